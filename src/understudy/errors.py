@@ -1,0 +1,66 @@
+"""Every error that understudy raises on purpose.
+
+    UnderstudyError
+    ├── ConfigError            a setting that cannot be used: run file, argument, combination (also a ValueError)
+    ├── SchemaError            a table that does not fit its public schema, or a schema that makes no sense (also a ValueError)
+    │   └── DraftSchemaError   a schema read from rows that nobody has marked public or paid for
+    ├── AlignmentError         the parties' people cannot be matched
+    ├── PrivacyError
+    │   ├── BudgetExceeded     the step costs more than is left; nothing was computed or sent
+    │   ├── LedgerError        the ledger cannot be read or written; nothing was computed or sent
+    │   └── BareReplyError     a reply holds a value with neither a receipt nor a public reason
+    ├── MessageError           bytes or a message outside the protocol
+    ├── PartyError             a party failed, refused or went away
+    └── ArtefactError          a saved run or generator is missing, damaged, or in the way
+
+A message says what, with which value, and what happened to the data. None quotes more of a row than
+the value that is wrong, and only at the holder of the row.
+"""
+
+
+class UnderstudyError(Exception):
+    """The root: catch this to catch everything that understudy raises on purpose."""
+
+
+class ConfigError(UnderstudyError, ValueError):
+    """A setting that cannot be used."""
+
+
+class SchemaError(UnderstudyError, ValueError):
+    """A table that does not fit its public schema, or a schema that makes no sense."""
+
+
+class DraftSchemaError(SchemaError):
+    """A schema read from rows that nobody has marked public or paid for."""
+
+
+class AlignmentError(UnderstudyError):
+    """The parties' people cannot be matched."""
+
+
+class PrivacyError(UnderstudyError):
+    """The root of what protects people."""
+
+
+class BudgetExceeded(PrivacyError):  # noqa: N818  (a refusal, not a fault)
+    """The step costs more than is left. Nothing was computed or sent."""
+
+
+class LedgerError(PrivacyError):
+    """The ledger cannot be read or written. Nothing was computed or sent."""
+
+
+class BareReplyError(PrivacyError):
+    """A reply holds a value that bears neither a receipt nor a public reason."""
+
+
+class MessageError(UnderstudyError):
+    """Bytes or a message outside the protocol."""
+
+
+class PartyError(UnderstudyError):
+    """A party failed, refused or went away."""
+
+
+class ArtefactError(UnderstudyError):
+    """A saved run or generator is missing, damaged, or in the way."""
