@@ -1,0 +1,195 @@
+"""The server asks, parties answer: the types that every protocol is written in.
+
+A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party` that answers them,
+and `train(config, parties, …)` that asks. How a message travels is the runtime's business.
+
+Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever a party says
+either bears the receipt of a ledger entry made first, or states why it is public.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from understudy.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
+from understudy.pack import Value, pack, unpack
+from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.rng import Rng, SecureRng
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A value computed from rows, with the receipt of what was written into the ledger before."""
+
+    value: Value
+    receipt: Receipt
+
+
+@dataclass(frozen=True)
+class Public:
+    """A value that no row has touched, or that is disclosed outside ε, and why that is so."""
+
+    value: Value
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise BareReplyError("A public value needs a reason. Nothing was sent.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """What crosses the line, in either direction: a frozen dataclass of plain values and tensors."""
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name on the wire: `verti_gan.Round`."""
+        return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask(Message):
+    """From the server to a party. It holds nothing that a party did not release before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply(Message):
+    """From a party to the server. Every field is `Paid` or `Public`."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not isinstance(getattr(self, field.name), Paid | Public):
+                raise BareReplyError(
+                    f"{self.kind()}.{field.name} bears neither a receipt nor a public reason. Nothing was sent."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(Ask):
+    """Save your state under this round, so that the run can go on from here."""
+
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Return(Ask):
+    """Go back to the state that was saved under this round."""
+
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done(Reply):
+    """Done as asked."""
+
+    round: Public
+
+
+class Party(ABC):
+    """One holder: its rows, its ledger, its secret randomness, and the answers it gives.
+
+    A party is rebuilt by its constructor and `load_state_dict`; nothing else is needed to go on. The state
+    of its randomness is part of that only in a rehearsal: outside one, a party that comes back draws
+    fresh noise, since the same noise under two different questions would reveal their difference.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done)
+
+    def __init__(
+        self, name: str, ledger: Ledger, *, run: str, rng: Rng | None = None, folder: Path | None = None
+    ) -> None:
+        self.name, self.ledger, self.run, self.folder = name, ledger, run, folder
+        self.rng = rng if rng is not None else SecureRng()
+        if self.rng.seeded and ledger.real:
+            raise PrivacyError(
+                f"{name}: seeded noise can be repeated by whoever knows the seed, so it is for rehearsals; "
+                "this ledger is real. Nothing was charged or sent."
+            )
+
+    def answer(self, ask: Ask) -> Reply:
+        """Answer one ask. Whatever it raises, nothing else has left."""
+        match ask:
+            case Keep():
+                file = self._file(ask.round)
+                (draft := file.with_suffix(".part")).write_bytes(pack(self.state_dict()))
+                draft.replace(file)  # a kill leaves the old state or the new one, never half of one
+                return Done(round=Public(ask.round, "the server's own number"))
+            case Return():
+                if not (file := self._file(ask.round)).exists():
+                    raise ArtefactError(f"{self.name}: no state was saved for round {ask.round}.")
+                state = unpack(file.read_bytes())
+                if not isinstance(state, dict):
+                    raise ArtefactError(f"{self.name}: {file.name} does not hold a party's state.")
+                self.load_state_dict(state)
+                return Done(round=Public(ask.round, "the server's own number"))
+        return self.respond(ask)
+
+    @abstractmethod
+    def respond(self, ask: Ask) -> Reply:
+        """Answer an ask of the protocol itself."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes between two asks, as plain values and tensors."""
+        return {"rng": self.rng.state_dict()} if self.rng.seeded else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state_dict`."""
+        if "rng" in state and self.rng.seeded:
+            self.rng.load_state_dict(state["rng"])
+
+    def unexpected(self, ask: Ask) -> MessageError:
+        """The refusal of an ask that this party does not know, or not now."""
+        return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
+
+    def _file(self, round: int) -> Path:
+        if self.folder is None:
+            raise ArtefactError(f"{self.name}: this party has no folder to keep its state in.")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return self.folder / f"state-{round}.safetensors"
+
+
+class Parties(Protocol):
+    """The other side of the line, as the server sees it. Implemented by each runtime."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in a fixed order."""
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        """Ask all parties the same, or each named one its own; their replies by name.
+
+        A party's refusal (BudgetExceeded, PartyError, …) is raised here, with its name in the text.
+        """
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar may show: rounds, and prices that are public. No figure of any row."""
+
+    done: int
+    rounds: int
+    epsilon: Mapping[str, float]
+
+
+Watcher = Callable[[Progress], None]
+
+
+def tensors_of(message: Message) -> list[Tensor]:
+    """Every tensor in a message, however deep: what the transcript counts and the contract walks."""
+
+    def walk(value: object) -> list[Tensor]:
+        if isinstance(value, Tensor):
+            return [value]
+        if isinstance(value, Paid | Public):
+            return walk(value.value)
+        if isinstance(value, Mapping):
+            return [tensor for item in value.values() for tensor in walk(item)]
+        if isinstance(value, list | tuple):
+            return [tensor for item in value for tensor in walk(item)]
+        return []
+
+    return [tensor for field in fields(message) for tensor in walk(getattr(message, field.name))]

@@ -1,0 +1,112 @@
+"""All parties in this process: a simulation, a test, or holders that share a machine.
+
+`LocalParties` hands each ask to its party as it is. `BytesParties` sends everything through the wire
+format and rebuilds every party from its saved state before each ask; it is slower and exists so that
+"works here" means "works over a network".
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.errors import PartyError
+from understudy.pack import pack, unpack
+from understudy.protocols.base import Ask, Paid, Party, Reply
+from understudy.runtime.wire import decode, encode, size
+
+
+@dataclass
+class Line:
+    """One row of the transcript: a kind of message between the server and one party."""
+
+    count: int = 0
+    down_bytes: int = 0
+    up_bytes: int = 0
+    paid: int = 0
+
+
+class Transcript:
+    """What crossed the line, by party and kind of ask: counts, bytes each way, and paid values."""
+
+    def __init__(self) -> None:
+        self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
+
+    def record(self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None) -> None:
+        """Add one ask and its reply."""
+        line = self.lines[party, ask.kind()]
+        line.count += 1
+        line.down_bytes += size(ask) if down is None else down
+        line.up_bytes += size(reply) if up is None else up
+        line.paid += any(isinstance(value, Paid) for value in vars(reply).values())
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The transcript as plain rows, in order of first appearance."""
+        return [
+            {"party": party, "ask": kind, **vars(line)} for (party, kind), line in self.lines.items()
+        ]
+
+
+class LocalParties:
+    """Parties that live in this process, asked in turn."""
+
+    def __init__(self, parties: Mapping[str, Party]) -> None:
+        self.parties = dict(parties)
+        self.transcript = Transcript()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in the order in which they were given."""
+        return tuple(self.parties)
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        """Ask all the same, or each named party its own."""
+        asks = _addressed(message, self.names)
+        replies: dict[str, Any] = {}
+        for name, ask in asks.items():
+            replies[name] = reply = self.parties[name].answer(ask)
+            self.transcript.record(name, ask, reply)
+        return replies
+
+
+class BytesParties:
+    """The same through bytes, with every party rebuilt from its saved state between messages."""
+
+    def __init__(self, build: Mapping[str, Callable[[], Party]]) -> None:
+        self._build = dict(build)
+        self._state = {name: pack(make().state_dict()) for name, make in self._build.items()}
+        self.transcript = Transcript()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in the order in which they were given."""
+        return tuple(self._build)
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        """Ask all the same, or each named party its own."""
+        replies: dict[str, Any] = {}
+        for name, ask in _addressed(message, self.names).items():
+            party = self._build[name]()
+            state = unpack(self._state[name])
+            if not isinstance(state, dict):
+                raise PartyError(f"{name}: its saved state cannot be read.")
+            party.load_state_dict(state)
+            down = encode(ask)
+            received = decode(down, party.messages)
+            if not isinstance(received, Ask):
+                raise PartyError(f"{name}: {received.kind()} is not an ask.")
+            up = encode(party.answer(received))
+            self._state[name] = pack(party.state_dict())
+            reply = decode(up, party.messages)
+            if not isinstance(reply, Reply):
+                raise PartyError(f"{name}: {reply.kind()} is not a reply.")
+            replies[name] = reply
+            self.transcript.record(name, ask, reply, down=len(down), up=len(up))
+        return replies
+
+
+def _addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
+    asks = {name: message for name in names} if isinstance(message, Ask) else dict(message)
+    if unknown := sorted(asks.keys() - set(names)):
+        raise PartyError(f"No party is called {', '.join(unknown)}; there are {', '.join(names)}.")
+    return asks

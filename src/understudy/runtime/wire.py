@@ -1,0 +1,120 @@
+"""Messages ↔ bytes.
+
+A message travels as one packed value (`understudy.pack`): its kind, its fields, and for a reply the
+receipt or the public reason of each field.
+
+Guarantee: decoding builds only the message types that the caller lists, with exactly their fields.
+Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong value types → MessageError.
+"""
+
+import types
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from torch import Tensor
+
+from understudy.errors import MessageError, UnderstudyError
+from understudy.pack import LIMIT, Value, pack, unpack
+from understudy.privacy.ledger import Receipt
+from understudy.protocols.base import Message, Paid, Public
+
+
+def encode(message: Message, *, limit: int = LIMIT) -> bytes:
+    """One message as bytes."""
+    body: dict[str, Any] = {field.name: _plain(getattr(message, field.name)) for field in fields(message)}
+    return pack({"kind": message.kind(), "fields": body}, limit=limit)
+
+
+def decode(data: bytes, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -> Message:
+    """The message that `encode` wrote, if it is of one of these kinds."""
+    envelope = unpack(data, limit=limit)
+    if not isinstance(envelope, dict) or envelope.keys() != {"kind", "fields"}:
+        raise MessageError("These bytes are not a message.")
+    known = {kind.kind(): kind for kind in kinds}
+    name, body = envelope["kind"], envelope["fields"]
+    if not isinstance(name, str) or name not in known or not isinstance(body, dict):
+        raise MessageError(f"A message of kind {str(name)[:80]!r} is not part of this protocol.")
+    cls = known[name]
+    hints = get_type_hints(cls)
+    if body.keys() != (expected := {field.name for field in fields(cls)}):
+        odd = sorted(map(str, body.keys() ^ expected))
+        raise MessageError(f"{name}: unknown or missing fields {', '.join(odd)[:200]}.")
+    try:
+        values = {key: _typed(item, hints[key], f"{name}.{key}") for key, item in body.items()}
+        return cls(**values)
+    except (TypeError, ValueError, KeyError) as error:
+        if isinstance(error, UnderstudyError):
+            raise
+        raise MessageError(f"{name}: its fields cannot be read ({type(error).__name__}).") from None
+
+
+def _plain(value: object) -> Value:
+    if isinstance(value, Paid):
+        return {"paid": value.receipt.to_dict(), "value": value.value}
+    if isinstance(value, Public):
+        return {"public": value.reason, "value": value.value}
+    return value  # type: ignore[return-value]  # pack refuses what cannot be written down
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+    """The value as the field's annotation says, or a MessageError."""
+    if hint in (Any, object):
+        return value
+    origin, args = get_origin(hint), get_args(hint)
+    if origin in (types.UnionType, Union):
+        for option in args:
+            try:
+                return _typed(value, option, where)
+            except MessageError:
+                continue
+        raise MessageError(f"{where} is not of the declared type.")
+    if hint is Paid or hint is Public:
+        return _released(value, hint, where)
+    if origin is tuple and isinstance(value, list):
+        inner = args[0] if args else object
+        return tuple(_typed(item, inner, where) for item in value)
+    if origin is list and isinstance(value, list):
+        return [_typed(item, args[0], where) for item in value]
+    if origin is dict and isinstance(value, dict):
+        return {key: _typed(item, args[1], where) for key, item in value.items()}
+    plain: type = type(None) if hint is None else origin or hint
+    if plain is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, plain) or (isinstance(value, bool) and plain is int):
+        raise MessageError(f"{where} is not of the declared type.")
+    return value
+
+
+def _released(value: Any, hint: type, where: str) -> Paid | Public:
+    if isinstance(value, dict):
+        if hint is Paid and value.keys() == {"paid", "value"} and isinstance(value["paid"], dict):
+            return Paid(value["value"], Receipt.from_dict(value["paid"]))
+        if hint is Public and value.keys() == {"public", "value"} and isinstance(value["public"], str):
+            return Public(value["value"], value["public"])
+    raise MessageError(f"{where} bears neither a receipt nor a public reason.")
+
+
+def size(message: Message) -> int:
+    """Bytes of the message on the wire, without building them all: tensors plus a small header."""
+    total = 0
+    for field in fields(message):
+        total += _bytes(getattr(message, field.name))
+    return total + len(message.kind())
+
+
+def _bytes(value: object) -> int:
+    match value:
+        case Tensor():
+            return value.numel() * value.element_size()
+        case Paid():
+            return _bytes(value.value) + len(str(value.receipt.to_dict()))
+        case Public():
+            return _bytes(value.value) + len(value.reason)
+        case dict():
+            return sum(len(str(key)) + _bytes(item) for key, item in value.items())
+        case list() | tuple():
+            return sum(_bytes(item) for item in value)
+        case str() | bytes():
+            return len(value)
+    return 8
