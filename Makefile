@@ -1,0 +1,44 @@
+# One command on a bare machine with Python 3.11: `make demo` or `make test`.
+# The environment is made on first use and remade only when what it is made from changes.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+OUT    ?= runs/demo
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint types check bench format clean
+help:           ## this text
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Set PYTHON=…"; exit 1; }
+	@echo "Making the environment in $(VENV) (once, about two minutes) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,report,dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
+	@$(BIN)/understudy demo --out $(OUT)
+
+test: $(STAMP)  ## every test, on two cores
+	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+lint: $(STAMP)  ## ruff
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy, strict
+	@$(BIN)/mypy
+
+check: lint types test ## all of the above
+
+bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
+	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks | tr '\n' ' ')"; exit 2; }
+	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
+
+format: $(STAMP) ## let ruff lay out the code
+	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+clean:          ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build *.egg-info src/*.egg-info

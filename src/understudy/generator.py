@@ -1,0 +1,103 @@
+"""A trained network, the public schema it speaks, and the card that says what it cost.
+
+On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`. The network is rebuilt from
+a description in the card, by name, from the short list below; nothing is unpickled or executed.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pandas as pd
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from understudy.check import not_negative, one_of
+from understudy.data.codec import Codec
+from understudy.data.schema import Schema
+from understudy.errors import ArtefactError, SchemaError
+from understudy.models.gan import BranchedGenerator
+from understudy.privacy.rng import FastRng
+
+NETWORKS: dict[str, Any] = {"branched": BranchedGenerator}
+
+CHUNK = 16_384  # rows drawn at a time, so that memory does not grow with n
+
+
+class Network(Protocol):
+    """What a generator needs of its network."""
+
+    latent: int
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → probabilities (n, width), one softmax per column of the schema."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which the same network can be rebuilt."""
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
+
+    network: Network
+    schema: Schema
+    card: Mapping[str, Any]
+
+    def sample(self, n: int, *, seed: int | None = None, draw: str = "sample") -> pd.DataFrame:
+        """`n` synthetic rows in the schema's columns and dtypes.
+
+        `draw="sample"` draws each column from its probabilities; `"argmax"` takes the likeliest level.
+        """
+        not_negative(n=n)
+        one_of(("sample", "argmax"), draw=draw)
+        rng, codec = FastRng(seed), Codec(self.schema)
+        device = next(self._module().parameters()).device
+        codes: list[Any] = []
+        with torch.no_grad():
+            for start in range(0, n, CHUNK):
+                z = rng.normal(min(CHUNK, n - start), self.network.latent, device=device)
+                rows = self.network.rows(z).cpu()
+                codes.append(codec.sample_codes(rows, rng) if draw == "sample" else codec.argmax_codes(rows))
+        if not codes:
+            return codec.decode(torch.zeros((0, len(codec.sizes)), dtype=torch.int64), rng)
+        return codec.decode(torch.cat([torch.as_tensor(part) for part in codes]), rng)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the three files. The card goes last: a folder without one is not a generator."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        state = {name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()}
+        save_file(state, folder / "weights.safetensors")
+        self.schema.save(folder / "schema.toml")
+        card = {**self.card, "network": self.network.describe()}
+        (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Generator":
+        """The generator in this folder. ArtefactError if it is missing or damaged."""
+        folder = Path(folder)
+        if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
+            folder = folder / "generator"
+        try:
+            card = json.loads((folder / "card.json").read_text())
+            description = card["network"]
+            network = NETWORKS[description["kind"]].from_description(description)
+            network.load_state_dict(load_file(folder / "weights.safetensors"))
+            schema = Schema.load(folder / "schema.toml")
+        except FileNotFoundError as error:
+            name = Path(error.filename).name if error.filename else "a file"
+            raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
+        except (KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SchemaError) as error:
+            raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
+        return cls(network.eval(), schema, card)
+
+    def _module(self) -> nn.Module:
+        if not isinstance(self.network, nn.Module):
+            raise TypeError("a generator's network is a torch module")
+        return self.network
