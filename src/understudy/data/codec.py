@@ -1,0 +1,228 @@
+"""Rows to levels and back, by the public schema alone: nothing is fitted.
+
+A row becomes one code per column (which level), or a one-hot vector: a block per column, side by side,
+in which the last slot of a nullable column stands for "missing". Decoding draws a number or a day evenly
+inside its bin, so that encode ∘ decode ∘ encode = encode.
+
+Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy
+and one person moves only the person's own rows.
+Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is
+encoded; the person column is left out; a column that the schema does not know is ignored; a time of day
+is dropped.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.column import Binned, Categorical, Column, Date
+from understudy.data.schema import Schema
+from understudy.errors import SchemaError
+
+Codes = NDArray[np.int32]
+
+
+class Uniform(Protocol):
+    """A source of numbers in [0, 1): all that decoding needs of a random generator."""
+
+    def uniform(self, *shape: int) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The encoding that a schema defines."""
+
+    schema: Schema
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Levels per column, the missing one included."""
+        return tuple(column.size for column in self.schema.columns)
+
+    @cached_property
+    def blocks(self) -> tuple[slice, ...]:
+        """Where each column lies in a one-hot row."""
+        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0)))
+
+    @cached_property
+    def width(self) -> int:
+        """Length of a one-hot row."""
+        return sum(self.sizes)
+
+    def codes(self, frame: pd.DataFrame) -> Codes:
+        """The level of every cell, (rows, columns)."""
+        if absent := [name for name in self.schema.names if name not in frame.columns]:
+            raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')
+        codes = np.empty((len(frame), len(self.sizes)), dtype=np.int32)
+        for j, column in enumerate(self.schema.columns):
+            codes[:, j] = _to_codes(column, frame[column.name])
+        return codes
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Rows as one-hot vectors, float32, (rows, width)."""
+        return self.one_hot(self.codes(frame))
+
+    def one_hot(self, codes: Codes | Tensor) -> Tensor:
+        """Codes as one-hot vectors, float32, (rows, width)."""
+        codes = self._checked(np.asarray(codes))
+        starts = np.array([block.start for block in self.blocks])
+        slots = torch.from_numpy(codes.astype(np.int64) + starts)  # (n, m)
+        return torch.zeros(len(codes), self.width).scatter_(1, slots, 1.0)
+
+    def decode(self, values: Codes | Tensor, rng: Uniform | None = None) -> pd.DataFrame:
+        """A table from codes (integers) or from one-hot or probability rows (floats, by the largest slot).
+
+        With `rng` a binned value is drawn evenly inside its bin; without, it is the middle of the bin.
+        """
+        array = _array(values)
+        codes = self._checked(array) if array.dtype.kind in "iu" else self._largest(array)
+        binned = [isinstance(column, Binned) for column in self.schema.columns]
+        inside = np.full(codes.shape, 0.5)
+        if rng is not None:
+            inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
+        return pd.DataFrame(
+            {
+                column.name: _to_values(column, codes[:, j], inside[:, j])
+                for j, column in enumerate(self.schema.columns)
+            }
+        )
+
+    def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
+        """Draw one level per column from the weights in its block, by inversion.
+
+        A slot of weight 0 is never drawn. Weights need not sum to 1.
+        """
+        rows = self._rows(_array(probabilities))
+        if (rows < 0).any():
+            raise SchemaError("a probability is below 0. Nothing was drawn.")
+        draws = rng.uniform(len(rows), len(self.blocks)).cpu().numpy()
+        codes = np.empty((len(rows), len(self.blocks)), dtype=np.int32)
+        for j, block in enumerate(self.blocks):
+            heap = np.cumsum(rows[:, block], axis=1, dtype=np.float64)  # (n, size)
+            total = heap[:, -1:]
+            if not (total > 0).all():
+                raise self.schema.columns[j].error("all probabilities of a row are 0. Nothing was drawn.")
+            # Rounding could lift draw · total up to total, and so past the last slot.
+            target = np.minimum(draws[:, j : j + 1] * total, np.nextafter(total, 0))
+            codes[:, j] = (heap <= target).sum(axis=1)
+        return codes
+
+    def _largest(self, rows: NDArray[np.floating]) -> Codes:
+        rows = self._rows(rows)
+        return np.stack([rows[:, block].argmax(axis=1) for block in self.blocks], axis=1).astype(np.int32)
+
+    def _rows(self, rows: NDArray[np.floating]) -> NDArray[np.floating]:
+        if rows.ndim != 2 or rows.shape[1] != self.width:
+            raise SchemaError(f"encoded rows have the shape (rows, {self.width}), not {rows.shape}.")
+        if not np.isfinite(rows).all():
+            raise SchemaError("an encoded row holds a value that is not finite. Nothing was decoded.")
+        return rows
+
+    def _checked(self, codes: NDArray[np.integer]) -> Codes:
+        if codes.dtype.kind not in "iu" or codes.ndim != 2 or codes.shape[1] != len(self.sizes):
+            shape = f"(rows, {len(self.sizes)})"
+            raise SchemaError(f"codes are integers of the shape {shape}, not {codes.dtype} {codes.shape}.")
+        if (wrong := ((codes < 0) | (codes >= self.sizes)).any(axis=0)).any():
+            column = self.schema.columns[int(wrong.argmax())]
+            raise column.error(f"a code lies outside its {column.size} levels.")
+        return codes.astype(np.int32)
+
+
+def _to_codes(column: Column, values: "pd.Series[Any]") -> Codes:
+    missing = values.isna().to_numpy()
+    codes = np.where(missing, column.levels if column.nullable else -1, _levels(column, values))
+    if (wrong := codes < 0).any():
+        row = int(wrong.argmax())
+        said = "is missing" if missing[row] else f"is {values.iloc[row]}, outside {column.domain}"
+        raise column.error(f"the value at row {row + 1:,} {said}. Nothing was encoded.")
+    return codes.astype(np.int32)
+
+
+def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
+    """The level of each value, −1 where there is none."""
+    if isinstance(column, Categorical) and isinstance(column.categories[0], str):
+        return pd.Index(column.categories, dtype=object).get_indexer(pd.Index(values, dtype=object))
+    numbers = _days(column, values) if isinstance(column, Date) else _numbers(column, values)
+    if isinstance(column, Categorical):
+        return pd.Index(column.categories, dtype=np.float64).get_indexer(pd.Index(numbers))
+    if isinstance(column, Binned):
+        whole = column.edges.dtype.kind == "i"  # then the last edge lies one past high
+        inside = (column.edges[0] <= numbers) & (numbers <= column.edges[-1] - whole)
+        if whole:
+            inside &= numbers == np.floor(numbers)
+        return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
+    return np.where((numbers == 0) | (numbers == 1), numbers, -1).astype(np.int32)
+
+
+def _to_values(column: Column, codes: Codes, inside: NDArray[np.float64]) -> "pd.Series[Any]":
+    """The values of the levels; `inside` ∈ [0, 1) says where in its bin a value lies."""
+    missing = codes == column.levels
+    levels = np.where(missing, 0, codes)
+    values: NDArray[Any] = levels
+    if isinstance(column, Categorical):
+        values = np.array(column.categories, dtype=dtype(column).lower())[levels]
+    elif isinstance(column, Binned):
+        low, high = column.edges[levels], column.edges[levels + 1]
+        values = low + inside * (high - low)
+        if column.edges.dtype.kind == "i":
+            values = np.minimum(np.floor(values).astype(np.int64), high - 1)
+        else:
+            values = np.minimum(values, np.nextafter(high, low))  # rounding must not leave the bin
+    return typed(column, values, missing)
+
+
+def typed(column: Column, values: NDArray[Any], missing: NDArray[np.bool_]) -> "pd.Series[Any]":
+    """Values in the column's own dtype: text as it is, all else from numbers (dates from days since 1970)."""
+    if values.dtype != object:
+        values = np.where(missing, 0, values)
+    if column.kind == "boolean":
+        values = values == 1
+    if isinstance(column, Date):
+        values = values.astype(np.int64).astype("datetime64[D]").astype("datetime64[ns]")
+    series = pd.Series(values, dtype=dtype(column))
+    return series.mask(missing) if missing.any() else series
+
+
+def dtype(column: Column) -> str:
+    """The dtype of a column in a table: the plain one, or pandas' nullable one where it must hold gaps."""
+    if isinstance(column, Categorical):
+        first = column.categories[0]
+        plain = "object" if isinstance(first, str) else "float64" if isinstance(first, float) else "int64"
+    else:
+        plain = {"boolean": "bool", "integer": "int64", "real": "float64"}.get(column.kind, "datetime64[ns]")
+    return {"bool": "boolean", "int64": "Int64"}.get(plain, plain) if column.nullable else plain
+
+
+def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    try:
+        return values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        raise column.error(
+            f"holds values that are not numbers ({values.dtype}). Nothing was encoded."
+        ) from None
+
+
+def _days(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Days since 1970-01-01."""
+    try:
+        stamps = pd.to_datetime(values).to_numpy("datetime64[D]")
+    except (TypeError, ValueError):
+        raise column.error(
+            f"holds values that are not dates ({values.dtype}). Nothing was encoded."
+        ) from None
+    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.float64))
+
+
+def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() else values
+        return values.numpy()
+    return np.asarray(values)

@@ -1,0 +1,238 @@
+"""The public schema: which columns a table has, and which values each may take.
+
+Domains, bounds and bins are declared, never fitted on rows: they are known to everyone before any row
+is read, and so they cost nothing. A schema that *was* read from rows says so (`origin="rows"`) and is
+refused by everything that leaves a holder, until its domains are marked public or bought.
+
+Each column has a number of levels. Missing, where a column is nullable, is one more level, the last.
+
+    kind         a level is                         written in a file as
+    categorical  one of `categories`                kind = "categorical", categories = ["free", "paid"]
+    ordinal      one of `categories`, low to high   kind = "ordinal", categories = [1, 2, 3]
+    boolean      false, true                        kind = "boolean"
+    integer      a bin of whole numbers             kind = "integer", low = 0, high = 110, bins = 11
+    real         a bin of numbers                   kind = "real", low = 0.0, high = 100.0, bins = 16
+    date         a bin of days                      kind = "date", low = "1974-01-01", high = "1981-12-31"
+
+`bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
+lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
+there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal, Self, get_args
+
+import tomli_w
+
+from understudy.check import nearest
+from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.errors import DraftSchemaError, SchemaError
+
+__all__ = [
+    "Boolean",
+    "Categorical",
+    "Column",
+    "Date",
+    "Integer",
+    "Ordinal",
+    "Real",
+    "Schema",
+    "join",
+]
+
+Origin = Literal["public", "rows"]
+
+KINDS: dict[str, type[Column]] = {
+    kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date)
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The columns of a table, in order, and the name of the column that identifies people.
+
+    `person` names the id column. It is never encoded, learned or sampled; without it each row is a
+    person of its own. `origin="rows"` marks a draft that was read from rows.
+    """
+
+    columns: tuple[Column, ...]
+    person: str | None = None
+    origin: Origin = "public"
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        if not self.columns:
+            raise SchemaError("a schema needs at least one column.")
+        if strange := [c for c in self.columns if not isinstance(c, Column)]:
+            raise SchemaError(f"a schema is made of columns, not of {strange[0]!r}.")
+        if twice := [name for name in self.names if self.names.count(name) > 1]:
+            raise SchemaError(f'column "{twice[0]}" is declared twice.')
+        if self.person is not None and (not isinstance(self.person, str) or not self.person):
+            raise SchemaError(f"person must name the id column, not {self.person!r}.")
+        if self.person in self.names:
+            raise SchemaError(
+                f'"{self.person}" is declared as a column and as the person. '
+                "An id is never learned: take it out of the columns."
+            )
+        if self.origin not in get_args(Origin):
+            raise SchemaError(
+                f'origin must be "public" or "rows", not {self.origin!r}.'
+                f"{nearest(self.origin, get_args(Origin))}"
+            )
+        if not isinstance(self.note, str):
+            raise SchemaError(f"note must be text, not {self.note!r}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, without the person."""
+        return tuple(column.name for column in self.columns)
+
+    def column(self, name: str) -> Column:
+        """The column of that name."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f'there is no column "{name}".{nearest(name, self.names)}')
+
+    def select(self, names: Iterable[str]) -> Self:
+        """The same schema with these columns alone, in this order."""
+        return replace(self, columns=tuple(map(self.column, names)))
+
+    def drop(self, names: Iterable[str]) -> Self:
+        """The same schema without these columns."""
+        gone = {self.column(name).name for name in names}
+        return self.select(name for name in self.names if name not in gone)
+
+    def require_public(self) -> None:
+        """Refuse a draft: its domains were read from rows and would leak them for free."""
+        if self.origin != "public":
+            raise DraftSchemaError(
+                "this schema was read from rows, so its categories, bounds and bins are private. "
+                'If they are known publicly (a codebook, a form, the law), say so with origin = "public"; '
+                "if not, buy them from the budget with the ledger. Nothing was sent."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema in plain types. Columns are a list, so that no sorting of keys can reorder them."""
+        head = {"person": self.person, "origin": self.origin, "note": self.note}
+        return {key: v for key, v in head.items() if v} | {"columns": [c.to_dict() for c in self.columns]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read `to_dict`'s form, or a mapping from column names to columns."""
+        _known_keys(data, ("person", "origin", "note", "columns"), "the schema")
+        columns = data.get("columns", ())
+        if isinstance(columns, Mapping):
+            columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
+        return cls(**{**data, "columns": tuple(map(_column, columns))})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a schema from a .toml or .json file."""
+        path = Path(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            data = tomllib.loads(text) if _suffix(path) == ".toml" else json.loads(text)
+            if not isinstance(data, dict):
+                raise SchemaError("the file holds no table of keys.")
+            return cls.from_dict(data)
+        except OSError as error:
+            raise SchemaError(f"{path}: the schema cannot be read ({error.strerror}).") from error
+        except SchemaError as error:
+            raise SchemaError(f"{path.name}: {error}") from error
+        except ValueError as error:  # what tomllib and json raise, and text that is not UTF-8
+            raise SchemaError(
+                f"{path.name}: not a valid {_suffix(path)[1:].upper()} file ({error})."
+            ) from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema to a .toml or .json file."""
+        path = Path(path)
+        text = self.to_toml() if _suffix(path) == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
+        path.write_text(text, encoding="utf-8")
+
+    def to_toml(self) -> str:
+        """The schema as a TOML document, a table for each column."""
+        data = self.to_dict()
+        return tomli_w.dumps(data | {"columns": {column.pop("name"): column for column in data["columns"]}})
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        origin = "public" if self.origin == "public" else "a draft, read from rows"
+        person = f"person {self.person}" if self.person else "each row a person"
+        rows = (
+            f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}"
+            for c in self.columns
+        )
+        return "\n".join((f"{len(self.columns)} columns, {person}, {origin}", *rows))
+
+
+def join(schemas: Mapping[str, Schema]) -> Schema:
+    """The columns of several parties side by side, in the order of the parties.
+
+    The person is kept where all parties call it the same. A draft among them makes the whole a draft.
+    """
+    if not schemas:
+        raise SchemaError("there is no schema to join.")
+    holder: dict[str, str] = {}
+    for party, schema in schemas.items():
+        for name in schema.names:
+            if name in holder:
+                raise SchemaError(
+                    f'column "{name}" is declared by "{holder[name]}" and by "{party}". '
+                    "Columns of several parties must differ: rename one, or leave it out of one schema."
+                )
+            holder[name] = party
+    persons = {schema.person for schema in schemas.values()}
+    if clash := sorted(p for p in persons if p in holder):
+        raise SchemaError(
+            f'"{clash[0]}" identifies people at one party and is a column of "{holder[clash[0]]}". '
+            "Rename one."
+        )
+    return Schema(
+        columns=tuple(column for schema in schemas.values() for column in schema.columns),
+        person=persons.pop() if len(persons) == 1 else None,
+        origin="rows" if any(schema.origin == "rows" for schema in schemas.values()) else "public",
+        note="; ".join(dict.fromkeys(schema.note for schema in schemas.values() if schema.note)),
+    )
+
+
+def _column(data: Mapping[str, Any]) -> Column:
+    """A column from its keys in a file."""
+    keys = _table(data.get("name", "?") if isinstance(data, Mapping) else "?", data)
+    where = f'column "{keys.get("name", "?")}"'
+    kind = keys.pop("kind", None)
+    if kind not in KINDS:
+        said = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
+        raise SchemaError(f"{where} {said}; the kinds are {', '.join(KINDS)}.{nearest(kind, KINDS)}")
+    known = {f.name: f.default is MISSING for f in fields(KINDS[kind])}
+    _known_keys(keys, known, where)
+    if lacking := [key for key, needed in known.items() if needed and key not in keys]:
+        raise SchemaError(f"{where} is {kind} and needs {' and '.join(lacking)}.")
+    return KINDS[kind](**keys)
+
+
+def _table(name: str, keys: object) -> dict[str, Any]:
+    if not isinstance(keys, Mapping):
+        raise SchemaError(f'column "{name}" must be a table of keys, not {keys!r}.')
+    return dict(keys)
+
+
+def _known_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    known = tuple(known)
+    if strange := [key for key in data if key not in known]:
+        raise SchemaError(
+            f'{where} has the unknown key "{strange[0]}"; the keys are {", ".join(known)}.'
+            f"{nearest(strange[0], known)}"
+        )
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix.lower() not in (".toml", ".json"):
+        raise SchemaError(f"{path.name}: a schema is kept in a .toml or .json file.")
+    return path.suffix.lower()
