@@ -1,0 +1,36 @@
+"""The most that a holder lets anyone learn about one of its people."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from understudy.check import one_of, positive
+from understudy.errors import ConfigError
+
+AGAINST = ("anyone", "outsider")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit on ε at a δ, for add/remove one person, over everything that a ledger ever records.
+
+    `against="anyone"` binds what the server and the other parties learn, and with them everyone. "outsider"
+    binds only what somebody learns who sees the release and nothing of the training: for batches drawn from a
+    seed that the server and the parties share, where sampling hides nothing from them.
+    Edges: δ=0 allows pure mechanisms alone.
+    """
+
+    epsilon: float
+    delta: float
+    against: str = "anyone"
+
+    def __post_init__(self) -> None:
+        positive(epsilon=self.epsilon)
+        if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 <= self.delta < 1:
+            raise ConfigError(f"delta must be 0 or above and below 1, not {self.delta!r}.")
+        one_of(AGAINST, against=self.against)
+
+    def __str__(self) -> str:
+        return f"ε={self.epsilon:g} at δ={self.delta:g} against {self.against}"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,180 @@
+"""The words in which a mechanism says what it did: dp_accounting's events, and two that it lacks.
+
+An event is what one use did. `flatten` says how often each single event happens in a composition, and
+`event_to_json` writes an event as one stable line, its key in a ledger. Prices stand in `accounting`.
+"""
+
+import json
+import math
+import operator
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+from dp_accounting import (
+    ComposedDpEvent,
+    DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+    ZCDpEvent,
+)
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+
+from understudy.check import in_range, not_negative, whole
+from understudy.errors import PrivacyError
+
+Spend = Mapping[DpEvent, int]
+
+
+@attrs.frozen
+class PureDp(DpEvent):  # type: ignore[misc]
+    """One use of a mechanism that is ε-DP, or of an ε-LDP report.
+
+    Guarantee: no output is more than e^ε times likelier with a person's rows than without them. For an ε-LDP
+    report "without" means with any other rows in their place: that the person reported at all is public.
+    Edges: ε=0 costs nothing.
+    """
+
+    epsilon: float = attrs.field(converter=float)
+
+    def __attrs_post_init__(self) -> None:
+        not_negative(epsilon=self.epsilon)
+
+
+@attrs.frozen
+class DiscreteGaussian(DpEvent):  # type: ignore[misc]
+    """One whole number plus discrete Gaussian noise of parameter `sigma` (Canonne, Kamath, Steinke 2020).
+
+    Guarantee: a person moves the number by at most `sensitivity`.
+    Edges: a vector is charged as `ZCDpEvent(Δ²/2σ²)` with Δ its L2 sensitivity (their Thm 14).
+    """
+
+    sigma: float = attrs.field(converter=float)
+    sensitivity: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        not_negative(sigma=self.sigma)
+        whole(sensitivity=self.sensitivity)
+
+
+SINGLE = (GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, ZCDpEvent, PureDp)
+_NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, NoOpDpEvent, ComposedDpEvent, SelfComposedDpEvent)
+_VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
+
+
+def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
+    """Open compositions: how often each single event happens in `count` uses of `event`.
+
+    Edges: a Poisson sample of several Gaussians is one of their merged noise, a sample of pure mechanisms is
+    pure; an event outside the vocabulary → PrivacyError.
+    """
+    whole(count=count)
+    match event:
+        case NoOpDpEvent():
+            return Counter()
+        case NonPrivateDpEvent():
+            return Counter({event: count})
+        case SelfComposedDpEvent():
+            return flatten(event.event, count * operator.index(event.count))
+        case ComposedDpEvent():
+            return sum((flatten(part, count) for part in event.events), Counter())
+        case PoissonSampledDpEvent():
+            in_range(0, 1, sampling_probability=event.sampling_probability)
+            if event.sampling_probability in (0, 1):
+                return flatten(event.event, count) if event.sampling_probability else Counter()
+            return Counter({_sampled(event.sampling_probability, flatten(event.event)): count})
+        case _ if type(event) in SINGLE:
+            not_negative(
+                **{field.name: float(getattr(event, field.name)) for field in attrs.fields(type(event))}
+            )
+            return Counter({event: count})
+    raise PrivacyError(
+        f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing was sent."
+    )
+
+
+def pure(event: DpEvent) -> float:
+    """The ε of one use of a single event at δ=0; infinity where there is none."""
+    match event:
+        case PureDp():
+            return float(event.epsilon)
+        case LaplaceDpEvent() if event.noise_multiplier:
+            return float(1 / event.noise_multiplier)
+        case DiscreteLaplaceDpEvent() if event.noise_parameter:
+            return float(event.noise_parameter * event.sensitivity)
+        case PoissonSampledDpEvent():
+            return amplified(event.sampling_probability, pure(event.event))
+        case ZCDpEvent(rho=0, xi=0):
+            return 0.0
+    return math.inf
+
+
+def amplified(rate: float, epsilon: float) -> float:
+    """ε of an ε-DP mechanism on a Poisson sample, add/remove: log(1 + q(e^ε − 1)), safe from overflow."""
+    return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon)) if math.isfinite(epsilon) else math.inf
+
+
+def pure_sum(spend: Spend) -> float:
+    """The plain sum of pure ε: what a spend costs at δ=0."""
+    return math.fsum(count * pure(event) for event, count in spend.items())
+
+
+def merged_noise(gaussians: Spend) -> float:
+    """n Gaussian uses are one: 1/σ² = Σ nᵢ/σᵢ²."""
+    if not all(event.noise_multiplier for event in gaussians):
+        return 0.0
+    return float(math.fsum(count / event.noise_multiplier**2 for event, count in gaussians.items()) ** -0.5)
+
+
+def _sampled(rate: float, batch: Spend) -> DpEvent:
+    if batch and all(isinstance(event, GaussianDpEvent) for event in batch):
+        return PoissonSampledDpEvent(rate, GaussianDpEvent(merged_noise(batch)))
+    if [type(event) for event in batch] == [LaplaceDpEvent] and sum(batch.values()) == 1:
+        return PoissonSampledDpEvent(rate, *batch)
+    if math.isfinite(total := pure_sum(batch)):
+        return PureDp(amplified(rate, total))
+    raise PrivacyError(f"a Poisson sample of {dict(batch)!r} has no price. Nothing was sent.")
+
+
+def event_to_json(event: DpEvent) -> str:
+    """One line of text for an event: equal events give equal text, on every machine."""
+    return json.dumps(_plain(event), allow_nan=False, separators=(",", ":"))
+
+
+def event_from_json(text: str) -> DpEvent:
+    """The event that `event_to_json` wrote. Edges: any other text → PrivacyError."""
+    try:
+        event = _event(json.loads(text))
+        flatten(event)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise PrivacyError(f"not an event: {text[:200]!r} ({error}). Nothing was sent.") from error
+    return event
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if _VOCABULARY.get(name := type(value).__name__) is not type(value):
+        raise PrivacyError(f"{value!r} has no price. Nothing was sent.")
+    # float and index, so that 1, 1.0 and a numpy scalar write alike
+    write: dict[Any, Callable[[Any], Any]] = {float: float, int: operator.index}
+    fields = {
+        field.name: write.get(field.type, _plain)(getattr(value, field.name))
+        for field in attrs.fields(type(value))
+    }
+    return {"type": name, **fields}
+
+
+def _event(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_event(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return _VOCABULARY[value["type"]](
+        **{name: _event(item) for name, item in value.items() if name != "type"}
+    )
