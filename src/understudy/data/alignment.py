@@ -1,0 +1,283 @@
+"""Alignment: find the people whom all parties hold, without showing anybody's ids.
+
+Meadows, "A more efficient cryptographic matchmaking protocol" (IEEE S&P 1986), and Huberman, Franklin, Hogg,
+"Enhancing privacy and trust in electronic communities" (EC 1999): x is masked as H(x)^k, masks commute,
+so two sets that carry the same keys can be compared. Group: the prime-order subgroup of Curve25519 (RFC 7748)
+through libsodium, in constant time.
+Paper → code: H → `_hash_to_curve`, k_i → `IdMask.key`, H(x)^k_i → `IdMask.own`, (…)^k_j → `IdMask.remask`.
+Differs from the papers: M ≥ 2 parties on a ring. The set of party i goes round i, i+1, …, so after h < M hops
+it carries the keys of i … i+h−1 and no two sets carry the same keys: only complete sets can be compared.
+
+Who learns what (no one departs from the protocol; `docs/alignment.md` has the argument):
+
+- a party: which of its own people all parties hold, and how many people each party has. Nothing about
+  anybody else, nor about who is shared by some of the parties only;
+- the server, which relays everything: the number of people of each party and of every overlap (for M ≥ 3 also
+  between some of the parties), but no id: to test a guess y it would need H(y)^k_i, which only i can make;
+- a coalition, with or without the server: at most, for each id that one of its members holds, which parties
+  hold it too; of all other ids the numbers above.
+
+Assumes: decisional Diffie–Hellman in the group, H a random oracle. The intersection is a disclosure that
+no ε covers; the ledger names it as such.
+"""
+
+import hashlib
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, reduce
+from itertools import accumulate
+from numbers import Integral
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+import pandas as pd
+from nacl.bindings import crypto_core_ed25519_from_uniform, crypto_scalarmult
+from nacl.exceptions import RuntimeError as SodiumError
+from numpy.typing import NDArray
+
+from understudy.errors import AlignmentError, ConfigError
+
+Masked: TypeAlias = NDArray[np.uint8]  # (n, 32): u-coordinates, little-endian
+Rows: TypeAlias = NDArray[np.int64]
+
+MOST_PEOPLE = 20_000_000  # a set above this is refused before any work (640 MB of masked ids)
+SALT_BYTES = 32
+
+_TAG = b"understudy/alignment/v1/curve25519_sha512_elligator2"
+_P = 2**255 - 19
+_CHUNK = 1024
+
+
+class IdMask:
+    """One party's side: its ids under its secret key, for one alignment.
+
+    `salt` is public and the same for all parties of one alignment. `key` is 32 secret bytes, drawn afresh
+    unless given; give one only to resume, for two alignments under one key can be linked.
+
+    Guarantee: what `own` and `remask` return tells nothing about an id to anyone without the key, beyond
+    equality with other sets that went through the same keys (module docstring).
+    Edges: no ids, a missing, repeated, fractional or ambiguous id → AlignmentError before anything is masked.
+    The message names one such id, so raise it at the holder and do not pass it on.
+    """
+
+    def __init__(self, ids: Iterable[object], *, salt: bytes, key: bytes | None = None) -> None:
+        if len(salt) != SALT_BYTES:
+            raise ConfigError(f"salt must be {SALT_BYTES} bytes, not {len(salt)}.")
+        if key is not None and len(key) != 32:
+            raise ConfigError(f"key must be 32 bytes, not {len(key)}.")
+        self.kind, self._ids = canonical_ids(ids)
+        self.people = len(self._ids)
+        self.salt = salt
+        self.key = os.urandom(32) if key is None else key
+
+    def own(self) -> Masked:
+        """This party's ids, each under this party's key, in the order of the masked values.
+
+        Sorted, so that the order says nothing that the set does not: a row's place in the table stays here.
+        """
+        return self._own[0]
+
+    def remask(self, masked: Masked) -> Masked:
+        """Another party's masked ids, each under this party's key too, in the order they came.
+
+        Every canonical 32-byte string is a safe argument of X25519: it makes the key a multiple of the
+        cofactor, and the twist is as strong as the curve (RFC 7748, section 7), so a hostile set tells no bit
+        of the key.
+        Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order → AlignmentError.
+        """
+        points = _checked(masked).tobytes()
+        return self._mask([points[i : i + 32] for i in range(0, len(points), 32)])
+
+    def positions_to_rows(self, positions: NDArray[np.integer[Any]]) -> Rows:
+        """The rows of the holder's table for positions in `own()`, in the order of the positions."""
+        if positions.ndim != 1 or not np.issubdtype(positions.dtype, np.integer) or not positions.size:
+            what = f"must be a vector of whole numbers, not {positions.dtype} {positions.shape}"
+        elif positions.min() < 0 or positions.max() >= self.people:
+            what = f"must lie within this party's {self.people:,} people"
+        elif np.unique(positions).size != positions.size:
+            what = "must differ, or one person would take two rows"
+        else:
+            rows: Rows = self._own[1][positions]
+            return rows
+        raise AlignmentError(f"The positions of the shared people {what}. No row was used.")
+
+    @cached_property
+    def _own(self) -> tuple[Masked, Rows]:
+        prefix = _TAG + self.salt + self.kind.encode() + b":"
+        masked = self._mask(self._ids, lambda ids: _hash_to_curve(prefix, ids))  # (n, 32), by row
+        order = np.argsort(_tags(masked))
+        return masked[order], order
+
+    def _mask(self, items: list[bytes], points: Callable[[list[bytes]], list[bytes]] = list) -> Masked:
+        def work(start: int) -> bytes:
+            chunk = points(items[start : start + _CHUNK])
+            return b"".join([crypto_scalarmult(self.key, point) for point in chunk])
+
+        try:  # libsodium runs outside the interpreter's lock, so threads use every core
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                masked = b"".join(pool.map(work, range(0, len(items), _CHUNK)))
+        except SodiumError as error:
+            raise AlignmentError("A masked id has small order. The whole set was refused.") from error
+        return np.frombuffer(masked, dtype=np.uint8).reshape(-1, 32)
+
+
+def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
+    """The server's side: where in each party's complete set (under all M keys) the shared people stand.
+
+    All parties get them in one order, that of the masked values, which is random to each of them.
+    Edges: fewer than two parties, or nobody shared → AlignmentError.
+    """
+    if len(sets) < 2:
+        raise AlignmentError(f"Alignment needs two parties or more, not {len(sets)}.")
+    tags = {name: _tags(_checked(masked, whose=name)) for name, masked in sets.items()}
+    common = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), tags.values())
+    if not common.size:
+        raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
+    orders = {name: np.argsort(tag) for name, tag in tags.items()}
+    return {
+        name: orders[name][np.searchsorted(tag, common, sorter=orders[name])] for name, tag in tags.items()
+    }
+
+
+def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:
+    """The whole alignment in one process: each party's rows of the shared people, in one common order."""
+    salt, masks = os.urandom(SALT_BYTES), {}
+    for name, held in ids.items():
+        try:
+            masks[name] = IdMask(held, salt=salt)
+        except AlignmentError as error:
+            raise AlignmentError(f"{name}: {error}") from error
+    agree_on_kind({name: mask.kind for name, mask in masks.items()})
+    sets = {name: mask.own() for name, mask in masks.items()}
+    for hop in ring(tuple(masks)):
+        sets = {name: masks[peer].remask(sets[name]) for name, peer in hop.items()}
+    return {name: masks[name].positions_to_rows(positions) for name, positions in match(sets).items()}
+
+
+def ring(names: Sequence[str]) -> list[dict[str, str]]:
+    """The M − 1 hops: in hop h the set of party i is remasked by party i + h. Each party is busy once a hop.
+
+    >>> ring(["a", "b", "c"])
+    [{'a': 'b', 'b': 'c', 'c': 'a'}, {'a': 'c', 'b': 'a', 'c': 'b'}]
+    """
+    return [dict(zip(names, (*names[hop:], *names[:hop]), strict=True)) for hop in range(1, len(names))]
+
+
+def agree_on_kind(kinds: Mapping[str, str]) -> None:
+    """All parties have ids of one kind, or none of them could ever match."""
+    if len(set(kinds.values())) > 1:
+        stated = ", ".join(f"{name} has {kind} ids" for name, kind in kinds.items())
+        raise AlignmentError(f'{stated}: 7 and "7" never match. Make all one kind. Nothing was sent.')
+
+
+def canonical_ids(ids: Iterable[object]) -> tuple[str, list[bytes]]:
+    """The kind of the ids, "integer" or "text", and their bytes: equal bytes if and only if the same id.
+
+    Integers (Python's or numpy's, of any width) are written in decimal. Text is taken as it stands, case and
+    inner spaces and leading zeros included, in Unicode's composed form (NFC): "é" is "é" however typed.
+    Nothing is stripped or guessed: what two holders could easily write differently is refused.
+    """
+    values: list[Any] = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if not values:
+        raise AlignmentError("There are no ids to align. Nothing was sent.")
+    kinds = {type_: _kind(type_) for type_ in set(map(type, values))}
+    if "" in kinds.values():
+        _refuse_first(values, lambda value: kinds[type(value)] == "")
+    if len(set(kinds.values())) > 1:
+        texts = sum(isinstance(value, str) for value in values)
+        raise AlignmentError(
+            f"The ids are of two kinds, {len(values) - texts:,} integer and {texts:,} text: "
+            '7 and "7" never match. Make the column one kind. Nothing was sent.'
+        )
+    kind = next(iter(kinds.values()))
+    if kind == "text":
+        if not all(_plain(value) for value in values):
+            _refuse_first(values, lambda value: not _plain(value))
+        written = [unicodedata.normalize("NFC", value).encode() for value in values]
+    else:
+        written = [str(int(value)).encode() for value in values]
+    if repeated := len(written) - len(set(written)):
+        example = Counter(written).most_common(1)[0][0].decode()
+        raise AlignmentError(
+            f"{repeated:,} of {len(written):,} rows repeat the id of another row, for instance {example}: "
+            "a person takes one row. Nothing was sent."
+        )
+    return kind, written
+
+
+def _kind(type_: type) -> str:
+    if issubclass(type_, str):
+        return "text"
+    return "integer" if issubclass(type_, Integral) and not issubclass(type_, bool) else ""
+
+
+def _plain(text: str) -> bool:
+    return text != "" and text.isprintable() and text == text.strip()
+
+
+def _refuse_first(values: list[Any], bad: Callable[[Any], bool]) -> NoReturn:
+    row, value = next((row, value) for row, value in enumerate(values) if bad(value))
+    if pd.api.types.is_scalar(value) and pd.isna(value):
+        why = "is missing: every person needs an id"
+    elif isinstance(value, str):
+        why = "is empty, begins or ends with a space, or holds an invisible character: write it without"
+    elif isinstance(value, float):
+        why = "is a float, as a column with gaps is read: read it as whole numbers or as text"
+    else:
+        why = f"is a {type(value).__name__}: ids are whole numbers or text"
+    raise AlignmentError(f"ids[{row}] = {value!r} {why}. Nothing was sent.")
+
+
+def _hash_to_curve(prefix: bytes, ids: list[bytes]) -> list[bytes]:
+    """H: ids → the prime-order subgroup of Curve25519, as u-coordinates.
+
+    SHA-512, Elligator 2 and times the cofactor (`from_uniform`), u = (1 + y)/(1 − y) (RFC 7748, section 4.1).
+    The curve and never its twist: a mask keeps a point where it is, so a u drawn at large would carry one bit
+    of its id through every mask. One Elligator map, not the sum of two as in RFC 9380, misses about
+    half of the points; the proof only needs a simulator that samples H(x) = g^r with r known, which it
+    can, for Elligator is invertible: draw r until g^r has a preimage.
+    """
+    hashes = [hashlib.sha512(prefix + id_).digest()[:32] for id_ in ids]
+    ys = [int.from_bytes(crypto_core_ed25519_from_uniform(hash_), "little") % 2**255 for hash_ in hashes]
+    inverses = _inverses([1 - y for y in ys])
+    return [((1 + y) * inverse % _P).to_bytes(32, "little") for y, inverse in zip(ys, inverses, strict=True)]
+
+
+def _inverses(values: list[int]) -> list[int]:
+    """1/v mod p for all values with a single inversion (Montgomery's trick)."""
+    products = list(accumulate(values, lambda left, right: left * right % _P, initial=1))
+    inverse, inverses = pow(products[-1], -1, _P), []
+    for value, before in zip(reversed(values), reversed(products[:-1]), strict=True):
+        inverses.append(inverse * before % _P)
+        inverse = inverse * value % _P
+    return inverses[::-1]
+
+
+def _checked(masked: Masked, whose: str = "another party") -> Masked:
+    """A set from outside: the right shape, not too large, canonical u-coordinates, each once."""
+    if masked.dtype != np.uint8 or masked.ndim != 2 or masked.shape[1] != 32:
+        what = f"must be bytes of shape (n, 32), not {masked.dtype} {masked.shape}"
+    elif not 1 <= len(masked) <= MOST_PEOPLE:
+        what = f"must hold between 1 and {MOST_PEOPLE:,} people, not {len(masked):,}"
+    elif _not_canonical(masked).any():
+        what = "hold a value outside the field, which X25519 would read as another"
+    elif np.unique(_tags(masked)).size != len(masked):
+        what = "hold a value twice"
+    else:
+        return masked
+    raise AlignmentError(f"The masked ids of {whose} {what}. The whole set was refused.")
+
+
+def _not_canonical(masked: Masked) -> NDArray[np.bool_]:
+    """Which u are 2^255 − 19 or above, in little-endian bytes."""
+    low, middle, top = masked[:, 0], masked[:, 1:31], masked[:, 31]
+    above: NDArray[np.bool_] = (top > 0x7F) | (top == 0x7F) & (middle == 0xFF).all(axis=1) & (low >= 0xED)
+    return above
+
+
+def _tags(masked: Masked) -> NDArray[np.bytes_]:
+    """One sortable value a row. All have 32 bytes, so that numpy's padding with zeros merges none."""
+    return np.ascontiguousarray(masked).view("S32").ravel()
