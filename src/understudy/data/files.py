@@ -1,0 +1,134 @@
+"""Where tables come from: .csv, .csv.gz and .parquet files, and DataFrames. Nothing is judged here.
+
+Only the columns that the schema declares are read. The cells of a CSV file stay text, except that a column
+declared as a number comes as numbers when every cell is one.
+"""
+
+import csv
+import gzip
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from understudy.data.cells import MISSING_WORDS, Fault
+from understudy.data.schema import Integer, Real, Schema
+from understudy.errors import SchemaError
+
+BLOCK = 2**24  # bytes at a time: a row must fit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Raw:
+    """A source as it stands: its header, the declared columns that it has, and the number of each row.
+
+    Rows are numbered from 1, the header not counted.
+    """
+
+    name: str
+    header: list[Any]
+    columns: dict[str, "pd.Series[Any]"]
+    numbers: NDArray[np.int64]
+    faults: tuple[Fault, ...] = ()
+
+
+def open_source(source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None) -> Raw:
+    """Open a file or a DataFrame."""
+    if isinstance(source, pd.DataFrame):
+        return _from_frame(source, schema, name or "the table")
+    path = Path(source)
+    reader = _READERS.get("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower())
+    if reader is None:
+        raise SchemaError(f"{path.name}: a table is a .csv, .csv.gz or .parquet file. Nothing was read.")
+    try:
+        return reader(path, schema, name or path.name)
+    except OSError as error:
+        why = error.strerror or "damaged"
+        raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
+    except (ValueError, EOFError, csv.Error, pa.ArrowException):
+        # The cause is left out: pyarrow's messages quote whole rows.
+        raise SchemaError(f"{path.name}: the file is damaged, or not UTF-8. Nothing was read.") from None
+
+
+def _from_frame(frame: pd.DataFrame, schema: Schema, name: str) -> Raw:
+    header = list(frame.columns)
+    columns = {
+        column: frame[column].reset_index(drop=True)
+        for column in _declared(schema)
+        if header.count(column) == 1
+    }
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
+
+
+def _from_parquet(path: Path, schema: Schema, name: str) -> Raw:
+    with pyarrow.parquet.ParquetFile(path) as file:
+        header = file.schema_arrow.names
+        read = file.read(columns=[column for column in _declared(schema) if header.count(column) == 1])
+    # Without pandas' own metadata an id that was saved as the index comes back as a column.
+    frame = read.to_pandas(ignore_metadata=True, date_as_object=False)
+    return replace(_from_frame(frame, schema, name), header=header)
+
+
+def _from_csv(path: Path, schema: Schema, name: str) -> Raw:
+    with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
+        header = next(csv.reader(file), [])
+    include = [column for column in _declared(schema) if header.count(column) == 1]
+    if not include:
+        return Raw(name=name, header=header, columns={}, numbers=np.arange(0))
+    broken: dict[int, int] = {}  # number of the row → its number of cells
+
+    def note(row: Any) -> str:
+        broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
+        return "skip"
+
+    read = pyarrow.csv.read_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK),  # threads lose row numbers
+        parse_options=pyarrow.csv.ParseOptions(
+            newlines_in_values=True,
+            ignore_empty_lines=len(header) > 1,  # an empty line is a missing cell where there is one column
+            invalid_row_handler=note,
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            include_columns=include,
+            column_types=dict.fromkeys(include, pa.string()),
+            strings_can_be_null=False,
+        ),
+    )
+    numeric = {column.name for column in schema.columns if isinstance(column, Integer | Real)}
+    rows = np.arange(1, read.num_rows + len(broken) + 1)
+    return Raw(
+        name=name,
+        header=header,
+        columns={column: _series(read[column], column in numeric) for column in include},
+        numbers=np.setdiff1d(rows, list(broken), assume_unique=True),
+        faults=tuple(
+            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
+            for row, cells in broken.items()
+        ),
+    )
+
+
+def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
+    if numeric:
+        missing = pc.is_in(cells, value_set=pa.array(MISSING_WORDS))
+        try:
+            return pd.Series(pc.cast(pc.if_else(missing, None, cells), pa.float64()).to_pandas())
+        except pa.ArrowInvalid:  # some cell is no number: leave them to be looked at one by one
+            pass
+    return pd.Series(cells.dictionary_encode().to_pandas())
+
+
+def _declared(schema: Schema) -> list[str]:
+    return [*([schema.person] if schema.person else []), *schema.names]
+
+
+_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
+_READERS = {".csv": _from_csv, ".csv.gz": _from_csv, ".parquet": _from_parquet}

@@ -1,0 +1,138 @@
+"""Tables, read by the public schema and checked against it before anything else sees them.
+
+Text cells are read by the kind that the schema declares, so "007" stays text where the categories are
+text, and 7 is a number where they are numbers. A cell is missing when it is empty or holds NA, NaN, null
+or None, unless the schema declares that word as a category. Booleans may be written true/false, yes/no
+or 1/0; dates are ISO days.
+
+Guarantee: a `Table` from `read_table` fits its schema in every cell and has one row per person.
+Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
+does not know are never read. Messages quote the wrong value and are for the holder of the rows alone.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.check import nearest
+from understudy.data.cells import Fault, read_cells, read_ids
+from understudy.data.files import Raw, open_source
+from understudy.data.schema import Schema
+from understudy.errors import SchemaError
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows that fit their schema: the person column first, then the columns in the schema's order.
+
+    Made by `read_table`. Its repr shows no rows.
+    """
+
+    frame: pd.DataFrame = field(repr=False)
+    schema: Schema = field(repr=False)
+    source: str
+
+    @property
+    def rows(self) -> int:
+        return len(self.frame)
+
+    @property
+    def people(self) -> NDArray[Any]:
+        """Who each row is: the ids (whole numbers or text), or 0, 1, 2, … when the schema names no person."""
+        if self.schema.person is None:
+            return np.arange(self.rows)
+        return self.frame[self.schema.person].to_numpy()
+
+    def take(self, rows: ArrayLike) -> Self:
+        """The table with these rows alone, in this order."""
+        return replace(self, frame=self.frame.iloc[np.asarray(rows)].reset_index(drop=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Violation:
+    """One way in which a table does not fit its schema. `error=False` marks a mere notice."""
+
+    source: str
+    column: str | None
+    row: int | None
+    value: object
+    reason: str
+    error: bool = True
+
+    def __str__(self) -> str:
+        where = self.source if self.column is None else f'{self.source}, column "{self.column}"'
+        if self.row is None:
+            return f"{where}: {self.reason}"
+        what = f"row {self.row:,}" if self.value is None else f"value {_show(self.value)} at row {self.row:,}"
+        return f"{where}: {what} {self.reason}"
+
+
+def read_table(source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None) -> Table:
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
+    raw = open_source(source, schema, name)
+    cells, faults = _scan(raw, schema)
+    if count := sum(fault.count for fault in faults if fault.error):
+        first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
+        more = f' (and {count - 1:,} more; "understudy schema check" lists all)' if count > 1 else ""
+        raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
+    return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
+
+
+def check_table(
+    source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None, limit: int | None = None
+) -> list[Violation]:
+    """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
+    raw = open_source(source, schema, name)
+    return list(islice(_violations(raw.name, _scan(raw, schema)[1]), limit))
+
+
+def _scan(raw: Raw, schema: Schema) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+    """The cells in their own types (unusable where there is an error), and what is wrong with them."""
+    faults = [*_header_faults(raw, schema), *raw.faults]
+    cells: dict[str, pd.Series[Any]] = {}
+    if schema.person is not None and schema.person in raw.columns:
+        cells[schema.person], found = read_ids(schema.person, raw.columns[schema.person], raw.numbers)
+        faults += found
+    for column in schema.columns:
+        if column.name in raw.columns:
+            cells[column.name], found = read_cells(column, raw.columns[column.name], raw.numbers)
+            faults += found
+    if raw.columns and not len(raw.numbers):
+        faults.append(Fault(reason="the table has no rows."))
+    return cells, faults
+
+
+def _header_faults(raw: Raw, schema: Schema) -> Iterator[Fault]:
+    declared = ([schema.person] if schema.person else []) + list(schema.names)
+    for name in declared:
+        if name not in raw.header:
+            spare = [str(label) for label in raw.header if label not in declared]
+            yield Fault(column=name, reason=f"the header has no such column.{nearest(name, spare)}")
+        elif raw.header.count(name) > 1:
+            yield Fault(column=name, reason=f"stands {raw.header.count(name)} times in the header.")
+    for label in dict.fromkeys(raw.header):
+        if label not in declared:
+            yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)
+
+
+def _violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
+    for fault in faults:
+        rows = (None,) if fault.rows is None else fault.rows.tolist()
+        values = repeat(None, len(rows)) if fault.values is None else fault.values
+        for row, value in zip(rows, values, strict=True):
+            yield Violation(
+                source=name, column=fault.column, row=row, value=value, reason=fault.reason, error=fault.error
+            )
+
+
+def _show(value: object) -> str:
+    """A value as it stands in a message: numbers bare, text in quotes, nothing longer than a line."""
+    text = f"{value:.15g}" if isinstance(value, float) else str(value)[:40]
+    return f'"{text}"' if isinstance(value, str) and not re.fullmatch(r"[-+.\deE]+", text) else text
