@@ -1,0 +1,282 @@
+"""k-way marginals: how far apart the joint distributions of k columns stand (AVD).
+
+Zhang, master's thesis (TUM 2022), Eq. 5.1: the mean over m attribute sets ω of ½·Σ|P_r(ω) − P_s(ω)|.
+Paper → code: m → count, ω → a row of `sets`, P_r and P_s → counts of the real and of the synthetic rows.
+Differs from the paper: every figure stands between two references made from the real rows (*floor*: a
+bootstrap of the synthetic table's size, what sampling alone causes; *ceiling*: columns shuffled
+independently, what a table without any joint structure reaches), and, where columns have owners, sets
+within one party and sets across parties are drawn apart: nothing in the papers' losses ties the latter.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder; showing it to anyone else is
+a release outside ε, unless it is paid for. Edges: too few columns or no rows → a `Figure` with a reason.
+"""
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.check import one_of, whole
+from understudy.errors import ConfigError
+
+Codes = NDArray[np.integer[Any]]
+"""Rows × columns of level numbers, as `Codec.codes` gives them."""
+
+SCOPES = ("all", "within", "cross")
+
+DENSE_CELLS = 1 << 22  # above so many cells, sorting the rows is cheaper than an array of all cells
+LISTED_SETS = 20_000  # up to so many sets they are listed and drawn from, above it drawn blindly
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One measured number between its references, or the reason why there is none.
+
+    `floor` and `ceiling` are the two ends of the honest scale; `better` says which end is good. For a
+    distance the floor is what real rows reach and the ceiling what a naive table reaches; for a score the
+    floor is the naive end and the ceiling what real rows reach.
+    """
+
+    name: str
+    value: float | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+    better: Literal["lower", "higher"] = "lower"
+    reason: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.value is None) != bool(self.reason):
+            raise ConfigError(f"figure {self.name}: give either a value or the reason why there is none.")
+
+    @classmethod
+    def absent(cls, name: str, reason: str, *, better: Literal["lower", "higher"] = "lower") -> Self:
+        """A figure that cannot be computed, because of `reason`."""
+        return cls(name=name, reason=reason, better=better)
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.name}: cannot be computed, because {self.reason}"
+        ends = (("floor", self.floor), ("ceiling", self.ceiling))
+        scale = ", ".join(f"{word} {end:.4f}" for word, end in ends if end is not None)
+        return f"{self.name}: {self.value:.4f}" + (f" ({scale})" if scale else "")
+
+
+def named(measure: str, scope: str) -> str:
+    """`avd4` and "cross" → `avd4_cross`; the scope "all" goes unsaid."""
+    return measure if scope == "all" else f"{measure}_{scope}"
+
+
+def bootstrap(rows: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Row numbers of a table of `size` rows drawn with replacement: the sampling floor."""
+    return rng.integers(rows, size=size)
+
+
+def shuffled(table: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[Any]:
+    """Each column shuffled on its own, then cut or repeated to `size` rows: the ceiling's rows."""
+    mixed = rng.permuted(np.ascontiguousarray(table.T), axis=1).T
+    return mixed[:size] if size <= len(mixed) else mixed[np.arange(size) % len(mixed)]
+
+
+# --- which sets of columns
+
+
+def attribute_sets(
+    owners: Sequence[Hashable],
+    k: int,
+    *,
+    count: int = 100,
+    scope: str = "all",
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:
+    """Up to `count` distinct sets of k columns, uniform among those of the scope: (sets, k).
+
+    `owners` names the party of each column. "within": all columns of one party; "cross": of at least two.
+    Edges: fewer such sets than `count` → all of them; none → an array of no rows.
+    """
+    whole(k=k, count=count)
+    one_of(SCOPES, scope=scope)
+    labels = {owner: label for label, owner in enumerate(dict.fromkeys(owners))}
+    party = np.array([labels[owner] for owner in owners], dtype=np.int64)
+    groups = [np.flatnonzero(party == label) for label in labels.values()]
+    inside = sum(math.comb(len(group), k) for group in groups)
+    if scope != "within":
+        groups = [np.arange(len(party))]
+    total = sum(math.comb(len(group), k) for group in groups)
+    if total <= LISTED_SETS:
+        listed = [group[list(chosen)] for group in groups for chosen in combinations(range(len(group)), k)]
+        sets = _in_scope(np.array(listed, dtype=np.int64).reshape(-1, k), party, scope)
+        return sets[rng.permutation(len(sets))[:count]]
+    count = min(count, total - inside if scope == "cross" else total)
+    found: dict[tuple[int, ...], None] = {}
+    while len(found) < count:
+        sets = _in_scope(_blind_draws(groups, k, rng), party, scope)
+        found.update(dict.fromkeys(map(tuple, sets.tolist())))
+    return np.array(list(found)[:count], dtype=np.int64).reshape(-1, k)
+
+
+def _in_scope(sets: NDArray[np.int64], party: NDArray[np.int64], scope: str) -> NDArray[np.int64]:
+    return sets[(party[sets] != party[sets[:, :1]]).any(axis=1)] if scope == "cross" else sets
+
+
+def _blind_draws(groups: list[NDArray[np.int64]], k: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """1,024 sets, each group as often as it has sets: uniform over the groups' sets, with repeats."""
+    shares = np.array([math.comb(len(group), k) for group in groups], dtype=float)
+    draws = rng.multinomial(1024, shares / shares.sum())
+    # The places of the k smallest of random keys are a uniform set of k.
+    parts = [
+        np.sort(group[np.argpartition(rng.random((n, len(group))), k - 1, axis=1)[:, :k]], axis=1)
+        for group, n in zip(groups, draws.tolist(), strict=True)
+        if n
+    ]
+    return rng.permutation(np.concatenate(parts))
+
+
+# --- how often each cell occurs
+
+
+class Marginals:
+    """A real and a synthetic table laid out by column, with the rows of floor and ceiling beside them.
+
+    `sizes` are the levels per column (default: the largest code + 1), `owners` the party of each column.
+    """
+
+    def __init__(
+        self,
+        real: Codes,
+        synthetic: Codes,
+        sizes: Sequence[int] | None = None,
+        *,
+        owners: Sequence[Hashable] | None = None,
+        seed: int = 0,
+        references: bool = True,
+    ) -> None:
+        real, synthetic = _checked("real", real), _checked("synthetic", synthetic)
+        if real.shape[1] != synthetic.shape[1]:
+            raise ConfigError(
+                f"the real table has {real.shape[1]} columns and the synthetic one {synthetic.shape[1]}. "
+                "Nothing was compared."
+            )
+        needed = 1 + np.maximum(real.max(axis=0, initial=0), synthetic.max(axis=0, initial=0)).astype(
+            np.int64
+        )
+        self.sizes = needed if sizes is None else np.asarray(sizes, dtype=np.int64)
+        if self.sizes.shape != needed.shape or (self.sizes < needed).any():
+            raise ConfigError(f"sizes {self.sizes.tolist()} are too small: the codes need {needed.tolist()}.")
+        self.owners = [None] * len(needed) if owners is None else list(owners)
+        if len(self.owners) != len(needed):
+            raise ConfigError(f"{len(self.owners)} owners were given for {len(needed)} columns.")
+        self.rows, self.drawn, self.seed = len(real), len(synthetic), seed
+        store = np.int16 if self.sizes.max(initial=0) < 1 << 15 else np.int64
+        tables = [real.astype(store), synthetic.astype(store)]
+        self.boot: NDArray[np.int64] | None = None
+        if references and self.rows and self.drawn:
+            rng = np.random.default_rng([seed, 0])
+            tables.append(shuffled(tables[0], self.drawn, rng))
+            self.boot = bootstrap(self.rows, self.drawn, rng)
+        # (columns, real + synthetic + shuffled), each column in one piece
+        self.columns = np.ascontiguousarray(np.concatenate(tables).T)
+
+    def distances(self, sets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """½·Σ|P_real − P_other| of each set: (sets, 3), other = synthetic, floor, ceiling.
+
+        Exact: counts are compared as whole numbers, so equal distributions give 0 and disjoint ones 1.
+        Without references there is one column.
+        """
+        return np.array([self._distance(columns) for columns in np.asarray(sets, dtype=np.int64)])
+
+    def avd(
+        self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None
+    ) -> Figure:
+        """Mean distance over the given sets of columns, or over `count` random ones of the scope."""
+        name = named(f"avd{k}", scope)
+        if not self.rows or not self.drawn:
+            return Figure.absent(name, f"the {'synthetic' if self.rows else 'real'} table has no rows.")
+        if sets is None:
+            one_of(SCOPES, scope=scope)
+            rng = np.random.default_rng([self.seed, 1, k, SCOPES.index(scope)])
+            sets = attribute_sets(self.owners, k, count=count, scope=scope, rng=rng)
+        if not len(sets):
+            return Figure.absent(name, _no_sets(scope, k, len(self.sizes)))
+        value, *ends = self.distances(sets).mean(axis=0).tolist()
+        floor, ceiling = ends or (None, None)
+        note = f"mean over {len(sets)} sets of columns"
+        return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+
+    def _distance(self, columns: NDArray[np.int64]) -> list[float]:
+        keys, cells = _radix(self.columns, columns, self.sizes)
+        parts = np.split(keys, [self.rows, self.rows + self.drawn])
+        parts = parts[:2] if self.boot is None else [*parts[:2], parts[0][self.boot], parts[2]]
+        real, *others = _dense(parts, cells) if cells <= DENSE_CELLS else _sparse(parts)
+        # Over a common denominator: |c/n − c'/n'| = |n'·c − n·c'| / (n·n').
+        scale = 2 * self.rows * self.drawn
+        return [int(np.abs(self.drawn * real - self.rows * other).sum()) / scale for other in others]
+
+
+def avd(
+    real: Codes,
+    synthetic: Codes,
+    k: int,
+    *,
+    sizes: Sequence[int] | None = None,
+    owners: Sequence[Hashable] | None = None,
+    scope: str = "all",
+    count: int = 100,
+    sets: NDArray[np.int64] | None = None,
+    seed: int = 0,
+) -> Figure:
+    """k-way AVD of two tables of codes; `Marginals` gives several figures of one pair of tables."""
+    pair = Marginals(real, synthetic, sizes, owners=owners, seed=seed)
+    return pair.avd(k, scope=scope, count=count, sets=sets)
+
+
+def _radix(columns: Codes, chosen: NDArray[np.int64], sizes: NDArray[np.int64]) -> tuple[Codes, int]:
+    """One number per row for its values in the chosen columns, in mixed radix; and how many there can be."""
+    first, *rest = chosen.tolist()
+    cells = int(sizes[first])
+    small = math.prod(sizes[chosen].tolist()) < 1 << 29  # two bits are left for the table's number
+    keys: Codes = columns[first].astype(np.int32 if small else np.int64)
+    for column in rest:
+        size = int(sizes[column])
+        if cells * size >= 1 << 61:  # int64 would not hold the next: renumber the values seen so far
+            seen, keys = np.unique(keys, return_inverse=True)
+            cells = len(seen)
+        keys *= keys.dtype.type(size)
+        keys += columns[column]
+        cells *= size
+    return keys, cells
+
+
+def _dense(parts: list[Codes], cells: int) -> list[NDArray[np.int64]]:
+    return [np.bincount(part, minlength=cells) for part in parts]
+
+
+def _sparse(parts: list[Codes]) -> list[NDArray[np.int64]]:
+    """Counts of the cells that occur, by one sort of all rows with the table's number in the lowest bits."""
+    packed = np.sort(np.concatenate([part << 2 | table for table, part in enumerate(parts)]))
+    cell, table = packed >> 2, packed & 3
+    rank = np.concatenate([[0], np.cumsum(cell[1:] != cell[:-1])])
+    counts = np.bincount(rank << 2 | table, minlength=4 * (int(rank[-1]) + 1)).reshape(-1, 4)
+    return list(counts.T[: len(parts)])
+
+
+def _checked(name: str, codes: Codes) -> Codes:
+    codes = np.asarray(codes)
+    if codes.ndim != 2 or codes.dtype.kind not in "iu" or codes.min(initial=0) < 0:
+        raise ConfigError(
+            f"{name}: codes must be rows × columns of whole numbers from 0, "
+            f"not {codes.dtype} of shape {codes.shape}. Nothing was compared."
+        )
+    return codes
+
+
+def _no_sets(scope: str, k: int, columns: int) -> str:
+    if scope == "within":
+        return f"no party holds {k} columns."
+    if scope == "cross":
+        return f"no {k} of the {columns} columns belong to more than one party."
+    return f"{k} columns are needed and the table has {columns}."
