@@ -66,6 +66,12 @@ class Figure:
         return f"{self.name}: {self.value:.4f}" + (f" ({scale})" if scale else "")
 
 
+def party_numbers(owners: Sequence[Hashable]) -> NDArray[np.int64]:
+    """A number for each column's owner, from 0 in the order of appearance."""
+    numbers = {owner: number for number, owner in enumerate(dict.fromkeys(owners))}
+    return np.array([numbers[owner] for owner in owners], dtype=np.int64)
+
+
 def named(measure: str, scope: str) -> str:
     """`avd4` and "cross" → `avd4_cross`; the scope "all" goes unsaid."""
     return measure if scope == "all" else f"{measure}_{scope}"
@@ -100,9 +106,8 @@ def attribute_sets(
     """
     whole(k=k, count=count)
     one_of(SCOPES, scope=scope)
-    labels = {owner: label for label, owner in enumerate(dict.fromkeys(owners))}
-    party = np.array([labels[owner] for owner in owners], dtype=np.int64)
-    groups = [np.flatnonzero(party == label) for label in labels.values()]
+    party = party_numbers(owners)
+    groups = [np.flatnonzero(party == number) for number in range(party.max(initial=-1) + 1)]
     inside = sum(math.comb(len(group), k) for group in groups)
     if scope != "within":
         groups = [np.arange(len(party))]
