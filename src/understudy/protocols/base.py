@@ -117,6 +117,7 @@ class Party(ABC):
                 file = self._file(ask.round)
                 (draft := file.with_suffix(".part")).write_bytes(pack(self.state_dict()))
                 draft.replace(file)  # a kill leaves the old state or the new one, never half of one
+                self._drop_states_before(ask.round)
                 return Done(round=Public(ask.round, "the server's own number"))
             case Return():
                 if not (file := self._file(ask.round)).exists():
@@ -145,11 +146,21 @@ class Party(ABC):
         """The refusal of an ask that this party does not know, or not now."""
         return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
 
+    def _drop_states_before(self, round: int) -> None:
+        # The server writes after its parties: until it has, it may still return to the round before.
+        states = sorted(self._file(0).parent.glob("state-*.safetensors"), key=_round_of)
+        for old in [file for file in states if _round_of(file) < round][:-1]:
+            old.unlink()
+
     def _file(self, round: int) -> Path:
         if self.folder is None:
             raise ArtefactError(f"{self.name}: this party has no folder to keep its state in.")
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder / f"state-{round}.safetensors"
+
+
+def _round_of(file: Path) -> int:
+    return int(file.stem.removeprefix("state-"))
 
 
 class Parties(Protocol):
@@ -168,11 +179,14 @@ class Parties(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """What a progress bar may show: rounds, and prices that are public. No figure of any row."""
+    """What a progress bar may show: rounds, and prices that are public. No figure of any row.
+
+    `epsilon()` is what each party has spent so far; it takes a moment, so ask now and then.
+    """
 
     done: int
     rounds: int
-    epsilon: Mapping[str, float]
+    epsilon: Callable[[], Mapping[str, float]]
 
 
 Watcher = Callable[[Progress], None]

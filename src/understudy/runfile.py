@@ -1,0 +1,153 @@
+"""The run file: one TOML text that says who takes part, with what, under which protocol, at what price.
+
+    protocol = "verti-gan"
+    out = "runs/joint"              # where everything is written
+    rows = 5000                     # synthetic rows to draw; default: as many as there are shared people
+
+    [settings]                      # of the protocol; unknown keys are refused
+    rounds = 300
+
+    [parties.clinic]
+    table = "clinic.csv"            # CSV or Parquet
+    schema = "clinic.toml"
+    epsilon = 2.0                   # what this run may cost at this holder
+    delta = 1e-6
+    ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
+
+Paths are relative to the run file. Every key is checked before a row is read.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from understudy.check import nearest
+from understudy.errors import ConfigError
+from understudy.privacy.budget import Budget
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartySection:
+    """What a run file says about one holder."""
+
+    table: str
+    schema: str
+    epsilon: float
+    delta: float
+    against: str = "anyone"
+    ledger: str | None = None
+    ledger_epsilon: float | None = None
+
+    def budget(self) -> Budget:
+        """What this run may cost here."""
+        return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)  # type: ignore[arg-type]
+
+    def total(self) -> Budget:
+        """What the holder allows in all; used only when its ledger is new."""
+        epsilon = self.epsilon if self.ledger_epsilon is None else self.ledger_epsilon
+        return Budget(epsilon=epsilon, delta=self.delta, against=self.against)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A run file, read and checked. `folder` is what its paths are relative to."""
+
+    protocol: str
+    parties: Mapping[str, PartySection]
+    settings: Mapping[str, Any]
+    out: str
+    rows: int | None = None
+    folder: Path = Path()
+
+    @classmethod
+    def load(cls, path: str | Path) -> "RunFile":
+        """Read and check a run file. ConfigError names the key and the nearest right one."""
+        path = Path(path)
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: the run file cannot be read ({error.strerror}).") from None
+        except ValueError as error:
+            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
+        return cls.from_dict(data, folder=path.parent, name=path.name)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file") -> "RunFile":
+        """The same from plain values."""
+        known_keys(data, ("protocol", "out", "rows", "settings", "parties"), name)
+        for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
+            if not isinstance(data.get(key), kind):
+                raise ConfigError(f'{name}: "{key}" is missing or not {_WORDS[kind]}.')
+        rows = data.get("rows")
+        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
+            raise ConfigError(f'{name}: "rows" must be a whole number of at least 1, not {rows!r}.')
+        settings = data.get("settings", {})
+        if not isinstance(settings, dict):
+            raise ConfigError(f'{name}: "settings" must be a table of keys.')
+        if not data["parties"]:
+            raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
+        parties = {party: _section(body, f"{name}: parties.{party}") for party, body in data["parties"].items()}
+        return cls(
+            protocol=data["protocol"], out=data["out"], rows=rows, settings=settings, parties=parties, folder=folder
+        )
+
+    def path(self, text: str) -> Path:
+        """A path of this run file, made absolute."""
+        return (self.folder / text).resolve()
+
+    def ledger_path(self, party: str) -> Path:
+        """Where this party's ledger lies."""
+        return self.path(self.parties[party].ledger or f"ledgers/{party}.ledger")
+
+    def to_toml(self) -> str:
+        """The run as it was carried out, paths made absolute: kept beside its artefacts."""
+        body: dict[str, Any] = {"protocol": self.protocol, "out": str(self.path(self.out))}
+        if self.rows is not None:
+            body["rows"] = self.rows
+        body["settings"] = dict(self.settings)
+        body["parties"] = {
+            name: {key: value for key, value in vars(section).items() if value is not None}
+            | {
+                "table": str(self.path(section.table)),
+                "schema": str(self.path(section.schema)),
+                "ledger": str(self.ledger_path(name)),
+            }
+            for name, section in self.parties.items()
+        }
+        return tomli_w.dumps(body)
+
+
+_WORDS = {str: "a text", dict: "a table of keys"}
+
+
+def known_keys(data: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Refuse a key that means nothing here, and name the nearest one that does."""
+    known = tuple(known)
+    for key in data:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise ConfigError(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
+
+
+def _section(body: Any, where: str) -> PartySection:
+    if not isinstance(body, dict):
+        raise ConfigError(f"{where} must be a table of keys.")
+    known = {field.name: field for field in fields(PartySection)}
+    known_keys(body, known, where)
+    if missing := [key for key in ("table", "schema", "epsilon", "delta") if key not in body]:
+        raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
+    for key, value in body.items():
+        number = key in ("epsilon", "delta", "ledger_epsilon")
+        if not isinstance(value, int | float if number else str) or isinstance(value, bool):
+            raise ConfigError(f'{where}: "{key}" must be a {"number" if number else "text"}, not {value!r}.')
+    section = PartySection(**body)
+    try:
+        section.budget()
+        section.total()
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error} Nothing was read or charged.") from None
+    return section
