@@ -1,5 +1,6 @@
 """The most that a holder lets anyone learn about one of its people."""
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ class Budget:
     `against="anyone"` binds what the server and the other parties learn, and with them everyone. "outsider"
     binds only what somebody learns who sees the release and nothing of the training: for batches drawn from a
     seed that the server and the parties share, where sampling hides nothing from them.
-    Edges: δ=0 allows pure mechanisms alone.
+    Edges: δ=0 allows pure mechanisms alone; ε=infinity, for rehearsals on public rows, allows everything.
     """
 
     epsilon: float
@@ -24,7 +25,8 @@ class Budget:
     against: str = "anyone"
 
     def __post_init__(self) -> None:
-        positive(epsilon=self.epsilon)
+        if self.epsilon != math.inf:
+            positive(epsilon=self.epsilon)
         if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 <= self.delta < 1:
             raise ConfigError(f"delta must be 0 or above and below 1, not {self.delta!r}.")
         one_of(AGAINST, against=self.against)

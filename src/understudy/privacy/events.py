@@ -141,6 +141,28 @@ def _sampled(rate: float, batch: Spend) -> DpEvent:
     raise PrivacyError(f"a Poisson sample of {dict(batch)!r} has no price. Nothing was sent.")
 
 
+def describe(event: DpEvent) -> str:
+    """A single event in words."""
+    match event:
+        case PureDp():
+            return f"an {event.epsilon:g}-DP mechanism"
+        case GaussianDpEvent():
+            return f"Gaussian noise {event.noise_multiplier:.4g} × the clip norm"
+        case LaplaceDpEvent():
+            return f"Laplace noise {event.noise_multiplier:.4g} × the sensitivity"
+        case DiscreteGaussian():
+            return f"discrete Gaussian noise {event.sigma:.4g} on a whole number"
+        case DiscreteLaplaceDpEvent():
+            return f"discrete Laplace noise, decay {event.noise_parameter:.4g}"
+        case ZCDpEvent():
+            return f"a {event.rho:.4g}-zCDP mechanism"
+        case PoissonSampledDpEvent():
+            return f"{describe(event.event)}, on a Poisson sample of rate {event.sampling_probability:.4g}"
+        case NonPrivateDpEvent():
+            return "no noise at all"
+    return event_to_json(event)
+
+
 def event_to_json(event: DpEvent) -> str:
     """One line of text for an event: equal events give equal text, on every machine."""
     return json.dumps(_plain(event), allow_nan=False, separators=(",", ":"))
