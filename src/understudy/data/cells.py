@@ -43,7 +43,7 @@ def read_cells(
     """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows."""
     words = set(MISSING_WORDS) - set(getattr(column, "categories", ()))
     try:
-        where, seen = _distinct(cells, words)
+        where, seen = distinct(cells, words)
     except TypeError:
         return cells, [Fault(column=column.name, reason="holds lists or other values that are not single.")]
     values, reasons = _parse(column, seen)
@@ -60,7 +60,7 @@ def read_ids(
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The ids of people, as whole numbers or as text, and every fault."""
     try:
-        where, seen = _distinct(cells, set(MISSING_WORDS))
+        where, seen = distinct(cells, set(MISSING_WORDS))
     except TypeError:
         return cells, [Fault(column=name, reason="holds lists or other values that are not single.")]
     text = seen.map(lambda v: isinstance(v, str)).to_numpy(bool)
@@ -97,7 +97,7 @@ def _faults(
     return faults
 
 
-def _distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
+def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
     """The different values, and for each cell which one it holds: −1 where it is missing."""
     if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iuf":  # quicker to judge than to compare
         return np.where(cells.isna(), -1, np.arange(len(cells))), cells
@@ -122,15 +122,15 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
 
 
 def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
-    days, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
-    values = np.array([_day(value) for value in seen]) if days else _floats(seen)
+    dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
+    values = days(seen) if dates else _floats(seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
         return values, [
-            ("is not a date (YYYY-MM-DD)." if days else "is not a number.", np.isnan(values)),
+            ("is not a date (YYYY-MM-DD)." if dates else "is not a number.", np.isnan(values)),
             ("is not finite.", np.isinf(values)),
             (
-                "has a time of day." if days else "is not a whole number.",
+                "has a time of day." if dates else "is not a whole number.",
                 whole & (values != np.floor(values)),
             ),
             (f"is below the declared low {_bound(column.low)}.", values < low),
@@ -145,8 +145,12 @@ def _floats(seen: "pd.Series[Any]") -> NDArray[np.float64]:
     return pd.to_numeric(seen, errors="coerce").to_numpy(dtype=np.float64)
 
 
-def _day(value: object) -> float:
+def days(values: "pd.Series[Any]") -> NDArray[np.float64]:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date."""
+    return np.array([_day(value) for value in values], dtype=np.float64)
+
+
+def _day(value: object) -> float:
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value.strip())

@@ -237,6 +237,10 @@ class Real(Binned):
         *most, last = (f"[{a:g}, {b:g}" for a, b in pairwise(self.edges))
         return (*(f"{text})" for text in most), f"{last}]")
 
+    @property
+    def domain(self) -> str:
+        return f"{self.low:g} to {self.high:g}, {self.levels} levels"
+
     def _bound(self, value: Any) -> float:
         if not _is_number(value) or abs(value) > 1e300:  # so that high - low is finite
             raise self.error(f"bounds and edges must be numbers within ±1e300, not {value!r}.")

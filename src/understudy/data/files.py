@@ -1,11 +1,12 @@
 """Where tables come from: .csv, .csv.gz and .parquet files, and DataFrames. Nothing is judged here.
 
-Only the columns that the schema declares are read. The cells of a CSV file stay text, except that a column
-declared as a number comes as numbers when every cell is one.
+The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every
+cell is one.
 """
 
 import csv
 import gzip
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,15 +20,17 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.data.cells import MISSING_WORDS, Fault
-from understudy.data.schema import Integer, Real, Schema
 from understudy.errors import SchemaError
+
+Source = str | Path | pd.DataFrame
+Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 BLOCK = 2**24  # bytes at a time: a row must fit
 
 
 @dataclass(frozen=True, kw_only=True)
 class Raw:
-    """A source as it stands: its header, the declared columns that it has, and the number of each row.
+    """A source as it stands: its header, the wanted columns that it has, and the number of each row.
 
     Rows are numbered from 1, the header not counted.
     """
@@ -39,16 +42,16 @@ class Raw:
     faults: tuple[Fault, ...] = ()
 
 
-def open_source(source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None) -> Raw:
-    """Open a file or a DataFrame."""
+def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
+    """Open a file or a DataFrame; `want` names the columns to read, None reads all."""
     if isinstance(source, pd.DataFrame):
-        return _from_frame(source, schema, name or "the table")
+        return _from_frame(source, want, name or "the table")
     path = Path(source)
     reader = _READERS.get("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower())
     if reader is None:
         raise SchemaError(f"{path.name}: a table is a .csv, .csv.gz or .parquet file. Nothing was read.")
     try:
-        return reader(path, schema, name or path.name)
+        return reader(path, want, name or path.name)
     except OSError as error:
         why = error.strerror or "damaged"
         raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
@@ -57,29 +60,25 @@ def open_source(source: str | Path | pd.DataFrame, schema: Schema, name: str | N
         raise SchemaError(f"{path.name}: the file is damaged, or not UTF-8. Nothing was read.") from None
 
 
-def _from_frame(frame: pd.DataFrame, schema: Schema, name: str) -> Raw:
+def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    columns = {
-        column: frame[column].reset_index(drop=True)
-        for column in _declared(schema)
-        if header.count(column) == 1
-    }
+    columns = {column: frame[column].reset_index(drop=True) for column in _present(header, want)}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
 
 
-def _from_parquet(path: Path, schema: Schema, name: str) -> Raw:
+def _from_parquet(path: Path, want: Want, name: str) -> Raw:
     with pyarrow.parquet.ParquetFile(path) as file:
         header = file.schema_arrow.names
-        read = file.read(columns=[column for column in _declared(schema) if header.count(column) == 1])
+        read = file.read(columns=_present(header, want))
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
     frame = read.to_pandas(ignore_metadata=True, date_as_object=False)
-    return replace(_from_frame(frame, schema, name), header=header)
+    return replace(_from_frame(frame, want, name), header=header)
 
 
-def _from_csv(path: Path, schema: Schema, name: str) -> Raw:
+def _from_csv(path: Path, want: Want, name: str) -> Raw:
     with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
         header = next(csv.reader(file), [])
-    include = [column for column in _declared(schema) if header.count(column) == 1]
+    include = _present(header, want)
     if not include:
         return Raw(name=name, header=header, columns={}, numbers=np.arange(0))
     broken: dict[int, int] = {}  # number of the row → its number of cells
@@ -102,12 +101,11 @@ def _from_csv(path: Path, schema: Schema, name: str) -> Raw:
             strings_can_be_null=False,
         ),
     )
-    numeric = {column.name for column in schema.columns if isinstance(column, Integer | Real)}
     rows = np.arange(1, read.num_rows + len(broken) + 1)
     return Raw(
         name=name,
         header=header,
-        columns={column: _series(read[column], column in numeric) for column in include},
+        columns={column: _series(read[column], bool(want and want[column])) for column in include},
         numbers=np.setdiff1d(rows, list(broken), assume_unique=True),
         faults=tuple(
             Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
@@ -126,8 +124,9 @@ def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
     return pd.Series(cells.dictionary_encode().to_pandas())
 
 
-def _declared(schema: Schema) -> list[str]:
-    return [*([schema.person] if schema.person else []), *schema.names]
+def _present(header: list[Any], want: Want) -> list[str]:
+    """The wanted columns that the header names once."""
+    return [column for column in (header if want is None else want) if header.count(column) == 1]
 
 
 _TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}

@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice, repeat
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -23,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import nearest
 from understudy.data.cells import Fault, read_cells, read_ids
-from understudy.data.files import Raw, open_source
-from understudy.data.schema import Schema
+from understudy.data.files import Raw, Source, open_source
+from understudy.data.schema import Integer, Real, Schema
 from understudy.errors import SchemaError
 
 
@@ -74,9 +73,9 @@ class Violation:
         return f"{where}: {what} {self.reason}"
 
 
-def read_table(source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None) -> Table:
+def read_table(source: Source, schema: Schema, name: str | None = None) -> Table:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
-    raw = open_source(source, schema, name)
+    raw = open_source(source, _want(schema), name)
     cells, faults = _scan(raw, schema)
     if count := sum(fault.count for fault in faults if fault.error):
         first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
@@ -86,11 +85,17 @@ def read_table(source: str | Path | pd.DataFrame, schema: Schema, name: str | No
 
 
 def check_table(
-    source: str | Path | pd.DataFrame, schema: Schema, name: str | None = None, limit: int | None = None
+    source: Source, schema: Schema, name: str | None = None, limit: int | None = None
 ) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
-    raw = open_source(source, schema, name)
+    raw = open_source(source, _want(schema), name)
     return list(islice(_violations(raw.name, _scan(raw, schema)[1]), limit))
+
+
+def _want(schema: Schema) -> dict[str, bool]:
+    """The columns to read, the person first, and whether each holds numbers."""
+    person = {} if schema.person is None else {schema.person: False}
+    return person | {column.name: isinstance(column, Integer | Real) for column in schema.columns}
 
 
 def _scan(raw: Raw, schema: Schema) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
@@ -110,7 +115,7 @@ def _scan(raw: Raw, schema: Schema) -> tuple[dict[str, "pd.Series[Any]"], list[F
 
 
 def _header_faults(raw: Raw, schema: Schema) -> Iterator[Fault]:
-    declared = ([schema.person] if schema.person else []) + list(schema.names)
+    declared = _want(schema)
     for name in declared:
         if name not in raw.header:
             spare = [str(label) for label in raw.header if label not in declared]

@@ -1,0 +1,144 @@
+"""A draft of a schema, read from rows: a place to begin, never something to send.
+
+Guarantee: none. Categories, bounds and bins come from the rows, and rounding them outwards hides little, so
+the draft says `origin="rows"` and everything that leaves a holder refuses it until someone marks it public or
+buys its domains.
+Edges: no rows → SchemaError; a column with no values, with values of mixed types, or with more different
+texts than `most_categories`, is left out, and the note names it.
+
+How kinds are guessed, for the values that are there:
+
+    true/false, yes/no, or 0/1 alone     boolean
+    whole numbers, at most 10 different  ordinal
+    whole numbers                        integer, bounds rounded outwards
+    numbers                              real, bounds rounded outwards, 16 bins
+    ISO days                             date, from the first of January to the last of December
+    anything else ("007" included)       categorical
+"""
+
+import math
+from datetime import date
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.check import nearest, whole
+from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct
+from understudy.data.column import EPOCH, EXACT, Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.files import Source, open_source
+from understudy.data.schema import Schema
+from understudy.errors import SchemaError
+
+FEW = 10  # so many different whole numbers are read as an order of categories
+
+HEADER = """\
+# A draft, read from rows.
+#
+# The categories, bounds and bins below were taken from the rows of a table. Whoever sees them learns
+# something about the people in it: the age of the oldest, the one rare diagnosis. They are as private as
+# the rows, and so this schema is refused wherever it would leave its holder. There are two ways on:
+#
+#   1. The domains are known publicly, from a codebook, a form or the law. Write what is known there in
+#      place of what was read here, and then set  origin = "public".
+#   2. They are not. Leave  origin = "rows"  and buy them from the privacy budget, with the ledger.
+#
+"""
+
+
+def infer_schema(
+    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
+) -> Schema:
+    """A draft of the schema of a file or a DataFrame."""
+    whole(most_categories=most_categories)
+    raw = open_source(source, None, name)
+    if person is not None and person not in raw.columns:
+        raise SchemaError(
+            f'{raw.name}: there is no id column "{person}".{nearest(person, map(str, raw.columns))} '
+            "No draft was made."
+        )
+    if not len(raw.numbers):
+        raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
+    found = {c: _guess(str(c), cells, most_categories) for c, cells in raw.columns.items() if c != person}
+    columns = tuple(column for column in found.values() if column is not None)
+    if not columns:
+        raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
+    notes = [
+        f"Domains read from {len(raw.numbers):,} rows of {raw.name}; private until marked public or bought."
+    ]
+    if left := [str(c) for c, column in found.items() if column is None]:
+        notes.append(f"Left out, with no values, mixed ones or too many texts: {', '.join(left)}.")
+    if person is None and (ids := _like_ids(raw.columns, columns)):
+        notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
+    return Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
+
+
+def write_draft(schema: Schema, path: str | Path) -> None:
+    """Write a draft as TOML, under a header that says what it is and what to do with it."""
+    path = Path(path)
+    if path.suffix.lower() != ".toml":
+        raise SchemaError(f"{path.name}: a draft is written as .toml, which can hold its warning.")
+    if schema.origin != "rows":
+        raise SchemaError("this schema is public and no draft; use its save().")
+    path.write_text(HEADER + schema.to_toml(), encoding="utf-8")
+
+
+def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | None:
+    try:
+        where, values = distinct(cells, set(MISSING_WORDS))
+    except TypeError:  # lists and other things that are not single values
+        return None
+    common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
+    present = values.iloc[np.unique(where[where >= 0])]
+    if present.empty:
+        return None
+    if set(present.astype(str).str.lower()) <= {*TRUE_WORDS, *FALSE_WORDS}:
+        return Boolean(**common)
+    numbers = _numbers(present)
+    if numbers is not None:
+        return _numeric(common, np.unique(numbers))
+    if present.dtype.kind == "M" or present.dtype == object:
+        day = days(present)
+        if np.isfinite(day).all() and (day == np.floor(day)).all():
+            first, last = (date.fromordinal(int(day.min()) + EPOCH), date.fromordinal(int(day.max()) + EPOCH))
+            return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+    if len(present) > most_categories or not all(isinstance(value, str) for value in present):
+        return None
+    return Categorical(categories=tuple(sorted(present)), **common)
+
+
+def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
+    """The values as finite numbers, or None; text with a leading zero is a code, not a number."""
+    if present.dtype.kind in "mM":
+        return None
+    if present.dtype == object and present.astype(str).str.match(r"[-+]?0\d").any():
+        return None
+    numbers = pd.to_numeric(present, errors="coerce").to_numpy(dtype=np.float64)
+    return numbers if np.isfinite(numbers).all() else None
+
+
+def _numeric(common: dict[str, Any], numbers: NDArray[np.float64]) -> Column:
+    """A kind for sorted different numbers."""
+    if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < EXACT / 10:
+        if len(numbers) <= FEW:
+            return Ordinal(categories=tuple(int(v) for v in numbers), **common)
+        low, high = _outwards(float(numbers[0]), float(numbers[-1]))
+        return Integer(low=int(low), high=int(high), **common)
+    low, high = _outwards(float(numbers[0]), float(numbers[-1]))
+    return Real(low=low, high=high, **common)
+
+
+def _outwards(low: float, high: float) -> tuple[float, float]:
+    """Round bounds outwards to one digit of their width, in decimals: (0.37, 87.2) to (0, 90)."""
+    step = Decimal(10) ** math.floor(math.log10(high - low or abs(high) or 1.0))
+    below = (Decimal(repr(low)) / step).to_integral_value(ROUND_FLOOR)
+    above = (Decimal(repr(high)) / step).to_integral_value(ROUND_CEILING)
+    return float(below * step), float((above + (below == above)) * step)
+
+
+def _like_ids(cells: dict[str, "pd.Series[Any]"], columns: tuple[Column, ...]) -> list[str]:
+    whole_columns = {column.name for column in columns if isinstance(column, Integer)}
+    return [str(c) for c, values in cells.items() if str(c) in whole_columns and values.is_unique]

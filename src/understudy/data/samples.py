@@ -1,0 +1,164 @@
+"""Tables to try things on: a real one split between two holders, and a small random one.
+
+`rand_health` is the RAND Health Insurance Experiment (1974–1982): families in six American sites were given
+insurance plans at random, to learn whether free care makes people healthier. The file, in the public domain,
+comes with statsmodels (20,190 person-years; Cameron & Trivedi, "Microeconometrics", 2005).
+"""
+
+from datetime import date
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.check import whole
+from understudy.data.partition import overlap_people
+from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.errors import ConfigError
+
+SITES = {
+    1: "Dayton",
+    2: "Seattle",
+    3: "Fitchburg",
+    4: "Franklin County",
+    5: "Charleston",
+    6: "Georgetown County",
+}
+HELD = {"clinic": 0.94, "insurer": 0.94}  # share of all people at each holder; 0.94² ≈ 88 % are at both
+
+# Bounds and bins are round numbers that follow from the experiment's design and the scales of its
+# questionnaires (indices up to 100, people under 62 at enrolment, coinsurance of 0 to 100 %), not from rows.
+CLINIC = Schema(
+    person="zper",
+    note="RAND Health Insurance Experiment, first year of each person: the clinic's side.",
+    columns=(
+        Real(name="age", low=0, high=70, bins=14),
+        Boolean(name="female"),
+        Boolean(name="physical_exam"),
+        Ordinal(name="health", categories=("poor", "fair", "good", "excellent")),
+        Real(name="general_health", low=0, high=100, bins=10, nullable=True),
+        Real(name="mental_health", low=0, high=100, bins=10),
+        Real(name="chronic_diseases", low=0, high=60, bins=(0, 5, 10, 15, 20, 30, 60)),
+        Boolean(name="limited", nullable=True),
+        Integer(name="visits", low=0, high=100, bins=(0, 1, 2, 3, 4, 5, 7, 10, 15, 25, 100)),
+    ),
+)
+INSURER = Schema(
+    person="zper",
+    note="RAND Health Insurance Experiment, first year of each person: the insurer's side.",
+    columns=(
+        Categorical(name="site", categories=tuple(SITES.values())),
+        Ordinal(name="coinsurance", categories=(0, 25, 50, 95, 100)),
+        Boolean(name="deductible"),
+        Real(name="income", low=0, high=30_000, bins=(*range(0, 16_000, 2_000), 20_000, 30_000)),
+        Real(name="schooling", low=0, high=25, bins=(0, 6, 8, 10, 12, 13, 14, 16, 18, 25), nullable=True),
+        Integer(name="family", low=1, high=20, bins=(1, 2, 3, 4, 5, 6, 7, 8, 10, 20)),
+        Integer(name="admissions", low=0, high=10, bins=(0, 1, 2, 3, 10)),
+        Real(name="drugs", low=0, high=1_000, bins=(0, 1, 5, 10, 25, 50, 100, 250, 1_000)),
+        Real(name="outpatient", low=0, high=5_000, bins=(0, 1, 10, 25, 50, 100, 200, 500, 1_000, 5_000)),
+    ),
+)
+
+
+def rand_health() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """The experiment as a clinic and an insurer hold it: other columns, and not quite the same people.
+
+    One row per person, of the person's first year, in an order of each holder's own. About 88 % of the 5,912
+    people are at both.
+    """
+    years = pd.read_csv(_randhie())
+    people = years.sort_values(["zper", "year"]).drop_duplicates("zper").reset_index(drop=True)
+    rows = overlap_people(people, "zper", HELD, seed=1974)
+    everything = _readable(people)
+    schemas = {"clinic": CLINIC, "insurer": INSURER}
+    tables = {
+        party: everything.loc[rows[party], ["zper", *schema.names]].reset_index(drop=True)
+        for party, schema in schemas.items()
+    }
+    return tables, schemas
+
+
+def toy(rows: int = 200, seed: int = 0, person: str | None = "id") -> tuple[pd.DataFrame, Schema]:
+    """A small random table with every kind of column, all moved by one hidden number, and its schema."""
+    whole(rows=rows)
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=rows)
+
+    def moved(weight: float) -> NDArray[np.float64]:
+        """A number in (0, 1) that goes with the hidden one."""
+        return 1 / (1 + np.exp(-(weight * hidden + rng.normal(size=rows))))
+
+    schema = Schema(
+        person=person,
+        note="random",
+        columns=(
+            Categorical(name="colour", categories=("red", "green", "blue"), nullable=True),
+            Ordinal(name="grade", categories=(1, 2, 3, 4)),
+            Boolean(name="smoker"),
+            Boolean(name="treated", nullable=True),
+            Integer(name="age", low=0, high=99, bins=10),
+            Integer(name="visits", low=0, high=9, nullable=True),
+            Real(name="income", low=0, high=1_000, bins=8),
+            Date(name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), bins=8, nullable=True),
+        ),
+    )
+    days = (moved(1.5) * 1461).astype("timedelta64[D]")
+    frame = pd.DataFrame(
+        {
+            "colour": np.array(["red", "green", "blue"], dtype=object)[(moved(2.0) * 3).astype(int)],
+            "grade": (moved(-2.0) * 4).astype(np.int64) + 1,
+            "smoker": moved(2.0) > 0.6,
+            "treated": pd.array(moved(1.0) > 0.3, dtype="boolean"),
+            "age": (moved(3.0) * 100).astype(np.int64),
+            "visits": pd.array((moved(3.0) * 10).astype(np.int64), dtype="Int64"),
+            "income": moved(-3.0) * 1_000,
+            "joined": (np.datetime64("2020-01-01") + days).astype("datetime64[ns]"),
+        }
+    )
+    for column in schema.columns:
+        if column.nullable:
+            frame[column.name] = frame[column.name].mask(rng.random(rows) < 0.1)
+    if person is not None:
+        frame.insert(0, person, rng.permutation(rows) + 1)
+    return frame, schema
+
+
+def _readable(people: pd.DataFrame) -> pd.DataFrame:
+    """The file's columns under readable names, for both holders."""
+    health = people["hlthp"] * 1 + people["hlthf"] * 2 + people["hlthg"] * 3  # none of them: excellent
+    return pd.DataFrame(
+        {
+            "zper": people["zper"],
+            "age": people["xage"],
+            "female": people["female"] == 1,
+            "physical_exam": people["tookphys"] == 1,
+            "health": health.map({1: "poor", 2: "fair", 3: "good", 0: "excellent"}),
+            "general_health": people["ghindx"],
+            "mental_health": people["mhi"],
+            "chronic_diseases": people["disea"],
+            # A fraction stands where an answer was missing and had been filled in from other people.
+            "limited": people["physlm"].where(people["physlm"].isin((0, 1))).astype("boolean"),
+            "visits": people["mdvis"],
+            "site": people["site"].map(SITES),
+            "coinsurance": people["coins"],
+            "deductible": people["idp"] == 1,
+            "income": people["income"],
+            "schooling": people["educdec"],
+            "family": people["num"],
+            "admissions": people["totadm"],
+            "drugs": people["drugdol"],
+            "outpatient": people["outpdol"],
+        }
+    )
+
+
+def _randhie() -> Path:
+    found = find_spec("statsmodels")
+    path = Path(found.origin).parent / "datasets/randhie/src/randhie.csv" if found and found.origin else None
+    if path is None or not path.is_file():
+        raise ConfigError(
+            'the RAND Health Insurance Experiment comes with statsmodels: pip install "understudy[demo]".'
+        )
+    return path
