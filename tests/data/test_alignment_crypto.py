@@ -211,6 +211,7 @@ def test_masked_ids_equal_a_reference_written_from_the_rfcs():
         ((P + 1).to_bytes(32, "little"), "outside the field"),
         ((9 + 2**255).to_bytes(32, "little"), "outside the field"),
     ],
+    ids=["0", "1", "p-1", "p", "p+1", "9+2^255"],
 )
 def test_a_set_with_one_invalid_value_is_refused_whole(value, said):
     mask = IdMask([1], salt=SALT)
@@ -277,7 +278,7 @@ def test_integers_and_text_never_meet_in_silence():
         "Make the column one kind. Nothing was sent."
     )
     assert said_by(["1", "2"]) == (
-        'clinic has text ids, insurer has integer ids: 7 and "7" never match. Make all one kind. '
+        "clinic has text ids, insurer has integer ids: these never match. Give all parties one kind. "
         "Nothing was sent."
     )
 

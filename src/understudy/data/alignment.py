@@ -80,7 +80,7 @@ class IdMask:
         """
         return self._own[0]
 
-    def remask(self, masked: Masked) -> Masked:
+    def remask(self, masked: Masked, whose: str = "another party") -> Masked:
         """Another party's masked ids, each under this party's key too, in the order they came.
 
         Every canonical 32-byte string is a safe argument of X25519: it makes the key a multiple of the
@@ -88,7 +88,7 @@ class IdMask:
         of the key.
         Edges: not (n, 32) bytes, too many, repeated, not canonical, of small order → AlignmentError.
         """
-        points = _checked(masked).tobytes()
+        points = _checked(masked, whose).tobytes()
         return self._mask([points[i : i + 32] for i in range(0, len(points), 32)])
 
     def positions_to_rows(self, positions: NDArray[np.integer[Any]]) -> Rows:
@@ -118,7 +118,7 @@ class IdMask:
 
         try:  # libsodium runs outside the interpreter's lock, so threads use every core
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                masked = b"".join(pool.map(work, range(0, len(items), _CHUNK)))
+                masked = bytearray().join(pool.map(work, range(0, len(items), _CHUNK)))
         except SodiumError as error:
             raise AlignmentError("A masked id has small order. The whole set was refused.") from error
         return np.frombuffer(masked, dtype=np.uint8).reshape(-1, 32)
@@ -132,7 +132,7 @@ def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
     """
     if len(sets) < 2:
         raise AlignmentError(f"Alignment needs two parties or more, not {len(sets)}.")
-    tags = {name: _tags(_checked(masked, whose=name)) for name, masked in sets.items()}
+    tags = {name: _tags(_checked(masked, name)) for name, masked in sets.items()}
     common = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), tags.values())
     if not common.size:
         raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
@@ -170,7 +170,7 @@ def agree_on_kind(kinds: Mapping[str, str]) -> None:
     """All parties have ids of one kind, or none of them could ever match."""
     if len(set(kinds.values())) > 1:
         stated = ", ".join(f"{name} has {kind} ids" for name, kind in kinds.items())
-        raise AlignmentError(f'{stated}: 7 and "7" never match. Make all one kind. Nothing was sent.')
+        raise AlignmentError(f"{stated}: these never match. Give all parties one kind. Nothing was sent.")
 
 
 def canonical_ids(ids: Iterable[object]) -> tuple[str, list[bytes]]:
@@ -256,7 +256,7 @@ def _inverses(values: list[int]) -> list[int]:
     return inverses[::-1]
 
 
-def _checked(masked: Masked, whose: str = "another party") -> Masked:
+def _checked(masked: Masked, whose: str) -> Masked:
     """A set from outside: the right shape, not too large, canonical u-coordinates, each once."""
     if masked.dtype != np.uint8 or masked.ndim != 2 or masked.shape[1] != 32:
         what = f"must be bytes of shape (n, 32), not {masked.dtype} {masked.shape}"
