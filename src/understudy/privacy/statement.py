@@ -1,0 +1,237 @@
+"""What a run cost its people, in words and figures that a privacy officer can hold it to.
+
+Every ε stands beside its δ, against whom it holds, what "one person" means, and how often rows were used.
+
+Differs from the paper (Zhang 2022, Eq. 4.17, the maximum over parties): where parties hold the same people, a
+person's price is the composition of all parties' prices. Their uses are priced together at one stated δ, the
+largest of theirs; that is a guarantee in its own right, since the uses together have an ε at every δ.
+Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
+worst j is shown. Figures are rounded up.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from importlib.metadata import version
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from understudy.check import one_of, whole
+from understudy.errors import ConfigError
+from understudy.privacy.accounting import ACCOUNTANTS, Spend, epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.events import describe, event_to_json
+
+ADJACENCY = "add or remove one person, with all their rows"
+AGAINST = {
+    "outsider": "an outsider who sees the release",
+    "server": "the server",
+    "another_party": "another party",
+}
+OUTSIDE = (
+    "which people the parties share: alignment reveals the intersection",
+    "the number of people",
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyPrivacy:
+    """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
+
+    `rounds` is how many rounds the uses were spread over, evenly; `noise` names the generator of the noise.
+    """
+
+    name: str
+    budget: Budget
+    outsider: Spend
+    insider: Spend
+    noise: str
+    people: int
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        whole(rounds=self.rounds)
+
+    def spend(self, against: str) -> Spend:
+        return self.outsider if against == "outsider" else self.insider
+
+    def round(self, against: str) -> Spend:
+        """The uses of one round."""
+        return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyStatement:
+    """The privacy of a run. `str` for people, `to_dict` for files.
+
+    `same_people`: the parties hold columns of the same people; otherwise each person is with one party alone.
+    `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
+    """
+
+    parties: tuple[PartyPrivacy, ...]
+    run: str = ""
+    same_people: bool = True
+    outside: tuple[str, ...] = OUTSIDE
+    unguarded: tuple[str, ...] = ()
+    method: str = "pld"
+    delta: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        one_of(ACCOUNTANTS, method=self.method)
+        if not self.parties:
+            raise ConfigError("a privacy statement needs at least one party.")
+        object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
+
+    def epsilon(self, party: str | None = None, against: str = "server") -> float:
+        """ε of one party at its own δ, or of a person over all parties; against whom: a key of `AGAINST`.
+
+        Edges: against another party where there is none → 0.
+        """
+        one_of(AGAINST, against=against)
+        if party is not None:
+            (found,) = [one for one in self.parties if one.name == party]
+            return self._price([found], against, found.budget.delta)
+        if against != "another_party":
+            return self._over(self.parties, against)
+        rest = [[other for other in self.parties if other is not party] for party in self.parties]
+        return max(self._over(tuple(others), against) for others in rest)
+
+    def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
+        if self.same_people:
+            return self._price(list(parties), against, self.delta)
+        return max((self._price([party], against, self.delta) for party in parties), default=0.0)
+
+    def _price(
+        self, parties: list[PartyPrivacy], against: str, delta: float, *, rounds: bool = False
+    ) -> float:
+        """An insider sees the release too, so no less is lost to it than to an outsider."""
+        views = {"outsider", against}
+        spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
+        return max(epsilon(_together(spend), delta, method=self.method) for spend in spends)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
+        return {
+            "run": self.run,
+            "adjacency": ADJACENCY,
+            "accountant": self._accountant(),
+            "parties": [self._party(party) for party in self.parties],
+            "person": {
+                "same_people": self.same_people,
+                "delta": self.delta,
+                "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
+            },
+            "outside": list(self.outside),
+            "unguarded": list(self.unguarded),
+        }
+
+    def _party(self, party: PartyPrivacy) -> dict[str, Any]:
+        delta = party.budget.delta
+        return {
+            "name": party.name,
+            "people": party.people,
+            "budget": party.budget.to_dict() | {"epsilon": _finite(party.budget.epsilon)},
+            "delta": delta,
+            "epsilon": {who: _finite(self.epsilon(party.name, who)) for who in AGAINST},
+            "epsilon_round": {who: _finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
+            "rounds": party.rounds,
+            "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
+            "noise": party.noise,
+        }
+
+    def _accountant(self) -> str:
+        return f"{ACCOUNTANTS[self.method]}, dp_accounting {version('dp-accounting')}"
+
+    def __str__(self) -> str:
+        title = f"Privacy of run {self.run}" if self.run else "Privacy"
+        lines = [
+            title,
+            f"  one person   {ADJACENCY}",
+            f"  accountant   {self._accountant()}",
+            "",
+            "Each party",
+        ]
+        lines += _aligned(self._rows())
+        lines += ["", "Uses"]
+        lines += _aligned([row for party in self.parties for row in _words(party)])
+        reason = (
+            "the parties hold the same people, so their prices compose"
+            if self.same_people
+            else "each person is with one party alone"
+        )
+        lines += ["", f"A person over all parties, at δ={self.delta:g} ({reason})"]
+        lines += _aligned(
+            [["against", "ε"], *([AGAINST[who], _shown(self.epsilon(None, who))] for who in self._whom())]
+        )
+        lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
+        if self.unguarded:
+            lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
+        return "\n".join(lines)
+
+    def _whom(self) -> list[str]:
+        return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
+
+    def _rows(self) -> list[list[str]]:
+        rows = [["party", "people", "against", "ε of the run", "δ", "ε of a round", "rounds", "allowed"]]
+        for party in self.parties:
+            for who in self._whom():
+                first = who == "outsider"
+                of_round = self._price([party], who, party.budget.delta, rounds=True)
+                rows.append(
+                    [
+                        party.name if first else "",
+                        f"{party.people:,}" if first else "",
+                        AGAINST[who],
+                        _shown(self.epsilon(party.name, who)),
+                        f"{party.budget.delta:g}",
+                        _shown(of_round),
+                        f"{party.rounds:,}" if first else "",
+                        str(party.budget) if first else "",
+                    ]
+                )
+        return rows
+
+
+def _together(spends: list[Spend]) -> Counter[DpEvent]:
+    return reduce(lambda total, spend: total + Counter(spend), spends, Counter())
+
+
+def _uses(spend: Spend) -> list[dict[str, Any]]:
+    return [
+        {"count": count, "event": event_to_json(event), "words": describe(event)}
+        for event, count in spend.items()
+    ]
+
+
+def _words(party: PartyPrivacy) -> list[list[str]]:
+    """What was done, how often, with which noise; the insider's side only where it differs."""
+    sides: Mapping[str, Spend] = {"": party.outsider}
+    if Counter(party.outsider) != Counter(party.insider):
+        sides = {"to an outsider": party.outsider, "to the server and other parties": party.insider}
+    return [
+        [party.name, f"{count:,} ×", describe(event), side, f"noise: {party.noise}"]
+        for side, spend in sides.items()
+        for event, count in spend.items()
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _shown(value: float) -> str:
+    """Four digits, rounded up: a claim may be too high, never too low."""
+    if value in (0.0, math.inf):
+        return "0" if value == 0 else "no guarantee"
+    places = 3 - math.floor(math.log10(value))
+    return f"{math.ceil(value * 10.0**places - 1e-9) / 10.0**places:g}"
