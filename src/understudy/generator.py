@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError
@@ -57,15 +58,13 @@ class Generator:
         one_of(("sample", "argmax"), draw=draw)
         rng, codec = FastRng(seed), Codec(self.schema)
         device = next(self._module().parameters()).device
-        codes: list[Any] = []
+        frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
         with torch.no_grad():
             for start in range(0, n, CHUNK):
                 z = rng.normal(min(CHUNK, n - start), self.network.latent, device=device)
                 rows = self.network.rows(z).cpu()
-                codes.append(codec.sample_codes(rows, rng) if draw == "sample" else codec.argmax_codes(rows))
-        if not codes:
-            return codec.decode(torch.zeros((0, len(codec.sizes)), dtype=torch.int64), rng)
-        return codec.decode(torch.cat([torch.as_tensor(part) for part in codes]), rng)
+                frames.append(codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng))
+        return pd.concat(frames[1:] or frames, ignore_index=True)
 
     def save(self, folder: str | Path) -> Path:
         """Write the three files. The card goes last: a folder without one is not a generator."""

@@ -1,0 +1,253 @@
+"""The `understudy` command."""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table as Grid
+
+import understudy
+from understudy.data.infer import infer_schema, write_draft
+from understudy.data.schema import Schema
+from understudy.data.table import check_table
+from understudy.demo import run_demo
+from understudy.errors import UnderstudyError
+from understudy.generator import Generator
+from understudy.privacy.ledger import Ledger
+from understudy.protocols.base import Progress as Rounds
+from understudy.run import PROTOCOLS, Result, run_file
+from understudy.runfile import RunFile
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Private stand-ins for data that cannot leave home.\n\n"
+    "Several holders obtain **one synthetic table** from rows that never leave them, at a privacy price that is "
+    "written into each holder's ledger before anything is sent.\n\n"
+    "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "
+    "write a run file (`understudy run --example`), `run`, then `sample` and `ledger show`.",
+)
+schema_app = typer.Typer(no_args_is_help=True, help="The public description of a table: draft it, check rows against it.")
+ledger_app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
+app.add_typer(schema_app, name="schema")
+app.add_typer(ledger_app, name="ledger")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)]
+
+
+def main() -> None:
+    """Run a command; an error of ours is one line in words, not a traceback."""
+    warnings.showwarning = lambda message, *_, **__: err.print(f"[yellow]Note:[/] {message}", markup=True)
+    try:
+        app()
+    except UnderstudyError as error:
+        err.print(f"[red]{type(error).__name__}:[/] {_escape(str(error))}")
+        sys.exit(1)
+
+
+@app.command()
+def demo(
+    to: Annotated[Path | None, typer.Option("--out", help="Where to write; default: the next free runs/demo.")] = None,
+    rounds: Annotated[int, typer.Option(help="Training rounds.")] = 300,
+    epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 4.0,
+) -> None:
+    """Two holders publish one joint synthetic table, from real data.
+
+    A clinic and an insurer hold different facts about partly the same people (RAND Health Insurance
+    Experiment). They find the shared people without showing ids, train one generator without showing
+    rows, and write down what it cost.
+    """
+    with _training() as watch:
+        run_demo(to, rounds=rounds, epsilon=epsilon, say=out.print, watch=watch)
+
+
+@app.command()
+def run(
+    file: Annotated[Path | None, typer.Argument(help="The run file (TOML).")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on with the run in the output folder.")] = False,
+    example: Annotated[bool, typer.Option("--example", help="Print a run file to start from.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only.")
+    ] = None,
+) -> None:
+    """Carry out a run file: align people, train, save generator, synthetic rows and privacy statement."""
+    if example:
+        out.print(_EXAMPLE, markup=False)
+        return
+    if file is None:
+        raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
+    with _training() as watch:
+        result, folder = run_file(RunFile.load(file), resume=resume, watch=watch, seed=seed)
+    _summary(result, folder)
+
+
+@app.command()
+def sample(
+    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many.")] = 1000,
+    to: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
+) -> None:
+    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
+    frame = Generator.load(folder).sample(rows, seed=seed)
+    if to is None:
+        sys.stdout.write(frame.to_csv(index=False))
+    elif to.suffix == ".parquet":
+        frame.to_parquet(to, index=False)
+    else:
+        frame.to_csv(to, index=False)
+    if to is not None:
+        out.print(f"{rows:,} rows written to {to}")
+
+
+@schema_app.command("check")
+def schema_check(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
+) -> None:
+    """List every place where a table does not fit its schema: file, column, row, value."""
+    found = check_table(table, Schema.load(schema))
+    for violation in found:
+        out.print(str(violation), markup=False)
+    wrong = [violation for violation in found if violation.is_error]
+    if wrong:
+        err.print(f"{len(wrong):,} violations.")
+        raise typer.Exit(1)
+    out.print(f"{table.name} fits {schema.name}.")
+
+
+@schema_app.command("infer")
+def schema_infer(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
+    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
+) -> None:
+    """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
+    write_draft(infer_schema(table, person=person), to)
+    out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you go on.")
+
+
+@schema_app.command("show")
+def schema_show(schema: FileArg) -> None:
+    """Print a schema as a table."""
+    out.print(str(Schema.load(schema)), markup=False)
+
+
+@ledger_app.command("show")
+def ledger_show(
+    ledger: FileArg,
+    last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
+) -> None:
+    """When, what, which run, price, total."""
+    with Ledger(ledger) as book:
+        entries = book.entries()
+        grid = Grid("when (UTC)", "run", "what", "uses", "people", "ε alone", "ε in all", title=f"Ledger of {book.holder}")
+        for entry in entries[-last:] if last else entries:
+            grid.add_row(*(_escape(str(cell)) for cell in entry.cells()))
+        out.print(grid)
+        if last and len(entries) > last:
+            out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
+        out.print(book.summary(), markup=False)
+
+
+def _summary(result: Result, folder: Path) -> None:
+    out.print(str(result.privacy), markup=False)
+    out.print(f"\nWritten to {folder}:")
+    for name, what in _ARTEFACTS.items():
+        if (folder / name).exists():
+            out.print(f"  {name:<20} {what}")
+
+
+@contextmanager
+def _training() -> Iterator[Callable[[Rounds], None] | None]:
+    """A bar while it trains; Ctrl-C ends in words."""
+    try:
+        with _bar() as watch:
+            yield watch
+    except KeyboardInterrupt:
+        err.print("Stopped. What was finished is saved, and the ledger holds all that was spent. Go on with --resume.")
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[Rounds], None] | None]:
+    """A bar of rounds, ε so far and time left. Nothing of any row is shown; quiet when not in a terminal."""
+    if not err.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[spent]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task: Any = None
+
+        def watch(rounds: Rounds) -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task("training", total=rounds.rounds, spent="")
+            every = max(1, rounds.rounds // 50)
+            if rounds.done % every == 0 or rounds.done == rounds.rounds:
+                spent = " ".join(f"{name} ε={value:.2f}" for name, value in rounds.epsilon().items())
+                bar.update(task, spent=spent)
+            bar.update(task, completed=rounds.done)
+
+        yield watch
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+_ARTEFACTS = {
+    "generator": "weights, schema and card: draw more rows with `understudy sample`",
+    "synthetic.parquet": "the joint synthetic table",
+    "privacy.json": "what was spent, per party and per person, against whom",
+    "transcript.json": "what crossed the line: messages, bytes, paid values",
+    "run.toml": "the run as it was carried out",
+}
+
+_EXAMPLE = """\
+protocol = "verti-gan"
+out = "runs/joint"
+
+[settings]
+rounds = 300
+batch = 500
+
+[parties.clinic]
+table = "clinic.csv"
+schema = "clinic.toml"
+epsilon = 2.0
+delta = 1e-6
+
+[parties.insurer]
+table = "insurer.parquet"
+schema = "insurer.toml"
+epsilon = 2.0
+delta = 1e-6"""
+
+
+@app.command()
+def protocols() -> None:
+    """The protocols that a run file can name, each with its source."""
+    for name, module in PROTOCOLS.items():
+        out.print(f"[bold]{name}[/]  {_escape((module.__doc__ or '').splitlines()[0])}")
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    out.print(understudy.__version__)
