@@ -26,6 +26,8 @@ from understudy.errors import ConfigError
 Codes = NDArray[np.integer[Any]]
 """Rows × columns of level numbers, as `Codec.codes` gives them."""
 
+Better = Literal["lower", "higher"]
+
 SCOPES = ("all", "within", "cross")
 
 DENSE_CELLS = 1 << 22  # above so many cells, sorting the rows is cheaper than an array of all cells
@@ -45,7 +47,7 @@ class Figure:
     value: float | None = None
     floor: float | None = None
     ceiling: float | None = None
-    better: Literal["lower", "higher"] = "lower"
+    better: Better = "lower"
     reason: str = ""
     note: str = ""
 
@@ -54,7 +56,7 @@ class Figure:
             raise ConfigError(f"figure {self.name}: give either a value or the reason why there is none.")
 
     @classmethod
-    def absent(cls, name: str, reason: str, *, better: Literal["lower", "higher"] = "lower") -> Self:
+    def absent(cls, name: str, reason: str, *, better: Better = "lower") -> Self:
         """A figure that cannot be computed, because of `reason`."""
         return cls(name=name, reason=reason, better=better)
 
