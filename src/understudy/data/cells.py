@@ -113,7 +113,7 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
         return _parse_binned(column, seen)
     if isinstance(column, Categorical):
         text = isinstance(column.categories[0], str)
-        values = seen.to_numpy(object) if text else _floats(seen)
+        values = seen.to_numpy(object) if text else floats(seen)
         listed = pd.Series(values).isin(column.categories).to_numpy()
         return values, [(f"is not one of the declared {shorten(column.labels)}.", ~listed)]
     words = seen.astype(str).str.strip().str.lower()
@@ -123,7 +123,7 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
 
 def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
-    values = days(seen) if dates else _floats(seen)
+    values = days(seen) if dates else floats(seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
         return values, [
@@ -138,11 +138,18 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
         ]
 
 
-def _floats(seen: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Numbers, and text that reads as one; NaN for all else."""
-    if seen.dtype.kind in "mM":
-        return np.full(len(seen), np.nan)
-    return pd.to_numeric(seen, errors="coerce").to_numpy(dtype=np.float64)
+def floats(values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Numbers, and text that reads as one, to the last bit; NaN for all else."""
+    if values.dtype.kind in "biuf":
+        return values.to_numpy(dtype=np.float64)
+    return np.array([_float(value) for value in values], dtype=np.float64)
+
+
+def _float(value: Any) -> float:
+    try:
+        return math.nan if isinstance(value, str) and "_" in value else float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def days(values: "pd.Series[Any]") -> NDArray[np.float64]:

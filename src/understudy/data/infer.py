@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import nearest, whole
-from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct
+from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct, floats
 from understudy.data.column import EPOCH, EXACT, Boolean, Categorical, Column, Date, Integer, Ordinal, Real
 from understudy.data.files import Source, open_source
 from understudy.data.schema import Schema
@@ -112,11 +112,9 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
 
 def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
     """The values as finite numbers, or None; text with a leading zero is a code, not a number."""
-    if present.dtype.kind in "mM":
-        return None
     if present.dtype == object and present.astype(str).str.match(r"[-+]?0\d").any():
         return None
-    numbers = pd.to_numeric(present, errors="coerce").to_numpy(dtype=np.float64)
+    numbers = floats(present)
     return numbers if np.isfinite(numbers).all() else None
 
 

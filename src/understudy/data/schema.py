@@ -129,15 +129,17 @@ class Schema:
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
+        if not isinstance(columns, list | tuple):
+            raise SchemaError(f"columns must be tables or a list of tables, not {columns!r}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
         """Read a schema from a .toml or .json file."""
         path = Path(path)
+        parse = tomllib.loads if _suffix(path) == ".toml" else json.loads
         try:
-            text = path.read_text(encoding="utf-8")
-            data = tomllib.loads(text) if _suffix(path) == ".toml" else json.loads(text)
+            data = parse(path.read_text(encoding="utf-8"))
             if not isinstance(data, dict):
                 raise SchemaError("the file holds no table of keys.")
             return cls.from_dict(data)
