@@ -4,7 +4,6 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-OUT    ?= runs/demo
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help demo test lint types check bench format clean
@@ -20,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
-	@$(BIN)/understudy demo --out $(OUT)
+	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
 test: $(STAMP)  ## every test, on two cores
 	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal

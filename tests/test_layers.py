@@ -18,7 +18,9 @@ LAYERS = [
     {"report"},
     {"exchange"},
     {"runtime"},
+    {"runfile"},
     {"run"},
+    {"demo"},
     {"__init__"},
     {"cli", "__main__"},
 ]

@@ -118,7 +118,7 @@ def schema_check(
     found = check_table(table, Schema.load(schema))
     for violation in found:
         out.print(str(violation), markup=False)
-    wrong = [violation for violation in found if violation.is_error]
+    wrong = [violation for violation in found if violation.error]
     if wrong:
         err.print(f"{len(wrong):,} violations.")
         raise typer.Exit(1)

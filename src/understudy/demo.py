@@ -1,0 +1,120 @@
+"""The demo: a clinic and an insurer publish one joint synthetic table of the people they share.
+
+Real rows of the RAND Health Insurance Experiment, written to disk as two holders would have them, and then an
+ordinary run file: what the demo does is what `understudy run` does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import tomli_w
+
+from understudy.data.codec import Codec
+from understudy.data.samples import rand_health
+from understudy.data.schema import Schema, join
+from understudy.errors import ArtefactError
+from understudy.evaluate.marginals import Marginals
+from understudy.protocols.base import Watcher
+from understudy.run import Result, run_file
+from understudy.runfile import RunFile
+
+Say = Callable[[str], None]
+
+
+def run_demo(out: Path | None, *, rounds: int, epsilon: float, say: Say, watch: Watcher | None = None) -> Path:
+    """Write the holders' files, carry out the run, compare, and say where everything lies."""
+    out = _free_folder(Path("runs/demo")) if out is None else out
+    if (out / "run.toml").exists():
+        raise ArtefactError(f"{out} already has a run in it. Choose another --out. Nothing was read or charged.")
+    tables, schemas = rand_health()
+    file = write_holders(tables, schemas, out, rounds=rounds, epsilon=epsilon)
+    say("Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n")
+    for name, table in tables.items():
+        say(f"  {name:<8} {len(table):,} people, {len(schemas[name].columns)} columns: {', '.join(schemas[name].names)}")
+    say("\nAligning people by private set intersection, then training; no row and no id leaves its holder …\n")
+    result, folder = run_file(RunFile.load(file), watch=watch)
+    say(f"{result.people:,} people are held by both.\n\n{result.privacy}\n")
+    say(comparison(tables, schemas, result, pd.read_parquet(folder / "synthetic.parquet")))
+    say(_where(folder, file))
+    return folder
+
+
+def write_holders(
+    tables: dict[str, pd.DataFrame], schemas: dict[str, Schema], out: Path, *, rounds: int, epsilon: float
+) -> Path:
+    """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
+    parties = {}
+    for name, table in tables.items():
+        home = out / "holders" / name
+        home.mkdir(parents=True, exist_ok=True)
+        table.to_csv(home / f"{name}.csv", index=False)
+        schemas[name].save(home / "schema.toml")
+        parties[name] = {
+            "table": f"holders/{name}/{name}.csv",
+            "schema": f"holders/{name}/schema.toml",
+            "ledger": f"holders/{name}/{name}.ledger",
+            "epsilon": epsilon,
+            "delta": 1e-5,
+        }
+    body = {
+        "protocol": "verti-gan",
+        "out": "result",
+        "settings": {"rounds": rounds, "batch": 256, "critic_steps": 5, "learning_rate": 0.002},
+        "parties": parties,
+    }
+    file = out / "demo.toml"
+    file.write_text(tomli_w.dumps(body))
+    return file
+
+
+def comparison(
+    tables: dict[str, pd.DataFrame], schemas: dict[str, Schema], result: Result, synthetic: pd.DataFrame
+) -> str:
+    """1-way and 2-way AVD, within and across parties, beside the best and the worst honest figures."""
+    joint = join(schemas)
+    shared = pd.merge(*tables.values(), on=joint.person)
+    codec = Codec(joint)
+    owners = [result.generator.card["owners"][name] for name in joint.names]
+    marginals = Marginals(codec.codes(shared), codec.codes(synthetic), sizes=codec.sizes, owners=owners)
+    figures = {
+        "single columns": marginals.avd(1),
+        "pairs within a party": marginals.avd(2, scope="within"),
+        "pairs across parties": marginals.avd(2, scope="cross"),
+    }
+    head = f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}"
+    lines = ["Average variation distance (0 equal, 1 disjoint); only the demo may compute it, its rows are public:", head]
+    for name, figure in figures.items():
+        cells = (_cell(figure.value), _cell(figure.floor), _cell(figure.ceiling))
+        lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")
+    lines.append(
+        "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself.\n"
+        "  VertiGAN's critics see one party each, so pairs across parties cannot be learned beyond that.\n"
+    )
+    return "\n".join(lines)
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _where(folder: Path, file: Path) -> str:
+    home = file.parent
+    return (
+        f"Written to {home}:\n"
+        f"  demo.toml                  the run file: `understudy run` does the same with yours\n"
+        f"  holders/<name>/            what each holder keeps: table, schema, ledger\n"
+        f"  {folder.name}/generator/          weights, schema, card: `understudy sample {folder} -n 1000`\n"
+        f"  {folder.name}/synthetic.parquet   the joint synthetic table\n"
+        f"  {folder.name}/privacy.json        the statement above, for machines\n"
+        f"  {folder.name}/transcript.json     what crossed the line\n\n"
+        f"Next: `understudy ledger show {home}/holders/clinic/clinic.ledger`"
+    )
+
+
+def _free_folder(wanted: Path) -> Path:
+    number, folder = 1, wanted
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder

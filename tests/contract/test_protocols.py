@@ -1,0 +1,225 @@
+"""What every protocol must keep, whatever it computes."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from protocol_cases import CASES, Case
+
+from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import SecureRng
+from understudy.protocols.base import Ask, Paid, Party, Public, Reply
+from understudy.run import Federation
+from understudy.runtime.local import BytesParties, LocalParties
+
+every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+class Recorded(LocalParties):
+    """Local parties that remember every ask and reply."""
+
+    def __init__(self, parties: Mapping[str, Party]) -> None:
+        super().__init__(parties)
+        self.log: list[tuple[str, Ask, Reply]] = []
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
+        replies = super().ask(message)
+        self.log += [(name, asks[name], reply) for name, reply in replies.items()]
+        return replies
+
+
+def recorded(case: Case, federation: Federation) -> Recorded:
+    return Recorded(federation.parties(case.protocol, run="contract"))
+
+
+def paid_values(log: list[tuple[str, Ask, Reply]]) -> list[Paid]:
+    return [value for _, _, reply in log for value in vars(reply).values() if isinstance(value, Paid)]
+
+
+def weights(outcome: Any) -> dict[str, torch.Tensor]:
+    return dict(outcome.generator.network.state_dict())
+
+
+@every_protocol
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_bytes(case: Case) -> None:
+    plain_federation = case.federation()
+    plain = case.module.train(
+        case.config(), LocalParties(plain_federation.parties(case.protocol, run="contract")), plain_federation.schemas
+    )
+    federation = case.federation()
+    build = {
+        name: lambda name=name: federation.parties(case.protocol, run="contract")[name] for name in federation.holders
+    }
+    parties = BytesParties(build)
+    through_bytes = case.module.train(case.config(), parties, federation.schemas)
+    assert weights(plain).keys() == weights(through_bytes).keys()
+    for name, value in weights(plain).items():
+        assert torch.equal(value, weights(through_bytes)[name]), name
+    for holder in federation.holders:
+        spends = [f.holders[holder].ledger.spend() for f in (plain_federation, federation)]
+        assert spends[0] == spends[1]
+
+
+@every_protocol
+def test_another_seed_gives_another_trajectory(case: Case) -> None:
+    outcomes = []
+    for seed in (11, 12):
+        federation = case.federation(seed)
+        outcomes.append(
+            case.module.train(
+                case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+            )
+        )
+    assert any(not torch.equal(value, weights(outcomes[1])[name]) for name, value in weights(outcomes[0]).items())
+
+
+@every_protocol
+def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -> None:
+    federation = case.federation()
+    parties = recorded(case, federation)
+    case.module.train(case.config(), parties, federation.schemas)
+    entries = {name: {e.number: e for e in h.ledger.entries()} for name, h in federation.holders.items()}
+    assert paid_values(parties.log)
+    for name, _, reply in parties.log:
+        for field in fields(reply):
+            value = getattr(reply, field.name)
+            assert isinstance(value, Paid | Public)
+            if isinstance(value, Public):
+                assert len(value.reason.split()) >= 2
+            else:
+                receipt, ledger = value.receipt, federation.holders[name].ledger
+                assert (receipt.holder, receipt.ledger, receipt.run) == (name, ledger.id, "contract")
+                assert entries[name][receipt.entry].what == receipt.what
+
+
+@every_protocol
+def test_a_reply_with_a_bare_value_cannot_be_built(case: Case) -> None:
+    federation = case.federation()
+    parties = recorded(case, federation)
+    case.module.train(case.config(), parties, federation.schemas)
+    for kind in {type(reply) for _, _, reply in parties.log}:
+        with pytest.raises(BareReplyError):
+            kind(**{field.name: torch.zeros(1) for field in fields(kind)})
+
+
+@every_protocol
+def test_a_spent_budget_sends_nothing(case: Case) -> None:
+    federation = case.federation()
+    for holder in federation.holders.values():
+        ledger = holder.ledger
+        event = next(iter(_first_price(case)))
+        count = 1
+        while True:
+            try:
+                ledger.charge(event, count=count, run="earlier", what="spent before")
+                count *= 2
+            except BudgetExceeded:
+                if count == 1:
+                    break
+                count = 1
+    before = {name: len(holder.ledger.entries()) for name, holder in federation.holders.items()}
+    parties = recorded(case, federation)
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        case.module.train(case.config(), parties, federation.schemas)
+    assert not paid_values(parties.log)
+    for name, holder in federation.holders.items():
+        new = holder.ledger.entries()[before[name] :]
+        assert all(entry.count == 0 for entry in new), "something was charged for a run that never began"
+
+
+def _first_price(case: Case) -> Mapping[Any, int]:
+    federation = case.federation()
+    case.module.train(
+        case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+    )
+    return next(iter(federation.holders.values())).ledger.spend()
+
+
+@every_protocol
+def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
+    federation = case.federation()
+    outcome = case.module.train(
+        case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+    )
+    for name, holder in federation.holders.items():
+        for against in case.against:
+            spent = holder.ledger.spent(against=against)
+            assert spent <= case.budget.epsilon
+            stated = outcome.privacy.epsilon(name, "outsider" if against == "outsider" else "server")
+            assert spent == pytest.approx(stated, rel=1e-6)
+        if case.settings.get("sampling") != "shared":
+            assert holder.ledger.spent() >= 0.99 * case.budget.epsilon, "noise beyond what the promise needs"
+
+
+@every_protocol
+def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    federation = case.federation()
+    parties = recorded(case, federation)
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise LedgerError("the disk is full. Nothing was computed or sent.")
+
+    monkeypatch.setattr(Ledger, "charge", full)
+    with pytest.raises(LedgerError):
+        case.module.train(case.config(), parties, federation.schemas)
+    assert not paid_values(parties.log)
+
+
+@every_protocol
+def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
+    tables, schemas = case.data()
+    federation = Federation(tables, schemas, budget=case.budget, ledgers=tmp_path)
+    name, holder = next(iter(federation.holders.items()))
+    with pytest.raises(PrivacyError, match="rehearsal"):
+        case.module.build_party(
+            name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1)
+        )
+    assert not [entry for entry in holder.ledger.entries() if entry.count]
+
+
+@every_protocol
+def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(case: Case, tmp_path: Path) -> None:
+    def run(folder: Path, federation: Federation, *, stop: int | None = None, resume: bool = False) -> Any:
+        def watch(progress: Any) -> None:
+            if progress.done == stop:
+                raise KeyboardInterrupt
+
+        parties = LocalParties(federation.parties(case.protocol, run="contract", folder=folder / "parties"))
+        return case.module.train(
+            case.config(), parties, federation.schemas, checkpoint=folder / "server", resume=resume, watch=watch
+        )
+
+    undisturbed = run(tmp_path / "a", case.federation())
+    federation = case.federation()
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "b", federation, stop=2)
+    resumed = run(tmp_path / "b", federation, resume=True)
+    for name, value in weights(undisturbed).items():
+        assert torch.equal(value, weights(resumed)[name]), name
+    for holder in federation.holders.values():
+        assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon
+
+
+@every_protocol
+def test_a_budget_that_ends_early_leaves_a_usable_generator(case: Case) -> None:
+    """Another run at the same holder spends while this one trains."""
+    federation = case.federation()
+    name, holder = next(iter(federation.holders.items()))
+
+    def watch(progress: Any) -> None:
+        if progress.done == 1:
+            event = next(iter(holder.ledger.spend(against=case.budget.against)))
+            holder.ledger.set_budget(Budget(holder.ledger.spent(against=case.budget.against) + 1e-6, 1e-5, case.budget.against))
+            assert event is not None
+
+    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    outcome = case.module.train(case.config(), parties, federation.schemas, watch=watch)
+    assert outcome.generator.card["rounds"] == 1
+    assert name in outcome.generator.card["ended"]
+    assert len(outcome.generator.sample(10, seed=0)) == 10
