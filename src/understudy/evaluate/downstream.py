@@ -118,7 +118,7 @@ def downstream(
             _run(model, train, test.features, sizes, classes, seed, score) for train in trains
         )
         said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
-        figures += _figures(model, tstr, trtr, naive, "; ".join([note, *said]))
+        figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
     return tuple(figures)
 
 
@@ -257,7 +257,8 @@ def _levels(codes: Codes, sizes: Sequence[int]) -> NDArray[np.float32]:
     return codes.astype(np.float32)
 
 
-def _figures(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) -> list[Figure]:
+def between(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) -> list[Figure]:
+    """The TSTR scores of a model as figures between the naive guess and TRTR."""
     figures = []
     for score, value in tstr.items():
         name = f"tstr_{model}_{score}"

@@ -1,0 +1,112 @@
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from understudy.errors import ConfigError
+from understudy.evaluate.downstream import SCORES
+from understudy.evaluate.images import SmallCnn, evaluate_images, sample_sheet
+
+
+def bars(count, seed, size=8):
+    """Upright bars (class 0) and level ones (class 1), with noise."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, count)
+    images = 0.2 * rng.random((count, size, size))
+    for image, label, place in zip(images, labels, rng.integers(0, size, count), strict=True):
+        (image if label else image.T)[place] += 0.7
+    return images, labels
+
+
+def by_name(figures):
+    return {figure.name: figure for figure in figures}
+
+
+def test_a_classifier_learns_from_faithful_images_and_not_from_wrong_labels():
+    real, good, test = bars(200, 0), bars(200, 1), bars(200, 2)
+    wrong = good[0], 1 - good[1]
+    faithful = by_name(evaluate_images(real, good, test, classes=2, epochs=12))
+    assert list(faithful) == [f"tstr_cnn_{score}" for score in SCORES["classification"]]
+    figure = faithful["tstr_cnn_acc"]
+    assert figure.floor < 0.6
+    assert figure.ceiling > 0.85
+    assert figure.value > 0.85
+    assert by_name(evaluate_images(real, wrong, test, classes=2, epochs=12))["tstr_cnn_acc"].value < 0.15
+
+
+def test_the_real_images_themselves_give_the_real_score_and_rows_are_capped():
+    real, test = bars(60, 3), bars(40, 4)
+    figures = evaluate_images(real, real, test, classes=2, rows=50, epochs=1, seed=5)
+    assert figures == evaluate_images(real, real, test, classes=2, rows=50, epochs=1, seed=5)
+    assert "trained on 50 real and 50 synthetic images, tested on 40 real ones" in figures[0].note
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (1, 5, 7), (3, 28, 28), (3, 1, 1)])
+def test_images_of_any_size_and_colour_have_probabilities(shape):
+    images = torch.rand(4, *(shape if len(shape) == 3 else (1, *shape)))
+    network = SmallCnn.trained(images, torch.tensor([0, 1, 2, 0]), classes=3, epochs=1)
+    chances = network.probabilities(images)
+    assert chances.shape == (4, 3)
+    assert chances.sum(axis=1) == pytest.approx(1)
+
+
+def test_training_leaves_torchs_seed_alone():
+    images, labels = torch.rand(4, 1, 4, 4), torch.tensor([0, 1, 0, 1])
+    torch.manual_seed(1)
+    before = torch.rand(1)
+    torch.manual_seed(1)
+    SmallCnn.trained(images, labels, classes=2, epochs=1)
+    assert torch.rand(1) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"synthetic": bars(0, 0)}, "no synthetic images"),
+        ({"test": bars(0, 0)}, "no test images"),
+        ({"real": (np.zeros((4, 8, 8)), [1, 1, 1, 1])}, "one class"),
+    ],
+)
+def test_what_cannot_be_computed_has_a_reason(change, reason):
+    parts = {"real": bars(9, 0), "synthetic": bars(9, 1), "test": bars(9, 2)} | change
+    figures = evaluate_images(*parts.values(), classes=2)
+    assert all(reason in figure.reason for figure in figures)
+
+
+def test_a_class_that_the_synthetic_images_lack_is_scored():
+    images, labels = bars(60, 5)
+    one = images[labels == 0], labels[labels == 0]
+    figures = by_name(evaluate_images(bars(60, 6), one, bars(60, 7), classes=2, epochs=1))
+    assert all(figure.value is not None for figure in figures.values())
+
+
+def test_a_sheet_shows_every_image_in_its_place(tmp_path):
+    images = np.stack([np.full((2, 3), level, dtype=np.uint8) for level in (0, 50, 100, 150, 200)])
+    path = sample_sheet(images, tmp_path / "sheet.png", columns=3, gap=1)
+    sheet = np.asarray(Image.open(path))
+    assert sheet.shape == (2 * 2 + 1, 3 * 3 + 2)
+    assert [sheet[r * 3, c * 4] for r in range(2) for c in range(3)] == [0, 50, 100, 150, 200, 255]
+    assert (sheet[2] == 255).all()
+    assert (sheet[:, 3] == 255).all()
+
+
+def test_a_sheet_of_colour_images_keeps_the_colours(tmp_path):
+    red = np.zeros((1, 3, 2, 2))
+    red[:, 0] = 1
+    sheet = np.asarray(Image.open(sample_sheet(red, tmp_path / "red.png")))
+    assert sheet.tolist() == [[[255, 0, 0]] * 2] * 2
+
+
+@pytest.mark.parametrize(
+    "images", [np.zeros((0, 2, 2)), np.zeros((2, 2)), np.zeros((1, 2, 3, 3)), np.full((1, 2, 2), 7.0)]
+)
+def test_what_is_no_picture_is_refused_and_nothing_written(images, tmp_path):
+    with pytest.raises(ConfigError):
+        sample_sheet(images, tmp_path / "sheet.png")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 2], [0, -1, 1]])
+def test_labels_that_do_not_fit_are_refused(labels):
+    with pytest.raises(ConfigError):
+        evaluate_images((np.zeros((3, 4, 4)), labels), bars(3, 0), bars(3, 1), classes=2)
