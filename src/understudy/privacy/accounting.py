@@ -10,7 +10,7 @@ Differs from the library's own accountants:
   e^ε : 1, its Rényi divergence that of Bun and Steinke 2016, Prop. 3.3. The library has no such event;
 - Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018);
 - every count goes through `self_compose`; the library drops it for randomized response;
-- the grid of losses widens with ε, so that no spend takes more than a second or so.
+- the grid of losses is as wide as an ε right to 1 in 1000 allows.
 
 Guarantee: every figure is an upper bound of the true ε.
 Edges: an event outside the vocabulary → PrivacyError, never zero; no noise, or δ=0 for what is not pure
@@ -22,6 +22,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from functools import lru_cache, reduce
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,6 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
-from scipy.optimize import toms748
 from scipy.special import expit
 
 from understudy.check import one_of, positive
@@ -71,12 +71,14 @@ __all__ = [
 
 ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
 
-_GRID = 1e-4  # spacing of the privacy losses, for ε up to _FINE; it doubles as ε doubles
-_FINE = 4.0
+_FINEST_GRID = 2.0**-13
 _LEAST_DELTA = 1e-11  # below it the rounding of the FFT is no longer small against δ
 _SERIES = 1e-12  # dp_accounting cuts its series at e⁻³⁰, and an order may divide that by α − 1 = 0.1
 _MOST_NOISE = 1e7
-_ORDERS = RdpAccountant().orders
+_ORDERS = tuple(RdpAccountant().orders)
+_WHOLE_ORDERS = tuple(
+    order for order in _ORDERS if order == int(order)
+)  # their sums are short: a quick bound
 
 # An order whose series does not converge is left out, which only raises ε: nothing to tell the user.
 logging.getLogger("absl").addFilter(lambda record: "failed to converge" not in str(record.msg))
@@ -87,16 +89,16 @@ def epsilon(spend: Spend, delta: float, *, method: str = "pld") -> float:
 
     `method="pld"` turns to Rényi divergences where it must: for a zCDP event, and for δ below 1e-11.
     """
+    one_of(ACCOUNTANTS, method=method)
     return _total(spend, delta, method)
 
 
 def _total(spend: Spend, delta: float, method: str) -> float:
-    one_of(ACCOUNTANTS, method=method)
     if not 0 <= delta < 1:
         raise ConfigError(f"delta must be 0 or above and below 1, not {delta!r}.")
     flat: Counter[DpEvent] = Counter()
-    for event, count in spend.items():
-        flat += flatten(event, count)
+    for event, n in spend.items():
+        flat += flatten(event, n)
     return _epsilon(frozenset(flat.items()), float(delta), method)
 
 
@@ -110,20 +112,27 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
         return math.inf
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
         return float(get_epsilon_gaussian(merged_noise(spend), delta)) + 1e-12  # its root finder's tolerance
-    renyi = sum(count * _rdp(event) for event, count in uses)
-    bound = min(plain, float(compute_epsilon(_ORDERS, renyi, delta)[0]))
+    if method == "quick":
+        return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
     if method == "rdp" or delta < _LEAST_DELTA or any(isinstance(event, ZCDpEvent) for event in spend):
-        return bound
-    grid = _GRID * 2.0 ** max(0, round(math.log2(min(bound, 1e9) / _FINE))) if bound > _FINE else _GRID
+        return min(plain, _renyi(uses, delta, _ORDERS))
+    bound = min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
+    grid = _grid(min(bound, 1e9), 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent)))
     return min(plain, float(_composed(spend, grid).get_epsilon_for_delta(delta)))
+
+
+def _grid(size: float, uses: int) -> float:
+    """The spacing of privacy losses for an ε of about `size`: rounding adds about uses · grid² / 4 to it.
+
+    A power of two, so that spends of about the same size share the distributions of their events.
+    """
+    return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses)))))
 
 
 def _composed(spend: Spend, grid: float) -> Any:
     """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
-    gaussians = {event: count for event, count in spend.items() if isinstance(event, GaussianDpEvent)}
-    parts = [
-        _pld(event, grid).self_compose(count) for event, count in spend.items() if event not in gaussians
-    ]
+    gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
+    parts = [_pld(event, grid).self_compose(n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
         parts.append(_pld(GaussianDpEvent(merged_noise(gaussians)), grid))
     return reduce(lambda one, other: one.compose(other), parts)
@@ -168,20 +177,25 @@ def _randomized_response(epsilon: float, grid: float) -> Any:
     return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, points, deltas))
 
 
+def _renyi(uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]) -> float:
+    return float(compute_epsilon(orders, sum(n * _rdp(event, orders) for event, n in uses), delta)[0])
+
+
 @lru_cache(maxsize=1024)
-def _rdp(event: DpEvent) -> npt.NDArray[np.float64]:
+def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """The Rényi divergence of one use at every order α, never less than it is."""
+    alpha = np.array(orders)
     match event:
         case DiscreteGaussian():  # Canonne, Kamath, Steinke 2020, Thm 4
             event = ZCDpEvent(event.sensitivity**2 / (2 * event.sigma**2))
         case DiscreteLaplaceDpEvent() | PoissonSampledDpEvent(event=LaplaceDpEvent()):
             event = PureDp(pure(event))
     if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
-        powers = np.logaddexp(_ORDERS * event.epsilon, (1 - _ORDERS) * event.epsilon)
-        divergence = (powers - np.logaddexp(0, event.epsilon)) / (_ORDERS - 1)
+        powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
+        divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
     else:
         with np.errstate(all="ignore"):
-            divergence = RdpAccountant().compose(event).rdp
+            divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0
     return np.asarray(np.maximum(np.nan_to_num(divergence, nan=np.inf, posinf=np.inf), 0) + _SERIES)
 
@@ -200,20 +214,20 @@ def calibrate(
     method: str = "pld",
     tolerance: float = 1e-3,
 ) -> float:
-    """The smallest noise multiplier σ whose spend `price(σ)` stays within (ε, δ), to a relative `tolerance`.
+    """The smallest noise multiplier σ whose spend `price(σ)` stays within (ε, δ).
 
-    Guarantee: the ε of the returned σ was computed and is at most `epsilon`. More noise must never cost more.
+    Guarantee: the ε of the returned σ was computed and is at most `epsilon`; it, or σ, is within a relative
+    `tolerance` of the best. `price` must not cost more with more noise.
     Edges: out of reach for every σ up to 10⁷ → PrivacyError; within reach of every σ down to 10⁻⁷ → 10⁻⁷.
     """
     positive(epsilon=epsilon, tolerance=tolerance)
+    one_of(ACCOUNTANTS, method=method)
 
     def over(noise: float, accountant: str) -> float:  # log(ε/target): close to linear in log σ
         return math.log(min(max(_total(price(noise), delta, accountant) / epsilon, 1e-9), 1e9))
 
-    near = _least(lambda noise: over(noise, "rdp"), start=1.0, stride=2.0, tolerance=1e-2)  # cheap, and close
-    noise = _least(
-        lambda noise: over(noise, method), start=near or _MOST_NOISE, stride=1.05, tolerance=tolerance
-    )
+    near = _least(lambda noise: over(noise, "quick"), start=1.0, tolerance=0.05)
+    noise = _least(lambda noise: over(noise, method), start=near or _MOST_NOISE, tolerance=tolerance)
     if noise is None:
         raise PrivacyError(
             f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}. Nothing was sent."
@@ -221,20 +235,24 @@ def calibrate(
     return noise
 
 
-def _least(over: Callable[[float], float], *, start: float, stride: float, tolerance: float) -> float | None:
-    """The least σ found with over(σ) ≤ 0, for a falling `over`: strides that double, then a root finder."""
-    seen: dict[float, float] = {}
-
-    def at(log_noise: float) -> float:
-        if log_noise not in seen:
-            seen[log_noise] = over(math.exp(log_noise))
-        return seen[log_noise]
-
-    limit, step, x = math.log(_MOST_NOISE), math.log(stride), math.log(start)
-    toward = 1 if at(x) > 0 else -1
-    while (at(x) > 0) == (toward > 0):
-        if abs(x) >= limit and x * toward > 0:
-            return None if toward > 0 else math.exp(x)
-        last, x, step = x, min(max(x + toward * step, -limit), limit), 2 * step
-    toms748(at, min(x, last), max(x, last), xtol=tolerance, rtol=1e-12)
-    return math.exp(min(x for x, excess in seen.items() if excess <= 0))
+def _least(over: Callable[[float], float], *, start: float, tolerance: float) -> float | None:
+    """A σ with −tolerance ≤ over(σ) ≤ 0, or within `tolerance` above the root; `over` falls with σ."""
+    limit, x, stride = math.log(_MOST_NOISE), math.log(start), 0.02
+    low = high = None  # the closest points on either side, with their excess
+    for turn in count():
+        excess = over(math.exp(x))
+        low, high = (low, (x, excess)) if excess <= 0 else ((x, excess), high)
+        if -tolerance <= excess <= 0 or (excess <= 0 and x <= -limit):
+            return math.exp(x)
+        if low and high:
+            if high[0] - low[0] <= tolerance:
+                return math.exp(high[0])
+            share = (low[1] + tolerance / 2) / (low[1] - high[1])  # aim a little below the target
+            x = low[0] + (high[0] - low[0]) * (min(max(share, 0.02), 0.98) if turn % 4 < 3 else 0.5)
+        elif x >= limit:
+            return None
+        else:
+            stride *= 2
+            x += math.copysign(min(max(abs(excess) / 1.5, stride), 3.0), excess)  # ε falls about as σ^−1.5
+            x = min(max(x, -limit), limit)
+    return None
