@@ -63,17 +63,19 @@ def read_ids(
         where, seen = distinct(cells, set(MISSING_WORDS))
     except TypeError:
         return cells, [Fault(column=name, reason="holds lists or other values that are not single.")]
-    text = seen.map(lambda v: isinstance(v, str)).to_numpy(bool)
-    whole = seen.map(_is_whole).to_numpy(bool)
+    missing = where < 0
+    there = np.isin(np.arange(len(seen)), where)
+    text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
+    whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
     reasons = [("is neither a whole number of 64 bits nor text.", ~text & ~whole)]
     if text.any() and whole.any():
-        few = text.sum() <= whole.sum()
-        rule = (
-            "is text, where most ids are whole numbers." if few else "is a whole number, where most are text."
+        mixed = (
+            ("is text, where most ids are whole numbers.", text),
+            ("is a number, where most are text.", whole),
         )
-        reasons.append((rule, text if few else whole))
+        reasons.append(min(mixed, key=lambda reason: reason[1].sum()))
     faults = _faults(name, cells, numbers, where, reasons)
-    if (missing := where < 0).any():
+    if missing.any():
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
     if (again := ~missing & cells.duplicated().to_numpy()).any():
         reason = "is the id of an earlier row: a person has one row."
@@ -148,7 +150,7 @@ def floats(values: "pd.Series[Any]") -> NDArray[np.float64]:
 def _float(value: Any) -> float:
     try:
         return math.nan if isinstance(value, str) and "_" in value else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return math.nan
 
 

@@ -71,7 +71,7 @@ class Codec:
 
     def one_hot(self, codes: Codes | Tensor) -> Tensor:
         """Codes as one-hot vectors, float32, (rows, width)."""
-        codes = self._checked(np.asarray(codes))
+        codes = self._checked(_array(codes))
         starts = np.array([block.start for block in self.blocks])
         slots = torch.from_numpy(codes.astype(np.int64) + starts)  # (n, m)
         return torch.zeros(len(codes), self.width).scatter_(1, slots, 1.0)
@@ -85,7 +85,7 @@ class Codec:
         codes = self._checked(array) if array.dtype.kind in "iu" else self._largest(array)
         binned = [isinstance(column, Binned) for column in self.schema.columns]
         inside = np.full(codes.shape, 0.5)
-        if rng is not None:
+        if rng is not None and any(binned):
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
         return pd.DataFrame(
             {

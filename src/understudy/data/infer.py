@@ -28,11 +28,25 @@ from numpy.typing import NDArray
 
 from understudy.check import nearest, whole
 from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct, floats
-from understudy.data.column import EPOCH, EXACT, Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.column import (
+    EPOCH,
+    EXACT,
+    FIRST_DAY,
+    LAST_DAY,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Integer,
+    Ordinal,
+    Real,
+    day_number,
+)
 from understudy.data.files import Source, open_source
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
+LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -60,6 +74,10 @@ def infer_schema(
             f'{raw.name}: there is no id column "{person}".{nearest(person, map(str, raw.columns))} '
             "No draft was made."
         )
+    if count := len(raw.faults):
+        raise SchemaError(
+            f"{raw.name}: {count:,} rows do not have as many cells as the header. No draft was made."
+        )
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
     found = {c: _guess(str(c), cells, most_categories) for c, cells in raw.columns.items() if c != person}
@@ -69,7 +87,7 @@ def infer_schema(
     notes = [
         f"Domains read from {len(raw.numbers):,} rows of {raw.name}; private until marked public or bought."
     ]
-    if left := [str(c) for c, column in found.items() if column is None]:
+    if left := [str(c) for c in dict.fromkeys(raw.header) if c != person and found.get(c) is None]:
         notes.append(f"Left out, with no values, mixed ones or too many texts: {', '.join(left)}.")
     if person is None and (ids := _like_ids(raw.columns, columns)):
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
@@ -100,22 +118,21 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     numbers = _numbers(present)
     if numbers is not None:
         return _numeric(common, np.unique(numbers))
-    if present.dtype.kind == "M" or present.dtype == object:
-        day = days(present)
-        if np.isfinite(day).all() and (day == np.floor(day)).all():
-            first, last = (date.fromordinal(int(day.min()) + EPOCH), date.fromordinal(int(day.max()) + EPOCH))
-            return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+    day = days(present)
+    if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY)) & (day == np.floor(day))).all():
+        first, last = (date.fromordinal(int(end) + EPOCH) for end in (day.min(), day.max()))
+        return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
     if len(present) > most_categories or not all(isinstance(value, str) for value in present):
         return None
     return Categorical(categories=tuple(sorted(present)), **common)
 
 
 def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
-    """The values as finite numbers, or None; text with a leading zero is a code, not a number."""
+    """The values as numbers that a column can bound, or None; text with a leading zero is a code."""
     if present.dtype == object and present.astype(str).str.match(r"[-+]?0\d").any():
         return None
     numbers = floats(present)
-    return numbers if np.isfinite(numbers).all() else None
+    return numbers if (np.abs(numbers) < LARGEST).all() else None
 
 
 def _numeric(common: dict[str, Any], numbers: NDArray[np.float64]) -> Column:

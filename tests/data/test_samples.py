@@ -1,0 +1,83 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from understudy.data import samples
+from understudy.data.codec import Codec
+from understudy.data.partition import cramers_v
+from understudy.data.samples import rand_health, toy
+from understudy.data.schema import join
+from understudy.data.table import check_table, read_table
+from understudy.errors import ConfigError
+
+
+def test_every_row_of_the_experiment_fits_its_public_schema() -> None:
+    tables, schemas = rand_health()
+    assert list(tables) == list(schemas) == ["clinic", "insurer"]
+    for party, schema in schemas.items():
+        schema.require_public()
+        assert check_table(tables[party], schema) == []
+        assert 7 <= len(schema.columns) <= 9
+        frame = read_table(tables[party], schema).frame
+        assert [name for name in schema.names if frame[name].isna().any()] == [
+            column.name for column in schema.columns if column.nullable
+        ]
+        assert Codec(schema).encode(frame).shape == (len(frame), Codec(schema).width)
+    kinds = {column.kind for schema in schemas.values() for column in schema.columns}
+    assert kinds == {"categorical", "ordinal", "boolean", "integer", "real"}
+
+
+def test_all_years_fit_too_so_the_bounds_were_not_fitted_on_the_rows_shown() -> None:
+    years = samples._readable(pd.read_csv(samples._randhie()))
+    assert len(years) == 20_190
+    for schema in (samples.CLINIC, samples.INSURER):
+        found = check_table(years, schema)
+        assert {v.column for v in found if v.error} == {"zper"}  # a person has a row for every year
+
+
+def test_the_holders_share_most_people_in_another_order() -> None:
+    tables, schemas = rand_health()
+    clinic, insurer = (tables[party]["zper"].to_numpy() for party in tables)
+    both = np.intersect1d(clinic, insurer)
+    assert 0.85 < len(both) / len(np.union1d(clinic, insurer)) < 0.90
+    assert len(both) < min(len(clinic), len(insurer))
+    order = [ids[np.isin(ids, both)] for ids in (clinic, insurer)]
+    assert not np.array_equal(*order)
+    again, _ = rand_health()
+    for party in tables:
+        pd.testing.assert_frame_equal(again[party], tables[party])
+    # What a joint table is for: visits at the clinic go with spending at the insurer.
+    joint = join(schemas)
+    v = cramers_v(tables["clinic"].merge(tables["insurer"], on="zper"), joint)
+    assert v[joint.names.index("visits"), joint.names.index("outpatient")] > 0.4
+
+
+def test_without_statsmodels_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r'pip install "understudy\[demo\]"'):
+        rand_health()
+
+
+def test_toy_tables_fit_their_schema_and_are_seeded() -> None:
+    for person in ("id", None):
+        frame, schema = toy(rows=500, seed=3, person=person)
+        assert check_table(frame, schema) == []
+        assert {column.kind for column in schema.columns} == {
+            "categorical",
+            "ordinal",
+            "boolean",
+            "integer",
+            "real",
+            "date",
+        }
+        pd.testing.assert_frame_equal(read_table(frame, schema).frame, frame)
+        pd.testing.assert_frame_equal(toy(rows=500, seed=3, person=person)[0], frame)
+        assert not toy(rows=500, seed=4, person=person)[0].equals(frame)
+    assert read_table(*toy(rows=1)).rows == 1
+    with pytest.raises(ConfigError, match="rows"):
+        toy(rows=0)
+
+
+def test_the_columns_of_a_toy_table_go_together() -> None:
+    v = cramers_v(*toy(rows=2000))
+    assert v.min() > 0.15
