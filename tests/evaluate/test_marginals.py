@@ -89,6 +89,12 @@ def test_references_are_made_from_the_real_rows_at_the_size_of_the_synthetic_tab
     assert small.ceiling > 3 * large.ceiling  # independent columns: the ceiling is sampling noise as well
 
 
+def test_one_column_alone_has_a_floor_and_no_ceiling():
+    figure = avd(*np.random.default_rng(3).integers(0, 5, (2, 50, 4)), 1)
+    assert figure.floor > 0
+    assert figure.ceiling is None
+
+
 def test_owners_separate_a_broken_joint_across_parties_from_an_intact_one_within():
     rng = np.random.default_rng(4)
     half = np.repeat(rng.integers(0, 3, (3000, 1)), 3, axis=1)
@@ -195,5 +201,8 @@ def test_a_figure_has_a_value_or_a_reason():
         Figure(name="x")
     with pytest.raises(ConfigError):
         Figure(name="x", value=1.0, reason="none")
+    assert [
+        Figure(name="x", value=1.0, floor=0.0, ceiling=2.0, better=b).best for b in ("lower", "higher")
+    ] == [0, 2]
     assert str(Figure(name="x", value=1.0, floor=0.0)) == "x: 1.0000 (floor 0.0000)"
     assert [named(*p) for p in product(["a"], marginals.SCOPES)] == ["a", "a_within", "a_cross"]

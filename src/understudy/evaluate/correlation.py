@@ -131,7 +131,8 @@ def _figure(
     name, same = named("cmd", scope), party[:, None] == party
     where = np.outer(varies, varies) & {"all": np.ones_like(same), "within": same, "cross": ~same}[scope]
     if not varies.any():
-        return Figure.absent(name, "every column of the real rows is constant.")
+        reason = "every column of the real rows is constant." if len(varies) else "there are no columns."
+        return Figure.absent(name, reason)
     if not where.any():
         return Figure.absent(name, "no two columns that vary belong to different parties.")
     value, floor, ceiling = (cmd(real, other, where) for other in others)

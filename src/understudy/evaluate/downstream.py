@@ -94,10 +94,8 @@ def downstream(
     whole(rows=rows)
     for model in models:
         one_of(MODELS, model=model)
-    task = "regression" if classes is None else "classification"
     if reason := _hindrance(real, synthetic, test):
-        names = (f"tstr_{model}_{score}" for model in models for score in SCORES[task])
-        return tuple(Figure.absent(name, reason, better=_better(name)) for name in names)
+        return absent(reason, models=models, classes=classes)
     rng = np.random.default_rng([seed, 0])
     trains = (real.sample(rows, rng), synthetic.sample(rows, rng))
     test = test.sample(rows, rng)
@@ -120,6 +118,13 @@ def downstream(
         said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
         figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
     return tuple(figures)
+
+
+def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) -> tuple[Figure, ...]:
+    """The figures of `downstream`, all with one reason."""
+    scores = SCORES["regression" if classes is None else "classification"]
+    names = [f"tstr_{model}_{score}" for model in models for score in scores]
+    return tuple(Figure.absent(name, reason, better=_better(name)) for name in names)
 
 
 def classification_scores(

@@ -60,6 +60,11 @@ class Figure:
         """A figure that cannot be computed, because of `reason`."""
         return cls(name=name, reason=reason, better=better)
 
+    @property
+    def best(self) -> float | None:
+        """The good end of the scale: what real rows reach."""
+        return self.floor if self.better == "lower" else self.ceiling
+
     def __str__(self) -> str:
         if self.value is None:
             return f"{self.name}: cannot be computed, because {self.reason}"
@@ -199,7 +204,10 @@ class Marginals:
     def avd(
         self, k: int, *, scope: str = "all", count: int = 100, sets: NDArray[np.int64] | None = None
     ) -> Figure:
-        """Mean distance over the given sets of columns, or over `count` random ones of the scope."""
+        """Mean distance over the given sets of columns, or over `count` random ones of the scope.
+
+        One column alone has no joint structure to lose, so `avd1` has no ceiling.
+        """
         name = named(f"avd{k}", scope)
         if not self.rows or not self.drawn:
             return Figure.absent(name, f"the {'synthetic' if self.rows else 'real'} table has no rows.")
@@ -212,7 +220,7 @@ class Marginals:
         value, *ends = self.distances(sets).mean(axis=0).tolist()
         floor, ceiling = ends or (None, None)
         note = f"mean over {len(sets)} sets of columns"
-        return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+        return Figure(name=name, value=value, floor=floor, ceiling=ceiling if k > 1 else None, note=note)
 
     def _distance(self, columns: NDArray[np.int64]) -> list[float]:
         keys, cells = _radix(self.columns, columns, self.sizes)
