@@ -54,7 +54,9 @@ def imports(file: Path) -> list[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: relative import"
             module = node.module or ""
-            found += [f"{module}.{alias.name}" for alias in node.names] if module == "understudy" else [module]
+            found += (
+                [f"{module}.{alias.name}" for alias in node.names] if module == "understudy" else [module]
+            )
     return found
 
 
@@ -83,10 +85,14 @@ def test_outside_libraries_stay_in_their_one_place(file: Path) -> None:
     for name in imports(file):
         allowed = ONLY_IN.get(name.split(".")[0])
         if allowed is not None:
-            assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), f"{place} imports {name}"
+            assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), (
+                f"{place} imports {name}"
+            )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_nothing_is_unpickled(file: Path) -> None:
-    assert not {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & {name.split(".")[0] for name in imports(file)}
+    assert not {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & {
+        name.split(".")[0] for name in imports(file)
+    }
     assert "torch.load" not in file.read_text()

@@ -17,7 +17,7 @@ from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
 from understudy.data.table import check_table
 from understudy.demo import run_demo
-from understudy.errors import UnderstudyError
+from understudy.errors import PrivacyWarning, UnderstudyError
 from understudy.generator import Generator
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Progress as Rounds
@@ -34,7 +34,9 @@ app = typer.Typer(
     "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "
     "write a run file (`understudy run --example`), `run`, then `sample` and `ledger show`.",
 )
-schema_app = typer.Typer(no_args_is_help=True, help="The public description of a table: draft it, check rows against it.")
+schema_app = typer.Typer(
+    no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
+)
 ledger_app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
 app.add_typer(schema_app, name="schema")
 app.add_typer(ledger_app, name="ledger")
@@ -46,17 +48,25 @@ FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=T
 
 def main() -> None:
     """Run a command; an error of ours is one line in words, not a traceback."""
-    warnings.showwarning = lambda message, *_, **__: err.print(f"[yellow]Note:[/] {message}", markup=True)
-    try:
-        app()
-    except UnderstudyError as error:
-        err.print(f"[red]{type(error).__name__}:[/] {_escape(str(error))}")
-        sys.exit(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PrivacyWarning)
+        warnings.showwarning = _warn
+        try:
+            app()
+        except UnderstudyError as error:
+            err.print(f"[red]{type(error).__name__}:[/] {_escape(str(error))}")
+            sys.exit(1)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    err.print(f"[yellow]Note:[/] {_escape(str(message))}")
 
 
 @app.command()
 def demo(
-    to: Annotated[Path | None, typer.Option("--out", help="Where to write; default: the next free runs/demo.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Where to write; default: the next free runs/demo.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Training rounds.")] = 300,
     epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 4.0,
 ) -> None:
@@ -76,7 +86,8 @@ def run(
     resume: Annotated[bool, typer.Option(help="Go on with the run in the output folder.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a run file to start from.")] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only.")
+        int | None,
+        typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only."),
     ] = None,
 ) -> None:
     """Carry out a run file: align people, train, save generator, synthetic rows and privacy statement."""
@@ -94,7 +105,9 @@ def run(
 def sample(
     folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
     rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many.")] = 1000,
-    to: Annotated[Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")] = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
@@ -133,7 +146,9 @@ def schema_infer(
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
     write_draft(infer_schema(table, person=person), to)
-    out.print(f"Draft written to {to}. It was read from rows and is private: read its header before you go on.")
+    out.print(
+        f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
+    )
 
 
 @schema_app.command("show")
@@ -150,7 +165,16 @@ def ledger_show(
     """When, what, which run, price, total."""
     with Ledger(ledger) as book:
         entries = book.entries()
-        grid = Grid("when (UTC)", "run", "what", "uses", "people", "ε alone", "ε in all", title=f"Ledger of {book.holder}")
+        grid = Grid(
+            "when (UTC)",
+            "run",
+            "what",
+            "uses",
+            "people",
+            "ε alone",
+            "ε in all",
+            title=f"Ledger of {book.holder}",
+        )
         for entry in entries[-last:] if last else entries:
             grid.add_row(*(_escape(str(cell)) for cell in entry.cells()))
         out.print(grid)
@@ -174,7 +198,9 @@ def _training() -> Iterator[Callable[[Rounds], None] | None]:
         with _bar() as watch:
             yield watch
     except KeyboardInterrupt:
-        err.print("Stopped. What was finished is saved, and the ledger holds all that was spent. Go on with --resume.")
+        err.print(
+            "Stopped. What was finished is saved, and the ledger holds all that was spent. Go on with --resume."
+        )
         raise typer.Exit(130) from None
 
 

@@ -5,6 +5,7 @@ ordinary run file: what the demo does is what `understudy run` does.
 """
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 
 import pandas as pd
@@ -22,17 +23,27 @@ from understudy.runfile import RunFile
 Say = Callable[[str], None]
 
 
-def run_demo(out: Path | None, *, rounds: int, epsilon: float, say: Say, watch: Watcher | None = None) -> Path:
+def run_demo(
+    out: Path | None, *, rounds: int, epsilon: float, say: Say, watch: Watcher | None = None
+) -> Path:
     """Write the holders' files, carry out the run, compare, and say where everything lies."""
     out = _free_folder(Path("runs/demo")) if out is None else out
     if (out / "run.toml").exists():
-        raise ArtefactError(f"{out} already has a run in it. Choose another --out. Nothing was read or charged.")
+        raise ArtefactError(
+            f"{out} already has a run in it. Choose another --out. Nothing was read or charged."
+        )
     tables, schemas = rand_health()
     file = write_holders(tables, schemas, out, rounds=rounds, epsilon=epsilon)
-    say("Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n")
+    say(
+        "Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n"
+    )
     for name, table in tables.items():
-        say(f"  {name:<8} {len(table):,} people, {len(schemas[name].columns)} columns: {', '.join(schemas[name].names)}")
-    say("\nAligning people by private set intersection, then training; no row and no id leaves its holder …\n")
+        say(
+            f"  {name:<8} {len(table):,} people, {len(schemas[name].columns)} columns: {', '.join(schemas[name].names)}"
+        )
+    say(
+        "\nAligning people by private set intersection, then training; no row and no id leaves its holder …\n"
+    )
     result, folder = run_file(RunFile.load(file), watch=watch)
     say(f"{result.people:,} people are held by both.\n\n{result.privacy}\n")
     say(comparison(tables, schemas, result, pd.read_parquet(folder / "synthetic.parquet")))
@@ -73,7 +84,7 @@ def comparison(
 ) -> str:
     """1-way and 2-way AVD, within and across parties, beside the best and the worst honest figures."""
     joint = join(schemas)
-    shared = pd.merge(*tables.values(), on=joint.person)
+    shared = reduce(lambda one, other: one.merge(other, on=joint.person), tables.values())
     codec = Codec(joint)
     owners = [result.generator.card["owners"][name] for name in joint.names]
     marginals = Marginals(codec.codes(shared), codec.codes(synthetic), sizes=codec.sizes, owners=owners)
@@ -83,7 +94,10 @@ def comparison(
         "pairs across parties": marginals.avd(2, scope="cross"),
     }
     head = f"  {'real against synthetic':<24}{'synthetic':>10}{'resampled':>11}{'independent':>13}"
-    lines = ["Average variation distance (0 equal, 1 disjoint); only the demo may compute it, its rows are public:", head]
+    lines = [
+        "Average variation distance (0 equal, 1 disjoint); only the demo may compute it, its rows are public:",
+        head,
+    ]
     for name, figure in figures.items():
         cells = (_cell(figure.value), _cell(figure.floor), _cell(figure.ceiling))
         lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")

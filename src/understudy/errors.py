@@ -2,7 +2,7 @@
 
     UnderstudyError
     ├── ConfigError            a setting that cannot be used: run file, argument, combination (also a ValueError)
-    ├── SchemaError            a table that does not fit its public schema, or a schema that makes no sense (also a ValueError)
+    ├── SchemaError            a table that does not fit its schema, or a schema without sense (also a ValueError)
     │   └── DraftSchemaError   a schema read from rows that nobody has marked public or paid for
     ├── AlignmentError         the parties' people cannot be matched
     ├── PrivacyError
@@ -13,6 +13,8 @@
     ├── PartyError             a party failed, refused or went away
     └── ArtefactError          a saved run or generator is missing, damaged, or in the way
 
+`PrivacyWarning` is a warning: something is allowed, but a holder should know what it means.
+
 A message says what, with which value, and what happened to the data. None quotes more of a row than
 the value that is wrong, and only at the holder of the row.
 """
@@ -20,6 +22,10 @@ the value that is wrong, and only at the holder of the row.
 
 class UnderstudyError(Exception):
     """The root: catch this to catch everything that understudy raises on purpose."""
+
+
+class PrivacyWarning(UserWarning):
+    """Something is allowed, but a holder should know what it means."""
 
 
 class ConfigError(UnderstudyError, ValueError):

@@ -70,7 +70,9 @@ class Generator:
         """Write the three files. The card goes last: a folder without one is not a generator."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        state = {name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()}
+        state = {
+            name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()
+        }
         save_file(state, folder / "weights.safetensors")
         self.schema.save(folder / "schema.toml")
         card = {**self.card, "network": self.network.describe()}

@@ -21,7 +21,9 @@ from torch import Tensor
 
 from understudy.errors import MessageError
 
-Value: TypeAlias = "Tensor | None | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any]"
+Value: TypeAlias = (
+    "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
+)
 
 LIMIT = 1 << 30
 DEPTH = 32
@@ -38,7 +40,9 @@ def pack(value: Value, *, limit: int = LIMIT) -> bytes:
     text = json.dumps(_strip(value, tensors, 0), allow_nan=False, separators=(",", ":"))
     data = save(tensors, metadata={"value": text})
     if len(data) > limit:
-        raise MessageError(f"A message of {len(data):,} bytes is above the limit of {limit:,}. Nothing was sent.")
+        raise MessageError(
+            f"A message of {len(data):,} bytes is above the limit of {limit:,}. Nothing was sent."
+        )
     return data
 
 

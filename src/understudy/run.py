@@ -72,7 +72,9 @@ class Federation:
         budgets = _each(budget, tables)
         folder = Path(ledgers)
         self.holders = {
-            name: Holder(name, table, open_ledger(folder / f"{name}.ledger", name, budgets[name]), budgets[name])
+            name: Holder(
+                name, table, open_ledger(folder / f"{name}.ledger", name, budgets[name]), budgets[name]
+            )
             for name, table in _tables(tables, schemas).items()
         }
 
@@ -146,7 +148,9 @@ class Result:
 def protocol_named(name: str) -> ModuleType:
     """The protocol of that name. ConfigError names the nearest."""
     if name not in PROTOCOLS:
-        raise ConfigError(f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}.")
+        raise ConfigError(
+            f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}."
+        )
     return PROTOCOLS[name]
 
 
@@ -202,7 +206,11 @@ def run_file(
         )
     if resume and not note.exists():
         raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
-    run = json.loads((out / "run.json").read_text())["run"] if resume else f"{file.protocol}-{uuid.uuid4().hex[:8]}"
+    run = (
+        json.loads((out / "run.json").read_text())["run"]
+        if resume
+        else f"{file.protocol}-{uuid.uuid4().hex[:8]}"
+    )
     schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
@@ -249,10 +257,20 @@ def _tables(
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
     public = {
-        name: schema if isinstance(schema := schemas[name], Schema) else Schema.load(schema) for name in tables
+        name: schema if isinstance(schema := schemas[name], Schema) else Schema.load(schema)
+        for name in tables
     }
     join(public)
-    return {name: read_table(source, public[name], name=name) for name, source in tables.items()}
+    opened = {
+        name: read_table(source, public[name], name=name if isinstance(source, pd.DataFrame) else None)
+        for name, source in tables.items()
+    }
+    for name, table in opened.items():
+        if table.rows < 2:
+            raise ConfigError(
+                f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
+            )
+    return opened
 
 
 @contextmanager

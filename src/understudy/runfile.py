@@ -44,12 +44,12 @@ class PartySection:
 
     def budget(self) -> Budget:
         """What this run may cost here."""
-        return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)  # type: ignore[arg-type]
+        return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)
 
     def total(self) -> Budget:
         """What the holder allows in all; used only when its ledger is new."""
         epsilon = self.epsilon if self.ledger_epsilon is None else self.ledger_epsilon
-        return Budget(epsilon=epsilon, delta=self.delta, against=self.against)  # type: ignore[arg-type]
+        return Budget(epsilon=epsilon, delta=self.delta, against=self.against)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,9 +90,16 @@ class RunFile:
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
         if not data["parties"]:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
-        parties = {party: _section(body, f"{name}: parties.{party}") for party, body in data["parties"].items()}
+        parties = {
+            party: _section(body, f"{name}: parties.{party}") for party, body in data["parties"].items()
+        }
         return cls(
-            protocol=data["protocol"], out=data["out"], rows=rows, settings=settings, parties=parties, folder=folder
+            protocol=data["protocol"],
+            out=data["out"],
+            rows=rows,
+            settings=settings,
+            parties=parties,
+            folder=folder,
         )
 
     def path(self, text: str) -> Path:

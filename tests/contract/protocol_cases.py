@@ -21,7 +21,9 @@ def vertical(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     """A toy table cut into columns, held by parties with partly the same people."""
     frame, schema = toy(rows=60, seed=3)
     names = [f"holder {number}" for number in range(parties)]
-    columns = {name: [c for i, c in enumerate(schema.names) if i % parties == n] for n, name in enumerate(names)}
+    columns = {
+        name: [c for i, c in enumerate(schema.names) if i % parties == n] for n, name in enumerate(names)
+    }
     rows = overlap_people(frame, "id", dict.fromkeys(names, 0.9), seed=5)
     tables = {name: frame.loc[rows[name], ["id", *columns[name]]].reset_index(drop=True) for name in names}
     return tables, {name: schema.select(columns[name]) for name in names}

@@ -50,11 +50,14 @@ def weights(outcome: Any) -> dict[str, torch.Tensor]:
 def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_bytes(case: Case) -> None:
     plain_federation = case.federation()
     plain = case.module.train(
-        case.config(), LocalParties(plain_federation.parties(case.protocol, run="contract")), plain_federation.schemas
+        case.config(),
+        LocalParties(plain_federation.parties(case.protocol, run="contract")),
+        plain_federation.schemas,
     )
     federation = case.federation()
     build = {
-        name: lambda name=name: federation.parties(case.protocol, run="contract")[name] for name in federation.holders
+        name: lambda name=name: federation.parties(case.protocol, run="contract")[name]
+        for name in federation.holders
     }
     parties = BytesParties(build)
     through_bytes = case.module.train(case.config(), parties, federation.schemas)
@@ -73,10 +76,14 @@ def test_another_seed_gives_another_trajectory(case: Case) -> None:
         federation = case.federation(seed)
         outcomes.append(
             case.module.train(
-                case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+                case.config(),
+                LocalParties(federation.parties(case.protocol, run="contract")),
+                federation.schemas,
             )
         )
-    assert any(not torch.equal(value, weights(outcomes[1])[name]) for name, value in weights(outcomes[0]).items())
+    assert any(
+        not torch.equal(value, weights(outcomes[1])[name]) for name, value in weights(outcomes[0]).items()
+    )
 
 
 @every_protocol
@@ -184,7 +191,9 @@ def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: 
 
 
 @every_protocol
-def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(case: Case, tmp_path: Path) -> None:
+def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
+    case: Case, tmp_path: Path
+) -> None:
     def run(folder: Path, federation: Federation, *, stop: int | None = None, resume: bool = False) -> Any:
         def watch(progress: Any) -> None:
             if progress.done == stop:
@@ -192,7 +201,12 @@ def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(ca
 
         parties = LocalParties(federation.parties(case.protocol, run="contract", folder=folder / "parties"))
         return case.module.train(
-            case.config(), parties, federation.schemas, checkpoint=folder / "server", resume=resume, watch=watch
+            case.config(),
+            parties,
+            federation.schemas,
+            checkpoint=folder / "server",
+            resume=resume,
+            watch=watch,
         )
 
     undisturbed = run(tmp_path / "a", case.federation())
@@ -215,7 +229,9 @@ def test_a_budget_that_ends_early_leaves_a_usable_generator(case: Case) -> None:
     def watch(progress: Any) -> None:
         if progress.done == 1:
             event = next(iter(holder.ledger.spend(against=case.budget.against)))
-            holder.ledger.set_budget(Budget(holder.ledger.spent(against=case.budget.against) + 1e-6, 1e-5, case.budget.against))
+            holder.ledger.set_budget(
+                Budget(holder.ledger.spent(against=case.budget.against) + 1e-6, 1e-5, case.budget.against)
+            )
             assert event is not None
 
     parties = LocalParties(federation.parties(case.protocol, run="contract"))

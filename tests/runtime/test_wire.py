@@ -33,9 +33,16 @@ class Answer(Reply):
 
 RECEIPT = Receipt(holder="clinic", ledger="abc", entry=7, run="r", what="round 1")
 QUESTION = Question(
-    round=3, rate=0.5, weights=torch.arange(6.0).view(2, 3), layers=(4, 2), extra={"bias": torch.ones(2)}, salt=b"\0x"
+    round=3,
+    rate=0.5,
+    weights=torch.arange(6.0).view(2, 3),
+    layers=(4, 2),
+    extra={"bias": torch.ones(2)},
+    salt=b"\0x",
 )
-ANSWER = Answer(gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection"))
+ANSWER = Answer(
+    gradient=Paid({"values": torch.ones(3)}, RECEIPT), people=Public(20, "the size of the intersection")
+)
 
 
 def test_an_ask_comes_back_as_it_went() -> None:
@@ -70,7 +77,9 @@ def test_a_kind_that_was_not_listed_is_refused() -> None:
     ],
 )
 def test_an_envelope_out_of_order_is_refused(change: dict[str, object], words: str) -> None:
-    envelope = {"kind": Keep.kind(), "fields": {"round": 1}} if "fields" not in change else {"kind": Question.kind()}
+    envelope = (
+        {"kind": Keep.kind(), "fields": {"round": 1}} if "fields" not in change else {"kind": Question.kind()}
+    )
     with pytest.raises(MessageError, match=words):
         decode(pack(envelope | change), [Keep, Question])
 
@@ -82,7 +91,12 @@ def test_a_field_of_another_type_is_refused(value: object) -> None:
 
 
 def test_a_reply_without_receipt_is_refused_on_arrival() -> None:
-    for gradient in (torch.ones(1), {"value": torch.ones(1)}, {"public": "a reason", "value": 1}, {"paid": 1, "value": 2}):
+    for gradient in (
+        torch.ones(1),
+        {"value": torch.ones(1)},
+        {"public": "a reason", "value": 1},
+        {"paid": 1, "value": 2},
+    ):
         body = {"gradient": gradient, "people": {"public": "a reason", "value": 1}}
         with pytest.raises(MessageError, match="receipt"):
             decode(pack({"kind": Answer.kind(), "fields": body}), [Answer])

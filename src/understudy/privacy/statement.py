@@ -101,6 +101,10 @@ class PrivacyStatement:
         rest = [[other for other in self.parties if other is not party] for party in self.parties]
         return max(self._over(tuple(others), against) for others in rest)
 
+    def per_party(self, against: str = "server") -> dict[str, float]:
+        """Each party's ε at its own δ."""
+        return {party.name: self.epsilon(party.name, against) for party in self.parties}
+
     def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
         if self.same_people:
             return self._price(list(parties), against, self.delta)

@@ -40,13 +40,20 @@ class CriticRound:
         learning_rate: float,
     ) -> None:
         self.network, self.name, self.critic, self.rows, self.rng = network, name, critic, rows, rng
-        self.batch, self.clip_norm, self.noise_multiplier, self.penalty = batch, clip_norm, noise_multiplier, penalty
+        self.batch, self.clip_norm, self.noise_multiplier, self.penalty = (
+            batch,
+            clip_norm,
+            noise_multiplier,
+            penalty,
+        )
         self.device = rows.device
         require_sound(rows)
         self.optimizer = torch.optim.RMSprop(
             critic.parameters(), lr=learning_rate, capturable=self.device.type == "cuda"
         )
-        for parameter in critic.parameters():  # so that a saved state has the same shape before the first step
+        for (
+            parameter
+        ) in critic.parameters():  # so that a saved state has the same shape before the first step
             self.optimizer.state[parameter] = {
                 "step": torch.zeros((), device=self.device),
                 "square_avg": torch.zeros_like(parameter),
@@ -61,9 +68,9 @@ class CriticRound:
             return self._graph(batches, seed)
         sizes = [len(batch) for batch in batches]
         z = self.rng.normal(sum(sizes), self.network.latent, device=self.device)
-        mix = self.rng.uniform(sum(sizes), device=self.device).float().split(sizes)
+        mix = torch.split(self.rng.uniform(sum(sizes), device=self.device).float(), sizes)
         with torch.no_grad():
-            fake = self.network.branch(self.name, z).split(sizes)
+            fake = torch.split(self.network.branch(self.name, z), sizes)
             for step, batch in enumerate(batches):
                 self.step(self.rows[batch.to(self.device)], fake[step], mix[step])
         return self.generator_gradient(self.latent(seed))
@@ -130,7 +137,7 @@ class _CapturedRound:
         self.graph = torch.cuda.CUDAGraph()
         saved = _clone(work.state_dict())
         rng_state = work.rng.state_dict()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):  # libraries allocate on first use, which a capture cannot

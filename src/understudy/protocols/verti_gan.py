@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from dp_accounting import dp_event
@@ -29,7 +29,7 @@ from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table
-from understudy.errors import BudgetExceeded, PartyError
+from understudy.errors import BudgetExceeded, PartyError, PrivacyWarning
 from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Critic
@@ -42,6 +42,8 @@ from understudy.protocols.alignment import AlignedParty, align_people
 from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.critic_round import CriticRound
+
+T = TypeVar("T", bound=Tensor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,12 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole(rounds=self.rounds, critic_steps=self.critic_steps, batch=self.batch, checkpoint_every=self.checkpoint_every)
+        whole(
+            rounds=self.rounds,
+            critic_steps=self.critic_steps,
+            batch=self.batch,
+            checkpoint_every=self.checkpoint_every,
+        )
         positive(learning_rate=self.learning_rate, clip_norm=self.clip_norm)
         not_negative(penalty=self.penalty, seed=self.seed)
         in_range(0, 1, upload=self.upload)
@@ -162,11 +169,14 @@ class VertiGanParty(AlignedParty):
         self._open(ask)
         people, config, budget = len(self.aligned), self.config, self.budget
         if people < 2:
-            raise PartyError(f"{self.name}: {people} shared people are too few to train on. Nothing was charged.")
+            raise PartyError(
+                f"{self.name}: {people} shared people are too few to train on. Nothing was charged."
+            )
         if budget.delta >= 1 / people:
             warnings.warn(
                 f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
                 "one person's row outright. Choose a smaller δ.",
+                PrivacyWarning,
                 stacklevel=2,
             )
         uses = promised_uses(config, self.rate)
@@ -199,7 +209,9 @@ class VertiGanParty(AlignedParty):
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(
             gradient=Paid(sparsify(gradient.cpu(), self.config.upload), receipt),
-            uses=Public(uses, "follows from the settings and, where batches are shared, from the shared seed"),
+            uses=Public(
+                uses, "follows from the settings and, where batches are shared, from the shared seed"
+            ),
         )
 
     def _open(self, ask: Begin) -> None:
@@ -208,7 +220,9 @@ class VertiGanParty(AlignedParty):
         self.device = pick_device(self.config.device)
         self.network = BranchedGenerator.from_description(ask.network).to(self.device)
         if self.network.widths != {self.name: self.codec.width}:
-            raise PartyError(f"{self.name}: the server's network does not fit this schema. Nothing was charged.")
+            raise PartyError(
+                f"{self.name}: the server's network does not fit this schema. Nothing was charged."
+            )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)  # of no row, and public
             self.critic = Critic(self.codec.width, self.config.critic_hidden).to(self.device)
@@ -248,7 +262,9 @@ class VertiGanParty(AlignedParty):
         if self.config.sampling == "shared":
             most = int(self.participations.max())
             self.participations += torch.bincount(torch.cat(batches), minlength=len(self.participations))
-            uses["anyone"] = int(self.participations.max()) - most  # adds up to the busiest person's participations
+            uses["anyone"] = (
+                int(self.participations.max()) - most
+            )  # adds up to the busiest person's participations
         event = step_events(self.config, self.rate, self.noise_multiplier)
         receipt = self.ledger.charge(
             event["outsider"],
@@ -301,7 +317,10 @@ def promised_uses(config: Config, rate: float) -> dict[str, int]:
     if config.sampling == "private":
         return {"outsider": config.steps, "anyone": config.steps}
     expected = config.steps * rate
-    return {"outsider": config.steps, "anyone": min(config.steps, math.ceil(expected + 6 * math.sqrt(expected)))}
+    return {
+        "outsider": config.steps,
+        "anyone": min(config.steps, math.ceil(expected + 6 * math.sqrt(expected))),
+    }
 
 
 def sparsify(gradient: Tensor, share: float) -> dict[str, Any]:
@@ -364,10 +383,14 @@ def train(
     else:
         align_people(parties)
         replies = parties.ask(
-            {name: Begin(config=asdict(config), network=network.describe(only=name)) for name in parties.names}
+            {
+                name: Begin(config=asdict(config), network=network.describe(only=name))
+                for name in parties.names
+            }
         )
         begun = {
-            name: {key: public.value for key, public in vars(reply).items()} | {"uses": {"outsider": 0, "anyone": 0}}
+            name: {key: public.value for key, public in vars(reply).items()}
+            | {"uses": {"outsider": 0, "anyone": 0}}
             for name, reply in replies.items()
         }
     if len({info["people"] for info in begun.values()}) != 1:
@@ -404,8 +427,7 @@ def train(
             optimizer.step()
             done += 1
             if watch is not None:
-                statement = _statement(config, begun, done)
-                watch(Progress(done, config.rounds, lambda s=statement: {n: s.epsilon(n) for n in begun}))
+                watch(Progress(done, config.rounds, _statement(config, begun, done).per_party))
             if done % config.checkpoint_every == 0:
                 save()
     except BudgetExceeded as refusal:
@@ -425,7 +447,9 @@ def train(
         "people": people,
         "privacy": privacy.to_dict(),
     }
-    return Outcome(Generator(network.cpu().eval(), join({n: schemas[n] for n in parties.names}), card), privacy, people)
+    return Outcome(
+        Generator(network.cpu().eval(), join({n: schemas[n] for n in parties.names}), card), privacy, people
+    )
 
 
 def _statement(config: Config, begun: Mapping[str, Mapping[str, Any]], rounds: int) -> PrivacyStatement:
@@ -446,10 +470,10 @@ def _statement(config: Config, begun: Mapping[str, Mapping[str, Any]], rounds: i
     return PrivacyStatement(parties=tuple(party(name, info) for name, info in begun.items()))
 
 
-def split_like(parameters: Iterable[Tensor], vector: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
     """Each parameter with its part of a flat vector, in the parameter's shape."""
     parameters = list(parameters)
-    parts = vector.split([parameter.numel() for parameter in parameters])
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
     return ((parameter, part.view_as(parameter)) for parameter, part in zip(parameters, parts, strict=True))
 
 

@@ -32,7 +32,9 @@ class Transcript:
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
 
-    def record(self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None) -> None:
+    def record(
+        self, party: str, ask: Ask, reply: Reply, *, down: int | None = None, up: int | None = None
+    ) -> None:
         """Add one ask and its reply."""
         line = self.lines[party, ask.kind()]
         line.count += 1
@@ -42,9 +44,7 @@ class Transcript:
 
     def rows(self) -> list[dict[str, Any]]:
         """The transcript as plain rows, in order of first appearance."""
-        return [
-            {"party": party, "ask": kind, **vars(line)} for (party, kind), line in self.lines.items()
-        ]
+        return [{"party": party, "ask": kind, **vars(line)} for (party, kind), line in self.lines.items()]
 
 
 class LocalParties:
@@ -106,7 +106,7 @@ class BytesParties:
 
 
 def _addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
-    asks = {name: message for name in names} if isinstance(message, Ask) else dict(message)
+    asks = dict.fromkeys(names, message) if isinstance(message, Ask) else dict(message)
     if unknown := sorted(asks.keys() - set(names)):
         raise PartyError(f"No party is called {', '.join(unknown)}; there are {', '.join(names)}.")
     return asks

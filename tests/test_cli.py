@@ -1,0 +1,289 @@
+"""What a person sees: commands, artefacts, and errors in words."""
+
+import json
+import signal
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tomli_w
+
+from understudy import cli
+from understudy.data.partition import overlap_people
+from understudy.data.samples import toy
+from understudy.generator import Generator
+from understudy.privacy.ledger import Ledger
+from understudy.protocols import verti_gan
+
+CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def understudy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command in this process, as its entry point would: exit code, output, errors."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["understudy", *map(str, args)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Two holders' files and a run file."""
+    frame, schema = toy(rows=80, seed=1)
+    rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
+    parties = {}
+    for name, columns in (("clinic", CLINIC), ("insurer", INSURER)):
+        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
+        schema.select(columns).save(tmp_path / f"{name}.toml")
+        parties[name] = {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
+    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 2}
+    write_run(
+        tmp_path,
+        {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties},
+    )
+    return tmp_path
+
+
+def write_run(home: Path, body: dict[str, object]) -> None:
+    (home / "run.toml").write_text(tomli_w.dumps(body))
+
+
+def read_run(home: Path) -> dict[str, object]:
+    return tomllib.loads((home / "run.toml").read_text())
+
+
+def change(home: Path, **changes: object) -> None:
+    """Change keys of the run file; a dotted key with __ goes down."""
+    body = read_run(home)
+    for key, value in changes.items():
+        *path, last = key.split("__")
+        place = body
+        for step in path:
+            place = place[step]  # type: ignore[assignment]
+        place[last] = value
+    write_run(home, body)
+
+
+def edit(file: Path, row: int, column: str, value: object) -> None:
+    frame = pd.read_csv(file, dtype=object)
+    frame.loc[row - 1, column] = value
+    frame.to_csv(file, index=False)
+
+
+def nothing_was_charged(home: Path) -> bool:
+    for file in home.rglob("*.ledger"):
+        with Ledger(file) as ledger:
+            if any(entry.count for entry in ledger.entries()):
+                return False
+    return True
+
+
+def test_help_names_the_first_steps(understudy: Run) -> None:
+    code, out, _ = understudy("--help")
+    assert code == 0
+    for word in ("demo", "run", "sample", "schema", "ledger", "Start with"):
+        assert word in out
+
+
+def test_a_run_leaves_all_artefacts_and_a_true_ledger(understudy: Run, home: Path) -> None:
+    code, out, err = understudy("run", home / "run.toml")
+    assert (code, err) == (0, "")
+    assert "A person over all parties" in out
+    assert "which people the parties share" in out
+    joint = home / "joint"
+    synthetic = pd.read_parquet(joint / "synthetic.parquet")
+    assert list(synthetic.columns) == CLINIC + INSURER
+    assert len(synthetic) == 50
+    privacy = json.loads((joint / "privacy.json").read_text())
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        assert ledger.spent() == pytest.approx(privacy["parties"][0]["epsilon"]["server"])
+    card = json.loads((joint / "generator" / "card.json").read_text())
+    assert card["owners"]["income"] == "insurer"
+    assert card["privacy"] == privacy
+    assert (joint / "run.toml").exists()
+    assert sum(line["paid"] for line in json.loads((joint / "transcript.json").read_text())) == 6
+
+
+def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(
+    understudy: Run, home: Path
+) -> None:
+    understudy("run", home / "run.toml")
+    code, out, _ = understudy("sample", home / "joint", "-n", 7, "--seed", 1)
+    assert code == 0
+    assert out == understudy("sample", home / "joint", "-n", 7, "--seed", 1)[1]
+    assert len(out.splitlines()) == 8
+    understudy("sample", home / "joint", "-n", 7, "--out", home / "s.parquet")
+    again = pd.read_parquet(home / "s.parquet")
+    expected = Generator.load(home / "joint").sample(1).dtypes
+    assert again.dtypes.equals(expected)
+
+
+def test_the_ledger_is_shown_as_a_table(understudy: Run, home: Path) -> None:
+    understudy("run", home / "run.toml")
+    code, out, _ = understudy("ledger", "show", home / "ledgers" / "clinic.ledger")
+    assert code == 0
+    for word in ("when", "run", "what", "critic steps", "ε", "clinic", "Left"):
+        assert word in out
+
+
+def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, home: Path) -> None:
+    understudy("run", home / "run.toml")
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        before = ledger.spent()
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "already has a run" in err
+    assert "--resume" in err
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        assert ledger.spent() == before
+
+
+def test_a_second_run_beyond_the_ledger_s_budget_is_refused(understudy: Run, home: Path) -> None:
+    understudy("run", home / "run.toml")
+    change(home, out="again")
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "BudgetExceeded" in err
+    assert "Nothing was sent" in err
+    assert not (home / "again" / "generator").exists()
+
+
+def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on(
+    understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = 0
+    plain = verti_gan.VertiGanParty._round
+
+    def interrupted(self: object, ask: object) -> object:
+        nonlocal answers
+        answers += 1
+        if answers == 3:  # in the middle of round 2
+            signal.raise_signal(signal.SIGINT)
+        return plain(self, ask)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(verti_gan.VertiGanParty, "_round", interrupted)
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 130
+    assert "--resume" in err
+    assert answers == 4, "the round was finished before it stopped"
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        assert sum(entry.count for entry in ledger.entries()) == 4
+    code, _, err = understudy("run", home / "run.toml", "--resume")
+    assert (code, err) == (0, "")
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        assert sum(entry.count for entry in ledger.entries()) == 6
+    assert (home / "joint" / "synthetic.parquet").exists()
+
+
+def test_schema_check_lists_every_violation(understudy: Run, home: Path) -> None:
+    edit(home / "clinic.csv", 3, "age", 300)
+    edit(home / "clinic.csv", 5, "colour", "mauve")
+    code, out, err = understudy("schema", "check", home / "clinic.csv", home / "clinic.toml")
+    assert code == 1
+    assert "age" in out
+    assert "300" in out
+    assert "row 3" in out
+    assert "mauve" in out
+    assert "row 5" in out
+    assert "2 violations" in err
+
+
+def test_a_draft_schema_is_refused_until_it_is_marked_public(understudy: Run, home: Path) -> None:
+    understudy("schema", "infer", home / "clinic.csv", "--out", home / "clinic.toml", "--person", "id")
+    assert "read from rows" in (home / "clinic.toml").read_text().splitlines()[0]
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "DraftSchemaError" in err
+    assert not (home / "ledgers").exists() or nothing_was_charged(home)
+    text = (home / "clinic.toml").read_text().replace('origin = "rows"', 'origin = "public"')
+    (home / "clinic.toml").write_text(text)
+    assert understudy("run", home / "run.toml")[0] == 0
+
+
+BAD = {
+    "a wrong header": (lambda h: rename(h / "clinic.csv", "age", "aeg"), ["clinic.csv", '"age"', "aeg"]),
+    "a value too high": (lambda h: edit(h / "clinic.csv", 4, "age", 300), ["clinic.csv", "age", "300", "row 4"]),
+    "text in a number": (lambda h: edit(h / "insurer.csv", 2, "income", "lots"), ["insurer.csv", "lots", "row 2"]),
+    "a missing number": (lambda h: edit(h / "insurer.csv", 6, "income", np.nan), ["insurer.csv", "income", "row 6"]),
+    "no rows": (lambda h: cut(h / "clinic.csv", 0), ["clinic.csv", "no rows"]),
+    "one row": (lambda h: cut(h / "clinic.csv", 1), ["clinic.csv", "one row"]),
+    "repeated ids": (lambda h: repeat(h / "clinic.csv"), ["clinic.csv", "id"]),
+    "no table": (lambda h: (h / "clinic.csv").unlink(), ["clinic.csv"]),
+    "the same column twice": (lambda h: share_a_column(h), ['"age"', "clinic", "insurer"]),
+    "an ε of zero": (lambda h: change(h, parties__clinic__epsilon=0.0), ["parties.clinic", "epsilon", "above 0"]),
+    "a δ of one": (lambda h: change(h, parties__clinic__delta=1.0), ["parties.clinic", "delta"]),
+    "an unknown key": (lambda h: change(h, outt="x"), ['"outt"', 'Did you mean "out"?']),
+    "an unknown setting": (lambda h: change(h, settings__round=3), ['"round"', 'Did you mean "rounds"?']),
+    "an unknown party key": (lambda h: change(h, parties__clinic__epsilom=1.0), ['Did you mean "epsilon"?']),
+    "an unknown protocol": (lambda h: change(h, protocol="vertigan"), ["vertigan", "verti-gan"]),
+    "rounds below one": (lambda h: change(h, settings__rounds=0), ["rounds", "at least 1"]),
+}  # fmt: skip
+
+
+def rename(file: Path, old: str, new: str) -> None:
+    pd.read_csv(file, dtype=object).rename(columns={old: new}).to_csv(file, index=False)
+
+
+def cut(file: Path, rows: int) -> None:
+    pd.read_csv(file, dtype=object).head(rows).to_csv(file, index=False)
+
+
+def repeat(file: Path) -> None:
+    frame = pd.read_csv(file, dtype=object)
+    pd.concat([frame, frame.head(1)]).to_csv(file, index=False)
+
+
+def share_a_column(home: Path) -> None:
+    frame, schema = toy(rows=80, seed=1)
+    schema.select([*INSURER, "age"]).save(home / "insurer.toml")
+    frame[["id", *INSURER, "age"]].to_csv(home / "insurer.csv", index=False)
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input_gets_a_clear_error_and_nothing_is_charged(understudy: Run, home: Path, what: str) -> None:
+    spoil, words = BAD[what]
+    spoil(home)
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err, err
+    assert nothing_was_charged(home)
+    assert not (home / "joint" / "synthetic.parquet").exists()
+
+
+def test_a_delta_of_one_over_n_or_more_is_warned_about(understudy: Run, home: Path) -> None:
+    change(home, parties__clinic__delta=0.05)
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 0
+    assert "clinic: δ = 0.05 is not below 1/" in err
+
+
+def test_a_folder_without_a_generator_is_named(understudy: Run, tmp_path: Path) -> None:
+    code, _, err = understudy("sample", tmp_path)
+    assert code == 1
+    assert "card.json is missing" in err
+
+
+def test_a_damaged_generator_is_refused(understudy: Run, home: Path) -> None:
+    understudy("run", home / "run.toml")
+    weights = home / "joint" / "generator" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-40])
+    code, _, err = understudy("sample", home / "joint")
+    assert code == 1
+    assert "damaged" in err
