@@ -1,0 +1,1 @@
+"""Choose the dimensions that matter, privately."""
