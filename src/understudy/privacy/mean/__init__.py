@@ -1,0 +1,1 @@
+"""Estimate a mean of bounded vectors, each perturbed by its owner."""
