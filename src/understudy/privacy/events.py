@@ -145,7 +145,7 @@ def describe(event: DpEvent) -> str:
     """A single event in words."""
     match event:
         case PureDp():
-            return f"an {event.epsilon:g}-DP mechanism"
+            return f"a pure mechanism, ε={event.epsilon:g}"
         case GaussianDpEvent():
             return f"Gaussian noise {event.noise_multiplier:.4g} × the clip norm"
         case LaplaceDpEvent():

@@ -200,7 +200,7 @@ class Ledger:
 
     def spend(
         self, person: int | str | None = None, *, against: str = "anyone", run: str | None = None
-    ) -> Spend:
+    ) -> Counter[DpEvent]:
         """How often each event was charged to a person (the worst-off for None), in all or in one run."""
         return self._worst(person, against, None, run)[1]
 

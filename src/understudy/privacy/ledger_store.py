@@ -120,19 +120,15 @@ class Store:
                 check_same_thread=False,
                 timeout=patience,
             )
-            if connection.execute("PRAGMA application_id").fetchone() != (_MARK,):
-                raise LedgerError(f"{path}: it is not a ledger. Nothing was computed or sent.")
-            if (version := connection.execute("PRAGMA user_version").fetchone()[0]) != _VERSION:
-                raise LedgerError(
-                    f"{path}: written by another version ({version}). Nothing was computed or sent."
-                )
-            if (found := connection.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-                raise LedgerError(f"{path}: it is damaged ({found}). Nothing was computed or sent.")
-            if not connection.execute("SELECT count(*) FROM budget").fetchone()[0]:
-                raise LedgerError(f"{path}: it has no budget. Nothing was computed or sent.")
-            for setting in ("synchronous=FULL", "fullfsync=ON", "cache_size=-65536"):
-                connection.execute(f"PRAGMA {setting}")
-        return cls(connection, str(path))
+            try:
+                if fault := _fault(connection):
+                    raise LedgerError(f"{path}: {fault}. Nothing was computed or sent.")
+                for setting in ("synchronous=FULL", "fullfsync=ON", "cache_size=-65536"):
+                    connection.execute(f"PRAGMA {setting}")
+                return cls(connection, str(path))
+            except BaseException:
+                connection.close()
+                raise
 
     def close(self) -> None:
         with self._lock:
@@ -228,6 +224,21 @@ class Store:
     def runs(self) -> list[str]:
         query = "SELECT run FROM entry WHERE run <> '' GROUP BY run ORDER BY min(id)"
         return [run for (run,) in self.connection.execute(query)]
+
+
+def _fault(connection: sqlite3.Connection) -> str | None:
+    """Why this file cannot be used as a ledger."""
+
+    def value(query: str) -> Any:
+        return connection.execute(query).fetchone()[0]
+
+    if value("PRAGMA application_id") != _MARK:
+        return "it is not a ledger"
+    if (version := value("PRAGMA user_version")) != _VERSION:
+        return f"it was written by another version ({version})"
+    if (found := value("PRAGMA quick_check(1)")) != "ok":
+        return f"it is damaged ({found.splitlines()[-1]})"
+    return None if value("SELECT count(*) FROM budget") else "it has no budget"
 
 
 def _build(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
