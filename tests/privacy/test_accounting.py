@@ -195,6 +195,7 @@ def test_what_has_no_price_raises_and_what_has_no_noise_costs_infinity() -> None
     for event in noiseless:
         assert epsilon({event: 1}, DELTA) == epsilon({event: 1}, DELTA, method="rdp") == math.inf
     assert epsilon({GAUSSIAN(5.0): 1}, 0.0) == math.inf
+    assert epsilon({GAUSSIAN(1.0): 0}, DELTA) == 0
     assert epsilon({}, DELTA) == epsilon({dp.NoOpDpEvent(): 3}, 0.0) == epsilon({PureDp(0): 9}, 0.0) == 0
 
 

@@ -98,7 +98,7 @@ def _total(spend: Spend, delta: float, method: str) -> float:
         raise ConfigError(f"delta must be 0 or above and below 1, not {delta!r}.")
     flat: Counter[DpEvent] = Counter()
     for event, n in spend.items():
-        flat += flatten(event, n)
+        flat += flatten(event, n) if n else Counter()
     return _epsilon(frozenset(flat.items()), float(delta), method)
 
 

@@ -115,8 +115,9 @@ class Ledger:
     ) -> Receipt:
         """Write down `count` uses of `event`, for everyone or for each of `people`, or refuse.
 
-        Guarantee: on return the entry is on disk; on any error nothing was written.
-        Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError.
+        Guarantee: on return the entry is on disk; a refusal writes nothing.
+        Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
+        fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
         """
         lines = _lines(event, count, insider, insider_count)
         ids = _ids(people)
@@ -186,9 +187,7 @@ class Ledger:
     def set_budget(self, budget: Budget) -> None:
         """Raise or lower the limit from now on. It becomes an entry; what was spent stays spent."""
         if self.real and budget.epsilon == math.inf:
-            raise LedgerError(
-                f"{self.holder}: a ledger in a file needs a finite budget. Nothing was written."
-            )
+            raise LedgerError(f"{self.holder}: a ledger in a file needs a finite budget. Nothing changed.")
         with self._store.transaction(write=True):
             self._store.add_budget(budget)
 
