@@ -34,8 +34,6 @@ from understudy.privacy.rng import Rng
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 
-_PAIRS = ((0, 1), (0, 0), (1, 1), (2, 2), (0, 2), (1, 2))  # of fake, real and penalty
-_SCORES, _SELF = slice(0, 3), slice(1, 4)  # pairs without the penalty; pairs of one with itself
 _FLAT = 1e-12  # a slope below this has no direction: its penalty gives no gradient
 _LARGEST = 1e6  # what a row may hold, so that no product of finite weights overflows
 
@@ -121,9 +119,10 @@ def clipped_gradient_sum(
 
 def require_sound(rows: Tensor) -> None:
     """Refuse rows that are not finite or beyond 10⁶. Waits for a GPU; no look while a graph is captured."""
-    if rows.is_cuda and torch.cuda.is_current_stream_capturing():
+    if not rows.numel() or (rows.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
-    if not bool((rows.abs() <= _LARGEST).all()):
+    low, high = rows.aminmax()
+    if not (float(low) >= -_LARGEST and float(high) <= _LARGEST):  # so written, NaN is refused too
         raise PrivacyError(
             f"a row holds a value that is not finite or beyond {_LARGEST:g}. Nothing was computed."
         )
@@ -167,16 +166,20 @@ def _squared_norms(lefts: Sequence[Tensor], rights: Sequence[Tensor], signs: Ten
     that rounding (at most about 8 ulp in each sum) is added: it clips a little harder, never less.
     """
     square, rounding = torch.zeros_like(signs[0]), torch.zeros_like(signs[0])
-    cross = torch.stack([signs[i] * signs[j] * (1 if i == j else 2) for i, j in _PAIRS])  # (6, batch)
+    pairs = _gram(signs[..., None])
+    pairs[3:] *= 2  # each mixed pair stands twice in the square
     for left, right in zip(lefts, rights, strict=True):
         inner = _gram(right)
-        inner[_SCORES] += 1  # a bias is the weight of an input that is 1, and 0 in the tangent
+        inner[:2] += 1  # a bias is the weight of an input that is 1 for the scores
+        inner[3] += 1  # and 0 for the penalty
         gram = _gram(left) * inner
-        square += (cross * gram).sum(0)
-        rounding += (signs.abs() * gram[_SELF].sqrt()).sum(0).square()
+        square += (pairs * gram).sum(0)
+        rounding += (signs.abs() * gram[:3].sqrt()).sum(0).square()
     return (square + 16 * torch.finfo(signs.dtype).eps * rounding).clamp_min_(0)
 
 
 def _gram(factors: Tensor) -> Tensor:
-    """(3, batch, m) → the dot products of the pairs, (6, batch)."""
-    return torch.stack([torch.linalg.vecdot(factors[i], factors[j]) for i, j in _PAIRS])
+    """Dot products of fake, real and penalty, each with itself, then in pairs: (3, batch, m) → (6, batch)."""
+    squares = torch.linalg.vector_norm(factors, dim=2).square()
+    mixed = [torch.linalg.vecdot(factors[i], factors[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    return torch.stack([*squares, *mixed])
