@@ -35,8 +35,26 @@ WIDTHS = {  # 002 Table 2: one-hot dimensions of the two parties
     "har": (562, 566),
     "dilbert": (1500, 1505),
 }
-PAPER = {"web": 485.35, "vehicle": 396.35, "census": 424.42, "twitter": 510.26, "har": 3296.08, "dilbert": 8387.30}
-FIELDS = ["dataset", "width_1", "width_2", "device", "rounds", "seconds_1500", "paper_seconds", "ratio", "up_mb", "down_mb"]
+PAPER = {
+    "web": 485.35,
+    "vehicle": 396.35,
+    "census": 424.42,
+    "twitter": 510.26,
+    "har": 3296.08,
+    "dilbert": 8387.30,
+}
+FIELDS = [
+    "dataset",
+    "width_1",
+    "width_2",
+    "device",
+    "rounds",
+    "seconds_1500",
+    "paper_seconds",
+    "ratio",
+    "up_mb",
+    "down_mb",
+]
 WARM = 5
 
 
@@ -48,8 +66,8 @@ def holding(width: int, rows: int, name: str, seed: int) -> tuple[pd.DataFrame, 
     for i, column in enumerate(columns):
         table[column.name] = bits[:, i]
     if width % 2:
-        columns.append(Categorical(name=f"{name}3", categories=("a", "b", "c")))  # type: ignore[arg-type]
-        table[f"{name}3"] = np.random.default_rng(seed).choice(["a", "b", "c"], rows)
+        columns.append(Categorical(name=f"{name}last", categories=("a", "b", "c")))  # type: ignore[arg-type]
+        table[f"{name}last"] = np.random.default_rng(seed).choice(["a", "b", "c"], rows)
     return pd.DataFrame(table), Schema(columns=tuple(columns))
 
 
@@ -89,7 +107,9 @@ def measure(dataset: str, rounds: int, device: str, rows: int) -> dict[str, obje
 
 def main() -> None:
     quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=8 if quick else 1500)
     parser.add_argument("--rows", type=int, default=2_000 if quick else 100_000)
     parser.add_argument("--device", default="auto")
@@ -98,7 +118,9 @@ def main() -> None:
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     device = str(pick_device(args.device))
-    chip = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
+    chip = (
+        torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {os.cpu_count()} cores"
+    )
     print(f"{chip}, torch {torch.__version__}; the paper: Quadro RTX 6000 (Table 3)")
     rows = []
     for dataset in args.only:

@@ -164,7 +164,7 @@ def ledger_show(
 ) -> None:
     """When, what, which run, price, total."""
     with Ledger(ledger) as book:
-        entries = book.entries()
+        entries = book.entries(merged=True)
         grid = Grid(
             "when (UTC)",
             "run",

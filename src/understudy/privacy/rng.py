@@ -37,7 +37,15 @@ _ZEROS = memoryview(bytes(12 * _CHUNK))
 _ANGLE = np.float32(2 * math.pi / 2**32)
 
 
-class Rng(Protocol):
+class Normals(Protocol):
+    """What additive noise is drawn from."""
+
+    def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
+        """Standard normals, float32."""
+        ...
+
+
+class Rng(Normals, Protocol):
     """What a mechanism draws from. `name` goes into the model card."""
 
     name: str
@@ -257,8 +265,27 @@ def poisson_sample(rng: Rng, n: int, rate: float) -> Tensor:
     amplifies); the rate holds to 2⁻⁵³.
     Edges: rate 0 draws nobody, rate 1 everybody. The number drawn is as secret as the rows.
     """
+    return poisson_samples(rng, n, rate, 1)[0]
+
+
+def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
+    """`poisson_sample`, `times` times over, in one draw.
+
+    All n · times yes/no draws form one sequence, and the gaps between two yes are geometric: as many random
+    numbers are needed as people are drawn, not as there are people (Fan, Muller, Rezucha 1962).
+    """
     in_range(0, 1, rate=rate)
-    return (rng.uniform(n) < rate).nonzero().squeeze(1)
+    length = n * times
+    if rate in (0, 1):
+        return [torch.arange(n) if rate else torch.arange(0) for _ in range(times)]
+    room = math.ceil(length * rate + 8 * math.sqrt(length * rate) + 8)
+    drawn = torch.tensor([-1])
+    while int(drawn[-1]) < length - 1:
+        gaps = torch.log1p(-rng.uniform(room)).div_(math.log1p(-rate)).clamp_(max=length).long() + 1
+        drawn = torch.cat([drawn, drawn[-1] + gaps.cumsum(0)])
+    drawn = drawn[1 : int(torch.searchsorted(drawn, length))]
+    bounds = torch.searchsorted(drawn, torch.arange(1, times) * n)
+    return [part % n for part in torch.tensor_split(drawn, bounds)] if n else [drawn] * times
 
 
 def _subkey(key: bytes, name: str) -> bytes:

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.errors import PrivacyError
 from understudy.models.gan import BranchedGenerator, Critic
 from understudy.privacy.critic import private_critic_gradient, require_sound
-from understudy.privacy.rng import FastRng, Rng
+from understudy.privacy.rng import FastRng, Normals, Rng
 
 
 class CriticRound:
@@ -67,19 +68,28 @@ class CriticRound:
                 self._graph = _CapturedRound(self, len(batches))
             return self._graph(batches, seed)
         sizes = [len(batch) for batch in batches]
-        z = self.rng.normal(sum(sizes), self.network.latent, device=self.device)
-        mix = torch.split(self.rng.uniform(sum(sizes), device=self.device).float(), sizes)
+        z, mix, noise = self.draw(sum(sizes), len(batches))
+        mixes = torch.split(mix, sizes)
         with torch.no_grad():
             fake = torch.split(self.network.branch(self.name, z), sizes)
             for step, batch in enumerate(batches):
-                self.step(self.rows[batch.to(self.device)], fake[step], mix[step])
+                self.step(self.rows[batch.to(self.device)], fake[step], mixes[step], noise)
         return self.generator_gradient(self.latent(seed))
+
+    def draw(self, rows: int, steps: int) -> tuple[Tensor, Tensor, "Drawn"]:
+        """All randomness of a round at once: latent points and mixing weights of its rows, and its noise."""
+        points, size = rows * self.network.latent, sum(p.numel() for p in self.critic.parameters())
+        normals = self.rng.normal(points + (steps * size if self.noise_multiplier else 0), device=self.device)
+        z = normals[:points].view(rows, self.network.latent)
+        return z, self.rng.uniform(rows, device=self.device).float(), Drawn(normals[points:])
 
     def latent(self, seed: int) -> Tensor:
         """Public latent points for the generator's gradient, the same at every party."""
         return FastRng(seed).normal(self.batch, self.network.latent, device=self.device)
 
-    def step(self, real: Tensor, fake: Tensor, mix: Tensor, mask: Tensor | None = None) -> None:
+    def step(
+        self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None
+    ) -> None:
         """One private critic step."""
         gradient = private_critic_gradient(
             self.critic.layers,
@@ -91,7 +101,7 @@ class CriticRound:
             expected_batch=self.batch,
             penalty=self.penalty,
             slope=self.critic.slope,
-            rng=self.rng,
+            rng=noise,
             mask=mask,
         )
         for (weight, bias), (d_weight, d_bias) in zip(self.critic.layers, gradient, strict=True):
@@ -118,6 +128,20 @@ class CriticRound:
         for name, parameter in self.critic.named_parameters():
             self.optimizer.state[parameter]["square_avg"].copy_(state["squares"][name])
             self.optimizer.state[parameter]["step"].fill_(state["step"])
+
+
+class Drawn:
+    """Normals that were drawn already, handed out in order; each once."""
+
+    def __init__(self, normals: Tensor) -> None:
+        self._left = normals
+
+    def normal(self, *shape: int, device: torch.device | str = "cpu") -> Tensor:
+        """The next of them."""
+        part, self._left = self._left[: (size := math.prod(shape))], self._left[size:]
+        if part.numel() != size or part.device != torch.device(device):
+            raise PrivacyError("more noise was asked for than was drawn. Nothing was computed.")
+        return part.view(shape)
 
 
 def _capacity(batch: int) -> int:
@@ -163,13 +187,12 @@ class _CapturedRound:
 
     def _compute(self) -> Tensor:
         work = self.work
-        device, n = work.device, self.steps * self.room
+        z, mix, noise = work.draw(self.steps * self.room, self.steps)
+        mixes = mix.view(self.steps, self.room)
         with torch.no_grad():
-            fake = work.network.branch(work.name, work.rng.normal(n, work.network.latent, device=device))
-            fake = fake.view(self.steps, self.room, -1)
-            mix = work.rng.uniform(self.steps, self.room, device=device).float()
+            fake = work.network.branch(work.name, z).view(self.steps, self.room, -1)
             for step in range(self.steps):
-                work.step(work.rows[self.places[step]], fake[step], mix[step], self.present[step])
+                work.step(work.rows[self.places[step]], fake[step], mixes[step], noise, self.present[step])
         return work.generator_gradient(self.latent)
 
 

@@ -36,7 +36,7 @@ from understudy.models.gan import BranchedGenerator, Critic
 from understudy.privacy.accounting import DpEvent, calibrate
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger, Receipt
-from understudy.privacy.rng import FastRng, Rng, poisson_sample
+from understudy.privacy.rng import FastRng, Rng, poisson_samples
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import AlignedParty, align_people
 from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher
@@ -254,7 +254,7 @@ class VertiGanParty(AlignedParty):
     def _batches(self, seed: int) -> list[Tensor]:
         """Who is in each critic step: this party's secret, or what the shared seed says."""
         rng = FastRng(seed) if self.config.sampling == "shared" else self.rng
-        return [poisson_sample(rng, len(self.aligned), self.rate) for _ in range(self.config.critic_steps)]
+        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
 
     def _pay(self, round: int, batches: list[Tensor]) -> tuple[Receipt, dict[str, int]]:
         """Charge the round before any of it is computed."""
