@@ -60,10 +60,6 @@ class Rng(Normals, Protocol):
         """Whether a short seed repeats the draws: fit for tests, refused where a ledger is real."""
         ...
 
-    def normal(self, *shape: int, device: Device = "cpu") -> Tensor:
-        """Standard normals, float32."""
-        ...
-
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
         """Uniform in [0, 1), float64, 53 random bits each."""
         ...
