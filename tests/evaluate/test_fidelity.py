@@ -1,4 +1,6 @@
 import json
+import runpy
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -109,6 +111,7 @@ def test_the_text_shows_every_figure_once_and_says_what_was_done():
     assert text.startswith("60 real, 50 synthetic rows, 6 columns compared")
     for figure in evaluation.figures:
         assert sum(line.startswith(f"{figure.name} ") for line in text.splitlines()) == 1
+    assert "cannot be computed" not in text
     assert "trained on 48 of 48 real and 50 of 50 synthetic rows" in text
     assert "a fifth of the real ones, which the generator may have seen" in text
 
@@ -220,3 +223,13 @@ def test_settings_that_cannot_be_used_are_refused(options, said):
 def test_an_unknown_figure_is_refused_with_a_hint():
     with pytest.raises(ConfigError, match='Did you mean "avd2"'):
         evaluate_tables(people(20, 31), people(20, 32), SCHEMA)["avd22"]
+
+
+def test_the_benchmark_agrees_with_pandas_on_a_small_table(monkeypatch):
+    monkeypatch.setenv("QUICK", "1")
+    bench = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks/evaluate/bench.py"))
+    sizes = np.array([2, 3, 4, 20] * 5)
+    real, synthetic = (bench["table"](300, sizes, seed) for seed in (0, 1))
+    with_pandas, alone = bench["marginals"](real, synthetic, sizes.tolist())  # fails where they differ
+    assert with_pandas["ratio"] > 0
+    assert alone["seconds"] > 0

@@ -78,7 +78,7 @@ class Evaluation:
             lines.append(f"{figure.name:{width}}  {cells}  {figure.better}")
         remarks: dict[str, list[str]] = {}
         for figure in self.figures:
-            if text := figure.note or f"cannot be computed, because {figure.reason}":
+            if text := f"cannot be computed, because {figure.reason}" if figure.reason else figure.note:
                 remarks.setdefault(text, []).append(figure.name)
         return "\n".join([*lines, "", *(f"- {_names(which)}: {text}" for text, which in remarks.items())])
 

@@ -6,6 +6,8 @@ Differs from the paper: every figure stands between two references made from the
 bootstrap of the synthetic table's size, what sampling alone causes; *ceiling*: columns shuffled
 independently, what a table without any joint structure reaches), and, where columns have owners, sets
 within one party and sets across parties are drawn apart: nothing in the papers' losses ties the latter.
+The floor takes the real table for the truth: a fresh sample of the same people's population, as large as
+the real table, would stand about √2 above it.
 
 Guarantee: none. A figure is a function of real rows, meant for their holder; showing it to anyone else is
 a release outside ε, unless it is paid for. Edges: too few columns or no rows → a `Figure` with a reason.
@@ -219,7 +221,7 @@ class Marginals:
             return Figure.absent(name, _no_sets(scope, k, len(self.sizes)))
         value, *ends = self.distances(sets).mean(axis=0).tolist()
         floor, ceiling = ends or (None, None)
-        note = f"mean over {len(sets)} sets of columns"
+        note = f"mean over {len(sets)} set{'s' * (len(sets) > 1)} of columns"
         return Figure(name=name, value=value, floor=floor, ceiling=ceiling if k > 1 else None, note=note)
 
     def _distance(self, columns: NDArray[np.int64]) -> list[float]:
