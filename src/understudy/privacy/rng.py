@@ -194,7 +194,7 @@ class SecureRng(_FromWords):
 
     def _stream(self, device: torch.device) -> ChaCha20:
         """The device's stream, under a key of its own."""
-        device = torch.empty(0, device=device).device  # "cuda" → "cuda:0"
+        device = _indexed(device)
         name = f"gpu{device.index or 0}"
         with self._lock:
             if name not in self._streams:
@@ -243,7 +243,7 @@ class FastRng(_FromWords):
             self._generator(name).set_state(state[name])
 
     def _generator(self, device: Device) -> torch.Generator:
-        name = str(torch.device(device))
+        name = str(_indexed(device))
         if name not in self._generators:
             self._generators[name] = torch.Generator(device).manual_seed(self._seed)
         return self._generators[name]
@@ -282,6 +282,11 @@ def poisson_samples(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
     drawn = drawn[1 : int(torch.searchsorted(drawn, length))]
     bounds = torch.searchsorted(drawn, torch.arange(1, times) * n)
     return [part % n for part in torch.tensor_split(drawn, bounds)] if n else [drawn] * times
+
+
+def _indexed(device: Device) -> torch.device:
+    """ "cuda" and "cuda:0" are one device, and have one stream."""
+    return torch.empty(0, device=device).device
 
 
 def _subkey(key: bytes, name: str) -> bytes:
