@@ -1,0 +1,340 @@
+"""Buy a schema: categories and bounds from noisy counts, charged to the ledger before a row is read.
+
+The categories and bounds of a draft are as private as the rows, and so are its guesses at kinds. Free is only
+what the holder declares to be public knowledge: the name and the kind of each column, or all of a column.
+
+    kind                   bought        from
+    categorical, ordinal   categories    the noisy count of each value that occurs: those of enough people show
+    integer, real, date    low, high     the noisy counts of public cells: from the first that shows to the
+                                         last, and within them once more by a closer look
+    boolean                nothing
+
+Sources: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks privately" (WWW 2009), for
+values of an unknown domain; Wilson et al., "Differentially private SQL with bounded user contribution" (PoPETs
+2020), ApproxBounds, for bounds from cells [2^k, 2^(k+1)) and their negatives.
+Differs from them: whole-number noise, Laplace or Gaussian, whichever takes fewer people to show through;
+decades for days; the closer look, since cells of 2^k say little about years or temperatures.
+
+Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
+with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
+that only one person has shows with a probability within δ.
+Edges: a column in which nothing shows is left out, and the note names it; if none is left → SchemaError, and
+the price stays charged. Cells that are not of the kind are not counted. Bought columns are nullable: whether
+values are missing is not bought. An order of texts cannot be bought: declare the column.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from dp_accounting import ComposedDpEvent, LaplaceDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+from numpy.typing import NDArray
+
+from understudy.check import in_range, nearest, one_of, positive
+from understudy.data.cells import MISSING_WORDS, days, distinct, floats
+from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, Binned, day_number
+from understudy.data.files import Raw, Source, open_source
+from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, Integer, Ordinal, Real, Schema
+from understudy.errors import ConfigError, PrivacyError, SchemaError
+from understudy.privacy.accounting import DiscreteGaussian, DpEvent, calibrate, flatten
+from understudy.privacy.accounting import epsilon as price
+from understudy.privacy.laplace import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, rounded_up
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import Rng
+
+Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
+Values = NDArray[Any]
+
+OTHER = "(other)"  # the category of every text that did not show
+
+_LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2, "date": 2}  # times counted
+_LISTED = ("categorical", "ordinal")
+_MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
+_CLOSER = 64  # cells of the closer look
+_FAR = 20.0  # how far beyond the budget a revelation is priced
+
+_NOISES: dict[type[CountNoise], Callable[[float], DpEvent]] = {
+    DiscreteLaplaceNoise: lambda scale: DiscreteLaplaceDpEvent(1 / scale, 1),
+    DiscreteGaussianNoise: DiscreteGaussian,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quote:
+    """What a purchase costs, and how many people it takes to show. It depends on no row.
+
+    `reveals` is the probability, shared by `lists` columns, that a value of a single person shows.
+    """
+
+    noise: CountNoise
+    event: DpEvent
+    reveals: float
+    lists: int
+
+    @property
+    def category_threshold(self) -> int:
+        """The noisy count from which a value shows: a single person reaches it with `reveals` / `lists`."""
+        return 1 + self.noise.threshold(self.reveals / self.lists)
+
+    def cell_threshold(self, cells: int) -> int:
+        """The noisy count from which a cell shows: noise alone reaches it in one of 10,000 columns."""
+        return self.noise.threshold(_MISLED / cells)
+
+    def __str__(self) -> str:
+        listed = f"a category shows from about {self.category_threshold:,} people on, " if self.lists else ""
+        return f"{listed}a bound from about {self.cell_threshold(len(_cells('real')) - 1):,}"
+
+
+def quote(kinds: Kinds, *, epsilon: float, delta: float, within: float = 0.0) -> Quote | None:
+    """The least noise that (ε, δ) pays for; None where there is nothing to buy.
+
+    `within` is the largest ε for which the price must hold: the ledger's budget.
+    Edges: δ=0 buys bounds alone; categories at δ=0 → ConfigError.
+    """
+    positive(epsilon=epsilon)
+    in_range(0, 0.5, delta=delta)
+    one_of(KINDS, **{f"kind of {name}": kind for name, kind in kinds.items() if not isinstance(kind, Column)})
+    bought = [kind for kind in kinds.values() if isinstance(kind, str)]
+    looks, lists = sum(_LOOKS[kind] for kind in bought), sum(kind in _LISTED for kind in bought)
+    if not looks:
+        return None
+    if lists and not delta:
+        raise ConfigError("categories cannot be bought at delta=0: declare them, or allow a delta.")
+    reveals = delta / 4 if lists else 0.0  # `_revealing` prices it twice over; half of δ is left to the noise
+    also = [_revealing(reveals, max(epsilon, within))] if lists else []
+
+    def least(kind: type[CountNoise]) -> Quote:
+        scale = calibrate(lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - 2 * reveals)
+        for _ in range(50):  # with the revelation, the accountant's grid is coarser, and the price higher
+            noise = kind(rounded_up(scale))
+            event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
+            if (cost := price(flatten(event), delta)) <= epsilon:
+                return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
+            scale *= 1.001 * cost / epsilon
+        raise PrivacyError(f"ε={epsilon} is too little for {looks} counts. Nothing was charged or read.")
+
+    quotes = map(least, _NOISES if delta else (DiscreteLaplaceNoise,))
+    return min(quotes, key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER))
+
+
+def buy_schema(
+    source: Source,
+    kinds: Kinds,
+    ledger: Ledger,
+    *,
+    epsilon: float,
+    delta: float,
+    run: str,
+    rng: Rng,
+    person: str | None = None,
+    name: str | None = None,
+) -> Schema:
+    """A public schema of a file or a DataFrame; what was not declared is bought for (ε, δ).
+
+    `kinds` is a declaration by the holder: names and kinds (or columns) that are known without the rows.
+    Guarantee: as the module's; the ledger holds the price before any cell is read.
+    Edges: a header that lacks a column → SchemaError, a price over the budget → BudgetExceeded, seeded or
+    insecure noise where the ledger is real → PrivacyError: nothing was charged and no row was read.
+    """
+    if ledger.real and (rng.seeded or not rng.secure):
+        raise PrivacyError(
+            f"{ledger.holder}: noise from {rng.name} could be repeated or guessed here, and this ledger is real. "
+            "Nothing was charged, and no row was read."
+        )
+    declared = {
+        c: kind if isinstance(kind, Column) else Boolean(name=c, nullable=True) for c, kind in kinds.items()
+    }
+    plain = Schema(
+        columns=tuple(replace(column, name=c) for c, column in declared.items()),
+        person=person,
+        note="Declared; nothing was bought.",
+    )
+    title = _check_header(open_source(source, {}, name), _names(kinds, person))
+    budget = ledger.budget.epsilon
+    offer = quote(kinds, epsilon=epsilon, delta=delta, within=budget if math.isfinite(budget) else 0.0)
+    if offer is None:
+        return plain
+    bought = {c: kind for c, kind in kinds.items() if isinstance(kind, str) and _LOOKS[kind]}
+    what = f"domains of {', '.join(bought)}"
+    receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
+    cells = _first_rows(open_source(source, _names(bought, person), name), person)
+    found = {c: _buy(c, kind, _values(kind, cells[c]), offer, rng) for c, kind in bought.items()}
+    note = (
+        f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={epsilon:g} at δ={delta:g}: {what} "
+        f"(entry {receipt.entry} of the ledger of {receipt.holder}). Names and kinds were declared."
+    )
+    if left_out := [c for c, column in found.items() if column is None]:
+        note += f" Left out, as too few people share a value: {', '.join(left_out)}."
+    shown = tuple(column for free in plain.columns if (column := found.get(free.name, free)) is not None)
+    if not shown:
+        raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
+    return replace(plain, columns=shown, note=note)
+
+
+def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataFrame:
+    """The table with what lies outside a domain brought into it: numbers and days clipped to the bounds, the
+    numbers of an ordinal to the nearest, texts to "(other)" where that is a category. The rest stays as it came.
+
+    Guarantee: each row by itself and the public schema, so it costs no privacy.
+    Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
+    too many cells → SchemaError.
+    """
+    raw = open_source(source, _names(schema.names, schema.person), name)
+    if raw.faults:
+        raise SchemaError(f"{raw.name}: a row {raw.faults[0].reason} Nothing was read further.")
+    known = {column.name: column for column in schema.columns}
+    return pd.DataFrame(
+        {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
+    )
+
+
+def _revealing(delta: float, within: float) -> DpEvent:
+    """A person is revealed with probability δ, in the words that a ledger has.
+
+    A Poisson sample of rate 2δ under so little Laplace noise that the loss is L = `within` + 20 or more with
+    probability δ or more (the draw lies on the far side of the person's value).
+    Guarantee: with anything else, of loss l, δ(ε) = E[(1 − e^(ε − l − L))₊] is short of its value at L = ∞ by
+    at most δ·e^(ε − L), as E[e^(−l)] ≤ 1: for an ε up to `within`, by less than 10⁻⁸ of δ.
+    """
+    return PoissonSampledDpEvent(2 * delta, LaplaceDpEvent(1 / (within + _FAR - math.log(2 * delta))))
+
+
+def _names(columns: Iterable[str], person: str | None) -> dict[str, bool]:
+    """The columns to read, the person among them, as they came."""
+    return dict.fromkeys([*([person] if person else []), *columns], False)
+
+
+def _check_header(raw: Raw, names: Iterable[str]) -> str:
+    for name in names:
+        if (times := raw.header.count(name)) != 1:
+            said = f"stands {times} times in the header." if times else "is not in the header."
+            hint = "" if times else nearest(name, map(str, raw.header))
+            raise SchemaError(f'{raw.name}: "{name}" {said}{hint} Nothing was charged, and no row was read.')
+    return raw.name
+
+
+def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
+    """The columns, with one row per person."""
+    if person is None:
+        return raw.columns
+    ids = raw.columns[person]
+    first = ~(ids.isna() | ids.isin(MISSING_WORDS) | ids.duplicated())
+    return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
+
+
+def _values(kind: str, cells: "pd.Series[Any]") -> Values:
+    """The values that are there and of the kind: text, numbers, or days since 1970."""
+    try:
+        where, seen = distinct(cells, set(MISSING_WORDS))
+    except TypeError:  # lists and other things that are not single values
+        return np.empty(0)
+    if kind == "categorical":
+        return _texts(seen)[where[where >= 0]]
+    numbers = (days if kind == "date" else floats)(seen)[where[where >= 0]]
+    return numbers[np.isfinite(numbers)]
+
+
+def _texts(seen: "pd.Series[Any]") -> Values:
+    """Values as text; a whole number loses the point that a column with gaps gives it."""
+    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in seen]
+    return np.array([str(v) for v in plain], dtype=object)
+
+
+def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column | None:
+    """The column with its bought domain, or None where nothing shows."""
+    if kind not in _LISTED:
+        bounds = _bounds(kind, values, offer, rng)
+        return bounds and _binned(name, kind, *bounds)
+    seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
+    shown = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
+    if not shown:
+        return None
+    if kind == "categorical":
+        return Categorical(name=name, categories=(*(v for v in shown if v != OTHER), OTHER), nullable=True)
+    whole = all(v == int(v) and abs(v) <= EXACT for v in shown)
+    return Ordinal(name=name, categories=tuple(map(int, shown) if whole else shown), nullable=True)
+
+
+def _showing(counts: NDArray[np.intp], threshold: int, offer: Quote, rng: Rng) -> NDArray[np.bool_]:
+    return (offer.noise(torch.from_numpy(counts), rng) >= threshold).numpy()
+
+
+def _cells(kind: str) -> NDArray[np.float64]:
+    """The edges of the public cells: decades in days since 1970, or 0 and ±2^k."""
+    if kind == "date":
+        starts = [FIRST_DAY, *(date(year, 1, 1) for year in range(1680, LAST_DAY.year, 10))]
+        return np.array([*map(day_number, starts), day_number(LAST_DAY) + 1.0])
+    sizes = 2.0 ** (np.arange(54) if kind == "integer" else np.arange(-30, 65))
+    return np.concatenate([-sizes[::-1], [0.0], sizes])
+
+
+def _bounds(kind: str, values: Values, offer: Quote, rng: Rng) -> tuple[float, float] | None:
+    """Where enough people are: from the first cell that shows to the end of the last, or None.
+
+    One or two cells are looked at more closely, in 64 parts, and what shows there is widened by half of it on
+    either side, for the tails that do not show. Three or more are taken as they are, and where they are cells
+    of 2^k zero with them: it is near, and the cells about it too small to show.
+    """
+    edges = _cells(kind)
+    if (span := _span(values, edges, offer, rng)) is None:
+        return None
+    low, high = edges[[span.start, span.stop]]
+    if len(span) > 2:
+        return (low, high) if kind == "date" else (min(low, 0.0), max(high, 0.0))
+    parts = np.linspace(low, high, _CLOSER + 1)
+    parts = parts if kind == "real" else np.unique(np.floor(parts))
+    close = _span(values[(low <= values) & (values < high)], parts, offer, rng)
+    if close is None:
+        return low, high
+    margin = math.ceil(len(close) / 2)
+    return parts[max(close.start - margin, 0)], parts[min(close.stop + margin, len(parts) - 1)]
+
+
+def _span(values: Values, edges: NDArray[np.float64], offer: Quote, rng: Rng) -> range | None:
+    """From the first cell that shows to the last; what lies beyond the edges is in the outermost cells."""
+    cells = np.searchsorted(edges[1:-1], values, side="right")
+    counts = np.bincount(cells, minlength=len(edges) - 1)
+    shown = np.flatnonzero(_showing(counts, offer.cell_threshold(len(counts)), offer, rng))
+    return range(shown[0], shown[-1] + 1) if len(shown) else None
+
+
+def _binned(name: str, kind: str, low: float, high: float) -> Column:
+    """The column from `low` up to, and for whole numbers without, `high`."""
+    if kind == "real":
+        return Real(name=name, low=float(low), high=float(high), nullable=True)
+    first, last = int(low), max(int(high) - 1, int(low) + 1)
+    if kind == "integer":
+        return Integer(name=name, low=first, high=last, nullable=True)
+    return Date(
+        name=name, low=date.fromordinal(first + EPOCH), high=date.fromordinal(last + EPOCH), nullable=True
+    )
+
+
+def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    try:
+        where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
+    except TypeError:
+        return cells
+    return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
+
+
+def _fit_values(column: Column, seen: "pd.Series[Any]") -> Values:
+    came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
+    if isinstance(column, Binned):
+        numbers = (days if isinstance(column, Date) else floats)(seen)
+        low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
+        return np.where(numbers < low, column.low, np.where(numbers > high, column.high, came))
+    if isinstance(column, Categorical) and OTHER in column.categories:
+        texts = _texts(seen)
+        return np.where(pd.Series(texts).isin(column.categories), texts, OTHER)
+    if isinstance(column, Ordinal) and not isinstance(column.categories[0], str):
+        steps, numbers = np.sort(np.array(column.categories)), floats(seen)
+        closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
+        return np.where(np.isnan(numbers), came, closest)
+    return came
