@@ -71,7 +71,7 @@ def write_holders(
     body = {
         "protocol": "verti-gan",
         "out": "result",
-        "settings": {"rounds": rounds, "batch": 256, "critic_steps": 5, "learning_rate": 0.002},
+        "settings": {"rounds": rounds, "latent": 64, "common": [256]},
         "parties": parties,
     }
     file = out / "demo.toml"
