@@ -8,7 +8,7 @@ Normals: Box, Muller, "A note on the generation of random normal deviates" (1958
 (63 on a GPU) and double precision, so that the tail reaches 9.4 σ and no radius near 0 is skipped: with 32
 bits noise would end at 6.7 σ, which 10⁹ coordinates would notice. The angle takes 32 bits.
 
-Cost of a float32 normal on one Neoverse-N1 core: 16 ns, of which 2.4 are AES; `torch.randn` takes 20.
+Cost of a float32 normal on one Neoverse-N1 core: 16 to 19 ns, of which 2.4 are AES; `torch.randn` takes 20.
 """
 
 import hashlib
