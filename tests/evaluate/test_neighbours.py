@@ -1,0 +1,144 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.evaluate.neighbours import FIGURES, neighbours
+
+
+def people(rows, seed, columns=8, levels=8):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, (rows, 1))
+    return ((rng.random((rows, columns)) ** 2 * levels).astype(int) + kind) % levels
+
+
+def by_hand(rows, train, holdout, skip=False):
+    """Each row's two nearest training rows, its nearest held-out row, and its part that falls to train."""
+    found, falls = [], np.zeros(len(train) + len(holdout))
+    for i, row in enumerate(rows):
+        to_train = [sum(x != y for x, y in zip(row, t, strict=True)) for t in train]
+        to_holdout = [
+            sum(x != y for x, y in zip(row, h, strict=True)) if not (skip and i == j) else 99
+            for j, h in enumerate(holdout)
+        ]
+        both = np.array(to_train + to_holdout)
+        falls[both == both.min()] += 1 / (both == both.min()).sum()
+        found.append((*sorted(to_train)[:2], min(to_holdout)))
+    share = falls[: len(train)].sum() / len(rows)
+    return np.array(found) / len(rows[0]), share, falls.sum() ** 2 / (falls**2).sum()
+
+
+def balanced(share, train, holdout):
+    return (share / train) / (share / train + (1 - share) / holdout)
+
+
+@given(st.integers(2, 6), st.integers(2, 6), st.integers(1, 6), st.integers(0, 999))
+@settings(max_examples=60, deadline=None)
+def test_shares_and_distances_equal_their_definitions(n, m, rows, seed):
+    rng = np.random.default_rng(seed)
+    train, holdout, synthetic = (rng.integers(0, 3, (count, 4)) for count in (n, m, rows))
+    got = neighbours(train, holdout, synthetic)
+    found, share, _ = by_hand(synthetic, train, holdout)
+    unseen, control, _ = by_hand(holdout, train, holdout, skip=True)
+    measure = got.closer["share"]
+    assert measure.attack.value == pytest.approx(balanced(share, n, m))
+    assert measure.control.value == pytest.approx(balanced(control, n, m - 1))
+    np.testing.assert_allclose(got.train, found[:, 0])
+    np.testing.assert_allclose(got.holdout, found[:, 2])
+    np.testing.assert_allclose(got.unseen, unseen[:, 0])
+    dcr, nndr = got.figures[0], got.figures[2]
+    ratios = [1.0 if second == 0 else first / second for first, second, _ in found]
+    assert dcr.value == pytest.approx(np.median(found[:, 0]))
+    assert nndr.value == pytest.approx(np.median(ratios))
+    copies = got.closer["copies"]
+    assert copies.attack.value == np.mean(found[:, 0] == 0)
+    assert copies.control.value == np.mean(unseen[:, 0] == 0)
+    known = {tuple(row) for row in train.tolist()}
+    chance = sum(np.prod([np.mean(train[:, j] == v) for j, v in enumerate(row)]) for row in known)
+    assert copies.baseline.value == pytest.approx(chance)
+
+
+def test_hand_values():
+    train = np.array([[0, 0, 0, 0], [1, 1, 1, 1]])
+    holdout = np.array([[2, 2, 2, 2], [3, 3, 3, 3]])
+    synthetic = np.array(
+        [[0, 0, 0, 1], [2, 2, 2, 0]]
+    )  # one stands near a training row, one near a held-out row
+    got = neighbours(train, holdout, synthetic)
+    assert got.closer["share"].attack.value == 0.5
+    assert got.train.tolist() == [0.25, 0.75]
+    assert got.holdout.tolist() == [1, 0.25]
+    assert got.figures[2].value == pytest.approx((1 / 3 + 0.75) / 2)  # ratios 1/3 and 3/4
+
+
+@pytest.mark.parametrize(("train", "holdout"), [(600, 600), (900, 300)])
+def test_independent_rows_stand_in_the_middle_whatever_the_sizes_of_the_tables(train, holdout):
+    values = [
+        neighbours(people(train, s), people(holdout, s + 50), people(400, s + 100)).closer["share"]
+        for s in range(12)
+    ]
+    assert np.mean([v.attack.value for v in values]) == pytest.approx(0.5, abs=0.03)
+    assert np.mean([v.control.value for v in values]) == pytest.approx(0.5, abs=0.03)
+
+
+def test_the_interval_covers_one_half_where_many_synthetic_rows_share_few_real_neighbours():
+    covered = []
+    for seed in range(60):
+        train, holdout = people(40, seed), people(40, seed + 100)
+        rate = neighbours(train, holdout, people(2000, seed + 200)).closer["share"].attack
+        covered.append(rate.low <= 0.5 <= rate.high)
+    assert np.mean(covered) >= 0.9  # with one trial a row it would be 0.5
+
+
+def test_copies_are_closer_to_their_originals():
+    train, holdout = people(900, 0), people(300, 1)
+    got = neighbours(train, holdout, train[:400])
+    assert got.closer["share"].attack.value > 0.95
+    assert got.closer.leaks
+    dcr, _, nndr, _ = got.figures
+    assert dcr.value == nndr.value == 0
+    assert dcr.ceiling > 0
+    assert nndr.ceiling > 0.5
+    assert got.closer["copies"].attack.value == 1
+    assert got.closer["copies"].control.high < 0.1
+
+
+def test_a_few_copies_among_honest_rows_are_seen():
+    train, holdout = people(900, 0), people(900, 1)
+    mixed = np.concatenate([people(800, 2), train[:80]])
+    copies = neighbours(train, holdout, mixed).closer["copies"]
+    assert copies.attack.value > 0.08
+    assert copies.leaks
+
+
+def test_every_row_alike_gives_one_half_and_a_wide_interval():
+    same = np.zeros((30, 3), int)
+    rate = neighbours(same, same, same).closer["share"].attack
+    assert rate.value == pytest.approx(0.5)
+    assert (
+        neighbours(people(30, 2), people(30, 3), same[:, :1].repeat(8, axis=1)).closer["share"].attack.low
+        < 0.5
+    )
+
+
+def test_more_rows_than_wished_for_are_drawn_by_the_seed_and_stated():
+    tables = people(100, 4), people(90, 5), people(500, 6)
+    runs = [neighbours(*tables, most=50, seed=seed) for seed in (0, 0, 1)]
+    assert runs[0].closer == runs[1].closer != runs[2].closer
+    assert runs[0].closer.note.startswith(
+        "50 of 500 synthetic rows against 100 training and 90 held-out rows"
+    )
+    assert len(runs[0].train) == len(runs[0].unseen) == 50
+
+
+def test_what_hinders_the_comparison_is_said():
+    rows = np.zeros((4, 2), int)
+    for tables in ((rows[:1], rows, rows), (rows, rows[:1], rows), (rows, rows, rows[:0])):
+        got = neighbours(*tables)
+        assert "are needed" in got.closer.reason
+        assert [figure.name for figure in got.figures] == list(FIGURES)
+        assert all(figure.value is None for figure in got.figures)
+        json.dumps(got.to_dict())
+    assert neighbours(rows, rows, rows[:1]).closer["share"].attack.value == pytest.approx(0.5)
