@@ -1,0 +1,145 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import ConfigError
+from understudy.evaluate.anonymity import inference, linkability
+from understudy.evaluate.distance import Space
+
+LEFT, RIGHT = [0, 1, 2, 3], [4, 5, 6, 7]
+
+
+def people(rows, seed, columns=8, levels=10):
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(0, 3, (rows, 1))
+    return ((rng.random((rows, columns)) ** 2 * levels).astype(int) + kind) % levels
+
+
+def unlike(a, b):
+    return sum(x != y for x, y in zip(a, b, strict=True))
+
+
+def nearest(row, table, columns):
+    distances = [unlike(row[columns], other[columns]) for other in table]
+    return {i for i, d in enumerate(distances) if d == min(distances)}
+
+
+@given(st.integers(1, 6), st.integers(0, 999))
+@settings(max_examples=40, deadline=None)
+def test_linkability_succeeds_with_the_chance_of_taking_the_same_row_among_equals(rows, seed):
+    rng = np.random.default_rng(seed)
+    person, table = rng.integers(0, 3, (1, 4)), rng.integers(0, 3, (rows, 4))
+    one, other = (nearest(person[0], table, side) for side in ([0, 1], [2, 3]))
+    chance = len(one & other) / (len(one) * len(other))
+    many = np.repeat(person, 2000, axis=0)
+    attack = linkability(many, person, table, [0, 1], [2, 3], targets=2000)
+    assert attack["success"].attack.value == pytest.approx(chance, abs=0.06)
+
+
+@given(st.integers(1, 9), st.integers(1, 4))
+@settings(max_examples=30, deadline=None)
+def test_the_baseline_is_the_chance_that_two_draws_meet(rows, neighbours):
+    table = np.arange(rows * 2).reshape(rows, 2)
+    attack = linkability(table, table, table, [0], [1], neighbours=neighbours)
+    k = min(neighbours, rows)
+    miss = math.comb(rows - k, k) / math.comb(rows, k)
+    assert attack["success"].baseline.value == pytest.approx(1 - miss)
+    assert attack["success"].attack.value == 1  # every row is its own neighbour on both sides
+
+
+def test_more_neighbours_are_the_nearest_ones():
+    table = np.arange(10)[:, None].repeat(2, axis=1)
+    space = Space((10, 10), (True, True), (False, False))
+    person = np.array([[0, 3]])  # nearest: 0, 1, 2 … on the left, 3, then 2 and 4, then 1 and 5 on the right
+    rates = [
+        linkability(person, person, table, [0], [1], space=space, neighbours=k)["success"].attack.value
+        for k in (1, 2, 3, 4)
+    ]
+    assert rates[0] == rates[1] == 0
+    assert rates[2] == rates[3] == 1
+
+
+def test_copies_link_people_and_independent_rows_do_not():
+    train, holdout = people(600, 0), people(600, 1)
+    copied, independent = (linkability(train, holdout, t, LEFT, RIGHT) for t in (train, people(600, 2)))
+    assert copied["success"].attack.value > 0.5
+    assert copied.leaks
+    assert not independent.leaks
+    assert independent["success"].risk.low == 0
+
+
+def test_constant_columns_link_no_better_than_the_lot():
+    same = np.zeros((200, 8), int)
+    success = linkability(same, same, same, LEFT, RIGHT, neighbours=5)["success"]
+    assert success.attack.low <= success.baseline.value <= success.attack.high
+
+
+@given(st.integers(1, 8), st.integers(1, 6), st.integers(0, 999))
+@settings(max_examples=40, deadline=None)
+def test_inference_succeeds_with_the_share_of_right_answers_among_the_nearest(count, rows, seed):
+    rng = np.random.default_rng(seed)
+    train, table = rng.integers(0, 3, (count, 4)), rng.integers(0, 3, (rows, 4))
+    attack = inference(train, train[:1], table, 1)["success"]
+    known = [0, 2, 3]
+    chances = []
+    for person in train:
+        near = nearest(person, table, known)
+        chances.append(np.mean([table[i, 1] == person[1] for i in near]))
+    assert attack.attack.value == pytest.approx(np.mean(chances))
+    assert attack.control.value == pytest.approx(chances[0])
+    assert attack.baseline.value == pytest.approx(np.mean([np.mean(table[:, 1] == p[1]) for p in train]))
+
+
+def test_copies_give_secrets_away_and_independent_rows_do_not():
+    train, holdout = people(600, 3), people(600, 4)
+    copied, independent = (inference(train, holdout, t, 2) for t in (train, people(600, 5)))
+    assert copied["success"].attack.value > 0.95
+    assert copied.leaks
+    assert not independent.leaks
+
+
+def test_what_the_distribution_gives_away_is_in_the_control_and_no_risk():
+    rng = np.random.default_rng(6)
+    tables = [np.repeat(rng.integers(0, 5, (500, 1)), 3, axis=1) for _ in range(3)]
+    sure = inference(*tables, 0)["success"]
+    assert sure.attack.value == sure.control.value == 1
+    assert sure.baseline.value < 0.3
+    assert sure.risk is None
+    for table in tables[:2]:
+        table[:50, 0] = rng.integers(0, 5, 50)
+    likely = inference(*tables, 0)["success"]
+    assert likely.attack.value > 0.85
+    assert likely.risk.low == 0
+
+
+def test_only_the_known_columns_are_used():
+    train = np.array([[0, 0, 1], [1, 1, 0]])
+    synthetic = np.array([[0, 1, 0], [1, 0, 1]])
+    assert inference(train, train, synthetic, 2, [0])["success"].attack.value == 0
+    assert inference(train, train, synthetic, 2, [1])["success"].attack.value == 1
+
+
+def test_the_draws_follow_the_seed():
+    tables = [people(300, seed, levels=3) for seed in (7, 8, 9)]
+    for attack in (
+        lambda seed: linkability(*tables, LEFT, RIGHT, targets=100, neighbours=9, seed=seed),
+        lambda seed: inference(*tables, 0, targets=100, seed=seed),
+    ):
+        assert attack(0) == attack(0) != attack(1)
+
+
+def test_what_hinders_the_attacks_is_said():
+    rows, none = np.zeros((4, 2), int), np.zeros((0, 2), int)
+    assert "one of the two sides has no columns" in linkability(rows, rows, rows, [0], []).reason
+    assert "the train table has 0 rows" in linkability(none, rows, rows, [0], [1]).reason
+    assert "nothing is known" in inference(rows[:, :1], rows[:, :1], rows[:, :1], 0).reason
+    assert "the synthetic table has 0 rows" in inference(rows, rows, none, 0).reason
+    one = inference(rows[:1], rows[:1], rows[:1], 0)["success"]
+    assert one.attack.value == one.control.value == one.baseline.value == 1
+    with pytest.raises(ConfigError, match="there is no column 5"):
+        inference(rows, rows, rows, 5)
+    with pytest.raises(ConfigError, match="both known and secret"):
+        inference(rows, rows, rows, 0, [0, 1])

@@ -1,0 +1,170 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.evaluate import singling_out as module
+from understudy.evaluate.distance import Space
+from understudy.evaluate.rates import wilson
+from understudy.evaluate.singling_out import (
+    control_rate,
+    distinct,
+    matches,
+    multivariate,
+    random_predicates,
+    singling_out,
+    univariate,
+)
+
+NOMINAL = Space((6,) * 4, (False,) * 4, (False,) * 4)
+MIXED = Space((6, 6, 4, 4), (True, True, False, False), (True, False, True, False))
+
+
+def people(rows, seed, levels=6, columns=4):
+    return (np.random.default_rng(seed).random((rows, columns)) ** 3 * levels).astype(int)
+
+
+def fits(predicate, row):
+    """A predicate by its definition: column, low, high, negated."""
+    return all((low <= row[column] <= high) != bool(negated) for column, low, high, negated in predicate)
+
+
+@given(st.integers(1, 3), st.integers(1, 30), st.integers(0, 999), st.sampled_from([NOMINAL, MIXED]))
+@settings(max_examples=30, deadline=None)
+def test_matches_equal_the_definition(columns, rows, seed, space):
+    rng = np.random.default_rng(seed)
+    table = np.unique(rng.integers(0, space.sizes, (rows, 4)), axis=0)
+    other = rng.integers(0, space.sizes, (20, 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BATCH", 20)
+        drawn = multivariate(table, space, columns, 20, rng)
+    for predicates in (univariate(table, space), drawn, random_predicates(table, space, columns, 50, rng)):
+        truth = [[fits(p, row) for row in other.tolist()] for p in predicates.tolist()]
+        count, first = matches(predicates, other)
+        assert count.tolist() == [sum(row) for row in truth]
+        assert first.tolist() == [row.index(True) if any(row) else 0 for row in truth]
+
+
+def test_univariate_predicates_by_hand():
+    space = Space((5, 3), (True, False), (True, False))
+    table = np.array([[1, 0], [2, 0], [2, 1], [4, 1], [2, 2]])  # 4 is "missing" in the first column
+    tests = {tuple(p[0]) for p in univariate(table, space).tolist()}
+    assert tests == {
+        (0, 1, 1, 0),  # the only 1
+        (0, 4, 4, 0),  # the only missing one
+        (0, 0, 1, 0),  # the lowest; the highest, 2, is not alone, and missing is not high
+        (1, 2, 2, 0),  # the only bearer of the last level
+    }
+
+
+@pytest.mark.parametrize("space", [NOMINAL, MIXED])
+def test_multivariate_predicates_are_distinct_fit_one_row_and_point_away_from_the_median(space):
+    table = np.unique(people(300, 0), axis=0) % np.array(space.sizes)
+    table = np.unique(table, axis=0)
+    found = multivariate(table, space, 3, 60, np.random.default_rng(1))
+    assert 0 < len(found) <= 60
+    assert (matches(found, table)[0] == 1).all()
+    assert len(distinct(found)) == len(found)
+    assert (np.diff(found[:, :, 0], axis=1) > 0).all()
+    for column, low, high, _ in found.reshape(-1, 4).tolist():
+        present = table[:, column][table[:, column] < space.present(column)]
+        if low == high:
+            continue
+        assert space.ordered[column]
+        if low == 0:
+            assert high <= np.median(present)
+        else:
+            assert high == space.present(column) - 1
+            assert low > np.median(present)
+
+
+def test_random_predicates_use_every_test_and_only_equality_without_an_order():
+    table = np.unique(people(300, 2) % np.array(MIXED.sizes), axis=0)
+    drawn = random_predicates(table, MIXED, 1, 4000, np.random.default_rng(0))[:, 0]
+    unordered = drawn[drawn[:, 0] >= 2]
+    assert (unordered[:, 1] == unordered[:, 2]).all()
+    assert 0.4 < unordered[:, 3].mean() < 0.6
+    ordered = drawn[drawn[:, 0] == 1]
+    assert {"=", "≥", "≤", "none"} <= {
+        "none" if lo > hi else "=" if lo == hi else "≥" if hi == 5 else "≤"
+        for _, lo, hi, _ in ordered.tolist()
+    }
+
+
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=4), st.integers(1, 6))
+@settings(max_examples=40, deadline=None)
+def test_a_larger_control_is_thinned_exactly(found, size):
+    draws = [[sum(i < c for i in draw) == 1 for draw in combinations(range(6), size)] for c in found]
+    assert control_rate(np.array(found), 6, size) == pytest.approx(np.mean(draws))
+
+
+@pytest.mark.parametrize("weights", [[0.0005], [0.0001, 0.002], np.geomspace(1e-4, 1e-2, 20)])
+def test_a_smaller_control_is_extrapolated_close_to_the_truth(weights):
+    rng, many = np.random.default_rng(0), np.resize(weights, 4000)
+    truth = np.mean(2000 * many * (1 - many) ** 1999)
+    assert control_rate(rng.binomial(500, many), 500, 2000) == pytest.approx(truth, abs=0.04)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize("holdout", [800, 300])
+def test_copies_are_singled_out_and_independent_rows_are_not(ordered, holdout):
+    wide = [people(rows, seed, columns=8) for rows, seed in ((800, 3), (holdout, 4), (800, 5))]
+    space = Space((6,) * 8, (ordered,) * 8, (False,) * 8)
+    independent = singling_out(*wide, space=space, columns=4)
+    copied = singling_out(wide[0], wide[1], wide[0], space=space, columns=4)
+    assert not independent.leaks
+    assert copied.leaks
+    assert copied["success"].attack.value > 0.9  # repeats among the training rows are two people
+    assert copied["success"].attack.value > copied["success"].baseline.high
+    assert copied["success"].risk.low > 0.3
+
+
+def test_univariate_attacks_find_the_one_rare_value():
+    holdout = np.array([[0, i % 2, i // 2 % 2] for i in range(50)])
+    train = holdout.copy()
+    train[7, 0] = 3
+    attack = singling_out(train, holdout, train, columns=1)
+    assert attack.name == "singling_out_univariate"
+    assert attack["success"].attack.value == 1
+    assert attack["success"].control.value == 0
+
+
+def test_intervals_cover_over_draws_of_people_although_one_fits_many_predicates():
+    space = Space((6,) * 8, (True,) * 8, (False,) * 8)
+    rng = np.random.default_rng(0)
+    guesses = multivariate(np.unique(people(200, 0, columns=8), axis=0), space, 3, 250, rng)
+    found = [matches(guesses, people(200, seed, columns=8)) for seed in range(100, 180)]
+    rates = [module._rate(*pair) for pair in found]
+    truth = np.mean([rate.value for rate in rates])
+    assert np.mean([rate.low <= truth <= rate.high for rate in rates]) >= 0.95
+    trials = [wilson(int((count == 1).sum()), len(guesses)) for count, _ in found]  # each a trial of its own
+    assert np.mean([rate.low <= truth <= rate.high for rate in trials]) < 0.94
+
+
+def test_two_equal_people_are_not_singled_out():
+    train = np.zeros((50, 2), int)
+    train[[7, 8]] = 3
+    attack = singling_out(train, np.zeros((50, 2), int), train, columns=2)
+    assert attack["success"].attack.value == 0
+
+
+def test_the_draws_follow_the_seed():
+    tables = [people(200, seed) for seed in (6, 7, 8)]
+    runs = [singling_out(*tables, predicates=40, seed=seed) for seed in (0, 0, 1)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_what_hinders_the_attack_is_said():
+    rows, none = np.zeros((4, 2), int), np.zeros((0, 2), int)
+    assert "3 columns are needed and the table has 2" in singling_out(rows, rows, rows).reason
+    assert "the holdout table has 0 rows" in singling_out(rows, none, rows).reason
+    assert (
+        singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0
+    )  # one distinct synthetic row
+    mixed = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+    assert "fits one synthetic row alone" in singling_out(rows, rows, mixed, columns=1).reason
+    one = singling_out(rows[:1], rows[:1], rows[:1], columns=1)
+    assert one["success"].attack.value == 1
+    assert one["success"].control.value == 1
