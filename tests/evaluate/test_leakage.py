@@ -1,0 +1,110 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Schema
+from understudy.data.table import read_table
+from understudy.errors import ConfigError
+from understudy.evaluate.leakage import attack_tables
+
+SCHEMA = Schema(
+    columns=(
+        Categorical(name="plan", categories=("free", "paid", "old", "new")),
+        Ordinal(name="grade", categories=(1, 2, 3, 4, 5), nullable=True),
+        Integer(name="age", low=0, high=99),
+        Integer(name="weight", low=0, high=63),
+        Boolean(name="ill"),
+    )
+)
+OWNERS = {"plan": "bank", "grade": "bank", "age": "bank", "weight": "clinic", "ill": "clinic"}
+
+
+def people(rows, seed):
+    rng = np.random.default_rng(seed)
+    age = rng.integers(0, 100, rows)
+    return pd.DataFrame(
+        {
+            "plan": rng.choice(["free", "paid", "old", "new"], rows),
+            "grade": pd.array(rng.integers(1, 6, rows), dtype="Int64"),
+            "age": age,
+            "weight": np.clip(age // 2 + rng.integers(0, 15, rows), 0, 63),
+            "ill": rng.random(rows) < age / 150,
+        }
+    )
+
+
+TRAIN, HOLDOUT = people(500, 0), people(500, 1)
+
+
+def test_every_attack_is_there_with_its_control():
+    found = attack_tables(TRAIN, HOLDOUT, people(500, 2), SCHEMA, owners=OWNERS, targets=300)
+    assert [attack.name for attack in found.attacks] == [
+        *("mia", "mia_nearest", "mia_0pct_outliers", "mia_50pct_outliers", "mia_100pct_outliers"),
+        *("closer_to_train", "singling_out_univariate", "singling_out_3", "linkability"),
+        *(f"inference_{name}" for name in SCHEMA.names),
+    ]
+    assert len(found.leaks) <= 1
+    values = found.values()
+    assert {
+        "mia_acc",
+        "mia_auc",
+        "mia_tpr_at_1pct",
+        "linkability_success",
+        "inference_ill_success",
+    } <= values.keys()
+    assert values["mia_acc"] == found["mia"]["acc"].attack.value
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["figures"].keys() == {"dcr", "dcr_p5", "nndr", "nndr_p5"}
+    for line in str(found).splitlines():
+        assert (
+            "control" in line
+            or "cannot be computed, because" in line
+            or "(ceiling" in line
+            or "(floor" in line
+        )
+
+
+def test_a_copy_leaks_by_every_kind_of_attack():
+    found = attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners=OWNERS, targets=300)
+    assert {"mia", "mia_nearest", "closer_to_train", "singling_out_3", "linkability"} <= set(found.leaks)
+    assert any(name.startswith("inference_") for name in found.leaks)
+
+
+def test_tables_and_frames_are_alike_and_named_secrets_alone_are_inferred():
+    tables = [read_table(frame, SCHEMA) for frame in (TRAIN, HOLDOUT, people(200, 3))]
+    found = attack_tables(*tables, SCHEMA, secrets=["ill"], targets=50)
+    frames = attack_tables(*(table.frame for table in tables), SCHEMA, secrets=["ill"], targets=50)
+    assert found.attacks == frames.attacks
+    assert [attack.name for attack in found.attacks][-1] == "inference_ill"
+    assert "fewer than two parties" in found["linkability"].reason
+
+
+def test_three_parties_are_linked_each_to_the_others():
+    owners = OWNERS | {"ill": "insurer"}
+    found = attack_tables(TRAIN, HOLDOUT, people(200, 4), SCHEMA, owners=owners, secrets=[], targets=50)
+    links = [attack for attack in found.attacks if attack.name.startswith("linkability_")]
+    assert [attack.name for attack in links] == [
+        "linkability_bank",
+        "linkability_clinic",
+        "linkability_insurer",
+    ]
+    assert links[2].note.startswith("1 columns to 4")
+
+
+def test_empty_tables_give_reasons_and_no_traceback():
+    for tables in ((TRAIN[:0], HOLDOUT, TRAIN), (TRAIN, HOLDOUT[:0], TRAIN), (TRAIN, HOLDOUT, TRAIN[:0])):
+        found = attack_tables(*tables, SCHEMA, owners=OWNERS)
+        assert all("rows" in attack.reason for attack in found.attacks)
+        assert found.values() == {}
+        json.dumps(found.to_dict())
+
+
+def test_names_that_are_unknown_are_refused_with_a_hint():
+    with pytest.raises(ConfigError, match='Did you mean "weight"'):
+        attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, secrets=["wieght"])
+    with pytest.raises(ConfigError, match='no column "height"'):
+        attack_tables(TRAIN, HOLDOUT, TRAIN, SCHEMA, owners={"height": "bank"})
+    with pytest.raises(ConfigError, match='Did you mean "mia"'):
+        attack_tables(TRAIN[:0], HOLDOUT, TRAIN, SCHEMA)["mai"]
