@@ -215,6 +215,24 @@ def test_a_draft_schema_is_refused_until_it_is_marked_public(understudy: Run, ho
     assert understudy("run", home / "run.toml")[0] == 0
 
 
+def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(understudy: Run, home: Path) -> None:
+    frame, _ = toy(rows=3000, seed=4)
+    frame[["id", *CLINIC]].to_csv(home / "clinic.csv", index=False)
+    understudy("schema", "infer", home / "clinic.csv", "--out", home / "draft.toml", "--person", "id")
+    ask = ["schema", "buy", home / "clinic.csv", home / "draft.toml", "--ledger", home / "clinic.ledger",
+           "--out", home / "bought.toml", "--cleaned", home / "clean.csv", "--epsilon", 1.0]  # fmt: skip
+    code, _, err = understudy(*ask)
+    assert code == 1
+    assert "--names-and-kinds-are-public" in err
+    assert not (home / "clinic.ledger").exists()
+    code, _, err = understudy(*ask, "--names-and-kinds-are-public")
+    assert (code, err) == (0, "")
+    with Ledger(home / "clinic.ledger") as ledger:
+        assert 0.9 < ledger.spent() <= 1.0
+    assert 'origin = "rows"' not in (home / "bought.toml").read_text()
+    assert understudy("schema", "check", home / "clean.csv", home / "bought.toml")[0] == 0
+
+
 BAD = {
     "a wrong header": (lambda h: rename(h / "clinic.csv", "age", "aeg"), ["clinic.csv", '"age"', "aeg"]),
     "a value too high": (lambda h: edit(h / "clinic.csv", 4, "age", 300), ["clinic.csv", "age", "300", "row 4"]),

@@ -43,7 +43,9 @@ def one_of(choices: Iterable[str], /, **values: str) -> None:
     known = tuple(choices)
     for name, value in values.items():
         if value not in known:
-            raise ConfigError(f"{name} must be one of {', '.join(known)}, not {value!r}.{nearest(value, known)}")
+            raise ConfigError(
+                f"{name} must be one of {', '.join(known)}, not {value!r}.{nearest(value, known)}"
+            )
 
 
 def nearest(word: object, known: Iterable[str]) -> str:

@@ -17,11 +17,14 @@ from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
 from understudy.data.table import check_table
 from understudy.demo import run_demo
-from understudy.errors import PrivacyWarning, UnderstudyError
+from understudy.errors import ConfigError, PrivacyWarning, UnderstudyError
 from understudy.generator import Generator
+from understudy.privacy.budget import Budget
+from understudy.privacy.buy_schema import buy_schema, coarsen, quote
 from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Progress as Rounds
-from understudy.run import PROTOCOLS, Result, run_file
+from understudy.run import PROTOCOLS, Result, open_ledger, run_file
 from understudy.runfile import RunFile
 
 app = typer.Typer(
@@ -149,6 +152,46 @@ def schema_infer(
     out.print(
         f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
     )
+
+
+@schema_app.command("buy")
+def schema_buy(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    draft: Annotated[Path, typer.Argument(help="A schema whose column names and kinds are right.")],
+    ledger: Annotated[
+        Path, typer.Option(help="The holder's ledger; a new one gets this purchase as its budget.")
+    ],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
+    cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
+    epsilon: Annotated[float, typer.Option(help="What to spend.")] = 0.5,
+    delta: Annotated[float, typer.Option(help="At which δ.")] = 1e-6,
+    holder: Annotated[str | None, typer.Option(help="Whose ledger it is, when it is new.")] = None,
+    confirm: Annotated[
+        bool,
+        typer.Option("--names-and-kinds-are-public", help="State that names and kinds are publicly known."),
+    ] = False,
+) -> None:
+    """Buy bounds and category lists with noise, charged to the ledger before a row is read.
+
+    Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
+    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
+    """
+    columns = Schema.load(draft)
+    if not confirm:
+        raise ConfigError(
+            "a purchase takes column names and kinds from the draft for free: "
+            f"{', '.join(f'{c.name} ({c.kind})' for c in columns.columns)}. "
+            "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
+        )
+    kinds = {column.name: column.kind for column in columns.columns}
+    book = open_ledger(ledger, holder or ledger.stem, Budget(epsilon, delta))
+    out.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"), markup=False)
+    bought = buy_schema(
+        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
+    )
+    bought.save(to)
+    coarsen(table, bought).to_csv(cleaned, index=False)
+    out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
 
 
 @schema_app.command("show")

@@ -47,6 +47,7 @@ from understudy.errors import ConfigError, PrivacyError
 from understudy.privacy.events import (
     DiscreteGaussian,
     PureDp,
+    Reveals,
     Spend,
     event_from_json,
     event_to_json,
@@ -61,6 +62,7 @@ __all__ = [
     "DiscreteGaussian",
     "DpEvent",
     "PureDp",
+    "Reveals",
     "Spend",
     "calibrate",
     "epsilon",
@@ -99,7 +101,9 @@ def _total(spend: Spend, delta: float, method: str) -> float:
     flat: Counter[DpEvent] = Counter()
     for event, n in spend.items():
         flat += flatten(event, n) if n else Counter()
-    return _epsilon(frozenset(flat.items()), float(delta), method)
+    failures = {event: flat.pop(event) for event in list(flat) if isinstance(event, Reveals)}
+    left = delta - math.fsum(event.delta * count for event, count in failures.items())
+    return _epsilon(frozenset(flat.items()), float(left), method) if left >= 0 else math.inf
 
 
 @lru_cache(maxsize=4096)

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from dp_accounting import ComposedDpEvent, LaplaceDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
@@ -42,8 +42,7 @@ from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, Binned, da
 from understudy.data.files import Raw, Source, open_source
 from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError, PrivacyError, SchemaError
-from understudy.privacy.accounting import DiscreteGaussian, DpEvent, calibrate, flatten
-from understudy.privacy.accounting import epsilon as price
+from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.laplace import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, rounded_up
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
@@ -57,7 +56,6 @@ _LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2,
 _LISTED = ("categorical", "ordinal")
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
 _CLOSER = 64  # cells of the closer look
-_FAR = 20.0  # how far beyond the budget a revelation is priced
 
 _NOISES: dict[type[CountNoise], Callable[[float], DpEvent]] = {
     DiscreteLaplaceNoise: lambda scale: DiscreteLaplaceDpEvent(1 / scale, 1),
@@ -91,10 +89,9 @@ class Quote:
         return f"{listed}a bound from about {self.cell_threshold(len(_cells('real')) - 1):,}"
 
 
-def quote(kinds: Kinds, *, epsilon: float, delta: float, within: float = 0.0) -> Quote | None:
+def quote(kinds: Kinds, *, epsilon: float, delta: float) -> Quote | None:
     """The least noise that (ε, δ) pays for; None where there is nothing to buy.
 
-    `within` is the largest ε for which the price must hold: the ledger's budget.
     Edges: δ=0 buys bounds alone; categories at δ=0 → ConfigError.
     """
     positive(epsilon=epsilon)
@@ -106,18 +103,14 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, within: float = 0.0) ->
         return None
     if lists and not delta:
         raise ConfigError("categories cannot be bought at delta=0: declare them, or allow a delta.")
-    reveals = delta / 4 if lists else 0.0  # `_revealing` prices it twice over; half of δ is left to the noise
-    also = [_revealing(reveals, max(epsilon, within))] if lists else []
+    reveals = delta / 2 if lists else 0.0  # the other half is the noise's
+    also = [Reveals(reveals)] if lists else []
 
     def least(kind: type[CountNoise]) -> Quote:
-        scale = calibrate(lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - 2 * reveals)
-        for _ in range(50):  # with the revelation, the accountant's grid is coarser, and the price higher
-            noise = kind(rounded_up(scale))
-            event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
-            if (cost := price(flatten(event), delta)) <= epsilon:
-                return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
-            scale *= 1.001 * cost / epsilon
-        raise PrivacyError(f"ε={epsilon} is too little for {looks} counts. Nothing was charged or read.")
+        scale = calibrate(lambda s: {_NOISES[kind](s): looks}, epsilon=epsilon, delta=delta - reveals)
+        noise = kind(rounded_up(scale))
+        event = ComposedDpEvent([SelfComposedDpEvent(noise.event, looks), *also])
+        return Quote(noise=noise, event=event, reveals=reveals, lists=lists)
 
     quotes = map(least, _NOISES if delta else (DiscreteLaplaceNoise,))
     return min(quotes, key=lambda q: q.category_threshold if lists else q.cell_threshold(_CLOSER))
@@ -156,8 +149,7 @@ def buy_schema(
         note="Declared; nothing was bought.",
     )
     title = _check_header(open_source(source, {}, name), _names(kinds, person))
-    budget = ledger.budget.epsilon
-    offer = quote(kinds, epsilon=epsilon, delta=delta, within=budget if math.isfinite(budget) else 0.0)
+    offer = quote(kinds, epsilon=epsilon, delta=delta)
     if offer is None:
         return plain
     bought = {c: kind for c, kind in kinds.items() if isinstance(kind, str) and _LOOKS[kind]}
@@ -192,17 +184,6 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
     return pd.DataFrame(
         {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
     )
-
-
-def _revealing(delta: float, within: float) -> DpEvent:
-    """A person is revealed with probability δ, in the words that a ledger has.
-
-    A Poisson sample of rate 2δ under so little Laplace noise that the loss is L = `within` + 20 or more with
-    probability δ or more (the draw lies on the far side of the person's value).
-    Guarantee: with anything else, of loss l, δ(ε) = E[(1 − e^(ε − l − L))₊] is short of its value at L = ∞ by
-    at most δ·e^(ε − L), as E[e^(−l)] ≤ 1: for an ε up to `within`, by less than 10⁻⁸ of δ.
-    """
-    return PoissonSampledDpEvent(2 * delta, LaplaceDpEvent(1 / (within + _FAR - math.log(2 * delta))))
 
 
 def _names(columns: Iterable[str], person: str | None) -> dict[str, bool]:

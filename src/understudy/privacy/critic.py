@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from understudy.check import not_negative, positive
 from understudy.errors import ConfigError, PrivacyError
-from understudy.privacy.rng import Rng
+from understudy.privacy.rng import Normals
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 
@@ -48,7 +48,7 @@ def private_critic_gradient(
     noise_multiplier: float,
     expected_batch: float,
     penalty: float,
-    rng: Rng,
+    rng: Normals,
     slope: float = 0.2,
     mask: Tensor | None = None,
 ) -> list[tuple[Tensor, Tensor]]:

@@ -62,7 +62,30 @@ class DiscreteGaussian(DpEvent):  # type: ignore[misc]
         whole(sensitivity=self.sensitivity)
 
 
-SINGLE = (GaussianDpEvent, LaplaceDpEvent, DiscreteLaplaceDpEvent, DiscreteGaussian, ZCDpEvent, PureDp)
+@attrs.frozen
+class Reveals(DpEvent):  # type: ignore[misc]
+    """A person is revealed with probability `delta`, and nothing is learned otherwise.
+
+    Guarantee: the failure of a mechanism that is otherwise priced by its own event, as when a list of values of
+    an unknown domain shows one that a single person has.
+    Edges: it takes its `delta` from the δ at which a spend is priced; a δ below it → infinity.
+    """
+
+    delta: float = attrs.field(converter=float)
+
+    def __attrs_post_init__(self) -> None:
+        not_negative(delta=self.delta)
+
+
+SINGLE = (
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    DiscreteLaplaceDpEvent,
+    DiscreteGaussian,
+    ZCDpEvent,
+    PureDp,
+    Reveals,
+)
 _NESTED = (PoissonSampledDpEvent, NonPrivateDpEvent, NoOpDpEvent, ComposedDpEvent, SelfComposedDpEvent)
 _VOCABULARY: dict[str, Any] = {cls.__name__: cls for cls in (*SINGLE, *_NESTED)}
 
@@ -158,6 +181,8 @@ def describe(event: DpEvent) -> str:
             return f"a {event.rho:.4g}-zCDP mechanism"
         case PoissonSampledDpEvent():
             return f"{describe(event.event)}, on a Poisson sample of rate {event.sampling_probability:.4g}"
+        case Reveals():
+            return f"a revelation with probability {event.delta:.4g}"
         case NonPrivateDpEvent():
             return "no noise at all"
     return event_to_json(event)
