@@ -12,4 +12,5 @@ with tempfile.TemporaryDirectory() as ledgers:  # a real holder keeps its ledger
     federation = us.Federation(tables, schemas, budget=us.Budget(epsilon=4, delta=1e-5), ledgers=ledgers)
     result = us.train("verti-gan", federation, rounds=rounds, latent=64, common=[256])
     print(result.generator.sample(3, seed=0)[["age", "health", "visits", "coinsurance", "income"]])
-    print(f"per party: ε ≤ {result.privacy.epsilon('clinic'):.2f}, per person over both: ε ≤ {result.privacy.epsilon():.2f}")
+    party, person = result.privacy.epsilon("clinic"), result.privacy.epsilon()
+    print(f"per party: ε ≤ {party:.2f}, per person over both: ε ≤ {person:.2f}")
