@@ -1,0 +1,1 @@
+"""Joint counts of several holders, of which nobody sees more than the noisy result."""
