@@ -5,7 +5,8 @@ text, and 7 is a number where they are numbers. A cell is missing when it is emp
 or None, unless the schema declares that word as a category. Booleans may be written true/false, yes/no
 or 1/0; dates are ISO days.
 
-Guarantee: a `Table` from `read_table` fits its schema in every cell and has one row per person.
+Guarantee: a `Table` from `read_table` fits its schema in every cell and has one row per person, or, where the
+caller allows several (`one_row_each=False`), says of every row whose it is.
 Edges: no rows → SchemaError; a single row is read, and is for a run to refuse; columns that the schema
 does not know are never read. Messages quote the wrong value and are for the holder of the rows alone.
 """
@@ -73,10 +74,15 @@ class Violation:
         return f"{where}: {what} {self.reason}"
 
 
-def read_table(source: Source, schema: Schema, name: str | None = None) -> Table:
-    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
+def read_table(
+    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
+) -> Table:
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema.
+
+    A person who comes twice is an error, unless `one_row_each=False` lets people have several rows.
+    """
     raw = open_source(source, _want(schema), name)
-    cells, faults = _scan(raw, schema)
+    cells, faults = _scan(raw, schema, one_row_each)
     if count := sum(fault.count for fault in faults if fault.error):
         first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
         more = f' (and {count - 1:,} more; "understudy schema check" lists all)' if count > 1 else ""
@@ -85,11 +91,16 @@ def read_table(source: Source, schema: Schema, name: str | None = None) -> Table
 
 
 def check_table(
-    source: Source, schema: Schema, name: str | None = None, limit: int | None = None
+    source: Source,
+    schema: Schema,
+    name: str | None = None,
+    limit: int | None = None,
+    *,
+    one_row_each: bool = True,
 ) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
     raw = open_source(source, _want(schema), name)
-    return list(islice(_violations(raw.name, _scan(raw, schema)[1]), limit))
+    return list(islice(_violations(raw.name, _scan(raw, schema, one_row_each)[1]), limit))
 
 
 def _want(schema: Schema) -> dict[str, bool]:
@@ -98,12 +109,12 @@ def _want(schema: Schema) -> dict[str, bool]:
     return person | {column.name: isinstance(column, Integer | Real) for column in schema.columns}
 
 
-def _scan(raw: Raw, schema: Schema) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+def _scan(raw: Raw, schema: Schema, one_row_each: bool) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
     """The cells in their own types (unusable where there is an error), and what is wrong with them."""
     faults = [*_header_faults(raw, schema), *raw.faults]
     cells: dict[str, pd.Series[Any]] = {}
     if schema.person is not None and schema.person in raw.columns:
-        cells[schema.person], found = read_ids(schema.person, raw.columns[schema.person], raw.numbers)
+        cells[schema.person], found = _ids(raw, schema.person, one_row_each)
         faults += found
     for column in schema.columns:
         if column.name in raw.columns:
@@ -112,6 +123,20 @@ def _scan(raw: Raw, schema: Schema) -> tuple[dict[str, "pd.Series[Any]"], list[F
     if raw.columns and not len(raw.numbers):
         faults.append(Fault(reason="the table has no rows."))
     return cells, faults
+
+
+def _ids(raw: Raw, person: str, one_row_each: bool) -> tuple["pd.Series[Any]", list[Fault]]:
+    """Whose each row is. Where people may have several rows, an id is judged where it first stands."""
+    cells = raw.columns[person]
+    if one_row_each:
+        return read_ids(person, cells, raw.numbers)
+    try:
+        first = np.flatnonzero(~cells.duplicated())
+        where, _ = pd.factorize(cells, use_na_sentinel=False)  # numbered as they first come, too
+    except TypeError:  # cells that cannot be compared, which `read_ids` says
+        return read_ids(person, cells, raw.numbers)
+    ids, faults = read_ids(person, cells.iloc[first].reset_index(drop=True), raw.numbers[first])
+    return (ids if faults else ids.iloc[where].reset_index(drop=True)), faults
 
 
 def _header_faults(raw: Raw, schema: Schema) -> Iterator[Fault]:

@@ -1,0 +1,215 @@
+"""From a row to features and a class, by a public rule that no row has a say in.
+
+    kind of column                  becomes
+    categorical, ordinal, boolean   one-hot, a slot for each level, the missing one included
+    integer, real, date             one number, (value − low) / (high − low) by the declared bounds
+    … of these, a nullable one      a second number: 1 where the value is missing, and the first is then 0
+
+Arrays (images, say) are taken as they are; unsigned numbers of 8 bits are divided by 255, their bound.
+
+Rows are kept compact, one number a cell, and become features when they are needed: the one-hot vectors of a
+million people would not fit into memory.
+
+Guarantee: the features of a row depend on that row and the public rule alone.
+Edges: a value outside its declared domain, or not finite → SchemaError, and nothing is read further.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from understudy.check import nearest, whole
+from understudy.data.codec import Codec
+from understudy.data.column import Binned, Boolean, Categorical, Category, Column
+from understudy.data.files import Source
+from understudy.data.schema import Schema
+from understudy.data.table import Table, read_table
+from understudy.errors import ConfigError, SchemaError
+
+Label = Category | bool
+
+
+class Features(Protocol):
+    """The public rule, for tables or for arrays."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row's features."""
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The classes, in the order in which they are numbered."""
+
+    def rows(self, source: Any) -> Tensor:
+        """Rows in their compact form, (rows, …), checked."""
+
+    def codes(self, source: Any) -> Tensor:
+        """The class of each row, as its place in `labels`: int64 (rows,)."""
+
+    def expand(self, rows: Tensor) -> Tensor:
+        """Compact rows as features: float32 (rows, *shape)."""
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that say the rule, beside the schema where there is one."""
+
+
+@dataclass(frozen=True)
+class TableFeatures:
+    """Every column of the schema but the target is a feature; the target is the class."""
+
+    schema: Schema
+    target: str
+
+    def __post_init__(self) -> None:
+        if self.target not in self.schema.names:
+            raise ConfigError(
+                f"target must be a column of the schema, not {self.target!r}."
+                f"{nearest(self.target, self.schema.names)} Nothing was charged."
+            )
+        column = self.schema.column(self.target)
+        if not isinstance(column, Categorical | Boolean):
+            raise ConfigError(
+                f'target "{self.target}" is {column.kind}: a class is categorical, ordinal or boolean. '
+                "Nothing was charged."
+            )
+        if column.nullable or column.levels < 2 or len(self.schema.columns) < 2:
+            raise ConfigError(
+                f'target "{self.target}" must have two levels or more, must not be nullable, and must stand '
+                "beside another column. Nothing was charged."
+            )
+
+    @cached_property
+    def labels(self) -> tuple[Label, ...]:
+        column = self.schema.column(self.target)
+        return column.categories if isinstance(column, Categorical) else (False, True)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self._starts[-1],)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """A name for each feature."""
+        names: list[str] = []
+        for column in self._columns:
+            texts = (f"{column.name}={label}" for label in column.labels)
+            names += [column.name] if isinstance(column, Binned) else texts
+            names += [f"{column.name} missing"] * column.nullable
+        return tuple(names)
+
+    def rows(self, source: Source | Table) -> Tensor:
+        """Levels by their number, numbers scaled, NaN where a number is missing: float32 (rows, columns)."""
+        frame = self._read(source, self._columns)
+        out = np.empty((len(frame), len(self._columns)), dtype=np.float32)
+        for place, column in enumerate(self._columns):
+            read = _scaled if isinstance(column, Binned) else _levels
+            out[:, place] = read(column, frame)
+        return torch.from_numpy(out)
+
+    def codes(self, source: Source | Table) -> Tensor:
+        column = self.schema.column(self.target)
+        return torch.from_numpy(_levels(column, self._read(source, (column,))).astype(np.int64))
+
+    def expand(self, rows: Tensor) -> Tensor:
+        starts = torch.tensor(self._starts[:-1])
+        number = torch.tensor([isinstance(column, Binned) for column in self._columns])
+        gaps = number & torch.tensor([column.nullable for column in self._columns])
+        out = rows.new_zeros(len(rows), *self.shape)
+        out.scatter_(1, rows[:, ~number].long() + starts[~number], 1.0)
+        out[:, starts[number]] = rows[:, number].nan_to_num()
+        out[:, starts[gaps] + 1] = rows[:, gaps].isnan().to(rows.dtype)
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "table", "target": self.target}
+
+    @cached_property
+    def _columns(self) -> tuple[Column, ...]:
+        return self.schema.drop([self.target]).columns
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        """Where each column's features begin, and the number of all."""
+        slots = (1 + c.nullable if isinstance(c, Binned) else c.size for c in self._columns)
+        return tuple(accumulate(slots, initial=0))
+
+    def _read(self, source: Source | Table, columns: tuple[Column, ...]) -> pd.DataFrame:
+        if isinstance(source, Table):
+            return source.frame
+        return read_table(source, replace(self.schema, columns=columns, person=None)).frame
+
+
+@dataclass(frozen=True)
+class ArrayFeatures:
+    """Rows on axis 0 of an array, and labels beside them in an array of their own."""
+
+    shape: tuple[int, ...]
+    labels: tuple[Label, ...]
+
+    def __post_init__(self) -> None:
+        whole(**{"each side of a row": min(self.shape, default=0)})
+        if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):
+            raise ConfigError(f"classes must be two labels or more that differ, not {self.labels!r}.")
+
+    def rows(self, source: ArrayLike | Tensor) -> Tensor:
+        rows = tensor(source)
+        if rows.shape[1:] != self.shape:
+            raise SchemaError(
+                f"a row has the shape {self.shape}, not {tuple(rows.shape[1:])}. Nothing was read."
+            )
+        if rows.is_floating_point() and not bool(rows.isfinite().all()):
+            row = int((~rows.flatten(1).isfinite().all(1)).nonzero()[0])
+            raise SchemaError(f"row {row + 1:,} holds a value that is not finite. Nothing was read further.")
+        return rows
+
+    def codes(self, source: ArrayLike | Tensor) -> Tensor:
+        values = source.detach().cpu().numpy() if isinstance(source, Tensor) else np.asarray(source)
+        if values.ndim != 1:
+            raise SchemaError(f"labels are one a row, not of the shape {values.shape}. Nothing was read.")
+        codes = pd.Index(self.labels).get_indexer(pd.Index(values))
+        if (wrong := codes < 0).any():
+            row = int(wrong.argmax())
+            raise SchemaError(
+                f"label {values[row]} at row {row + 1:,} is not one of the {len(self.labels)} declared classes. "
+                "Nothing was read further."
+            )
+        return torch.from_numpy(codes.astype(np.int64))
+
+    def expand(self, rows: Tensor) -> Tensor:
+        return rows.to(torch.float32) / 255 if rows.dtype == torch.uint8 else rows.to(torch.float32)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "array", "shape": list(self.shape), "classes": list(self.labels)}
+
+
+def features_from(description: Mapping[str, Any], schema: Schema | None) -> Features:
+    """The rule that `describe` wrote down."""
+    if schema is not None:
+        return TableFeatures(schema, description["target"])
+    return ArrayFeatures(tuple(description["shape"]), tuple(description["classes"]))
+
+
+def tensor(values: ArrayLike | Tensor) -> Tensor:
+    """An array as a tensor on the host, in its own dtype."""
+    return values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+
+
+def _levels(column: Column, frame: pd.DataFrame) -> NDArray[np.int32]:
+    return Codec(Schema(columns=(column,))).codes(frame)[:, 0]
+
+
+def _scaled(column: Column, frame: pd.DataFrame) -> NDArray[np.float64]:
+    low, high = (getattr(column, bound) for bound in ("low", "high"))
+    values: Any = frame[column.name]
+    if column.kind == "date":
+        low, high = pd.Timestamp(low), pd.Timestamp(high)
+    scaled = (values - low) / (high - low)
+    return np.asarray(scaled.to_numpy(dtype=np.float64, na_value=np.nan))

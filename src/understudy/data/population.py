@@ -1,0 +1,120 @@
+"""Many people with a few rows each, ready to be trained on as one batch.
+
+A phone is a population of one person, a simulation of 50,000 phones one of 50,000. How a row becomes features
+and a class is public and stands in `features`.
+
+Guarantee: what a person contributes depends on the person's own rows and the public rule alone.
+Edges: a person may have no rows; a population may not. A label outside the declared classes → SchemaError.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from understudy.check import whole
+from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.table import Table
+from understudy.errors import ConfigError, SchemaError
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """People, in a fixed order, and the rows of each. Its repr shows no rows."""
+
+    features: Features = field(repr=False)
+    ids: NDArray[Any] = field(repr=False)  # whole numbers or text, one for each person
+    rows: Tensor = field(repr=False)  # in the compact form of `features`, person after person
+    codes: Tensor = field(repr=False)  # (rows,): the class of each row
+    starts: Tensor = field(repr=False)  # (people + 1,): person i has the rows starts[i] to starts[i + 1]
+
+    def __post_init__(self) -> None:
+        if not len(self.rows):
+            raise SchemaError("nobody in this population has a row. Nothing was charged.")
+
+    @property
+    def people(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def from_table(cls, table: Table, target: str) -> Self:
+        """The people of a table, in the order in which they first come; without a person column, its rows."""
+        features = TableFeatures(table.schema, target)
+        return cls._grouped(features, features.rows(table), features.codes(table), table.people)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        x: ArrayLike | Tensor,
+        y: ArrayLike | Tensor,
+        *,
+        classes: int | Sequence[Label],
+        people: ArrayLike | None = None,
+        rows_per_person: int | Sequence[int] | None = None,
+    ) -> Self:
+        """People from rows x (rows, …) and labels y (rows,); `classes` are public: how many, or the labels.
+
+        `people` names the person of each row. `rows_per_person` instead deals the rows out in their order, so
+        many to each (fewer to the last), or as many as a list says; a 0 there is a person without rows. With
+        neither, each row is a person.
+        """
+        rows = tensor(x)
+        labels = tuple(range(classes)) if isinstance(classes, int) else tuple(classes)
+        features = ArrayFeatures(tuple(rows.shape[1:]), labels)
+        rows, codes = features.rows(rows), features.codes(y)
+        if len(codes) != len(rows):
+            raise SchemaError(f"{len(rows):,} rows have {len(codes):,} labels. Nothing was read.")
+        if people is None:
+            sizes = _sizes(1 if rows_per_person is None else rows_per_person, len(rows))
+            return cls(features, np.arange(len(sizes)), rows, codes, _starts(sizes))
+        if rows_per_person is not None or np.shape(people) != (len(rows),):
+            raise ConfigError(
+                f"people must name the person of each of {len(rows):,} rows, and needs no rows_per_person. "
+                "Nothing was read."
+            )
+        return cls._grouped(features, rows, codes, np.asarray(people))
+
+    @classmethod
+    def _grouped(cls, features: Features, rows: Tensor, codes: Tensor, people: NDArray[Any]) -> Self:
+        """Bring each person's rows together; where they are already, nothing is copied."""
+        who, ids = pd.factorize(people)
+        if (missing := who < 0).any():
+            raise SchemaError(f"row {int(missing.argmax()) + 1:,} is of no person. Nothing was read further.")
+        if (np.diff(who) < 0).any():
+            order = torch.from_numpy(np.argsort(who, kind="stable"))
+            rows, codes = rows[order], codes[order]
+        return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
+
+    def gather(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The rows of these people, padded to the longest: x (people, rows, …), y and mask (people, rows).
+
+        `mask` is true where a row is the person's own; what stands elsewhere means nothing.
+        """
+        start, size = self.starts[people], self.starts[people + 1] - self.starts[people]
+        step = torch.arange(max([1, *size.tolist()]))
+        mask = step < size[:, None]
+        places = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
+        x = self.features.expand(self.rows[places.flatten()])
+        return x.view(*places.shape, *x.shape[1:]), self.codes[places], mask
+
+
+def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]:
+    if isinstance(rows_per_person, int):
+        whole(rows_per_person=rows_per_person)
+        sizes = np.full(math.ceil(rows / rows_per_person), rows_per_person)
+        sizes[-1:] -= sizes.sum() - rows
+        return sizes
+    sizes = np.asarray(rows_per_person, dtype=np.int64)
+    if sizes.ndim != 1 or (sizes < 0).any() or sizes.sum() != rows:
+        raise ConfigError(f"rows_per_person must list counts that sum up to {rows:,} rows. Nothing was read.")
+    return sizes
+
+
+def _starts(sizes: NDArray[np.integer[Any]]) -> Tensor:
+    return torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
