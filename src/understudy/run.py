@@ -5,6 +5,10 @@
     result.generator.sample(1000)
     print(result.privacy)
 
+    phones = Federation({"phones": rows}, {"phones": schema}, budget=Budget(epsilon=8, delta=0), same_people=False)
+    result = train("sign-ds", phones, target="churned", epsilon_total=8, cap=2)
+    result.model.predict(new_rows)
+
 A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
 """
 
@@ -13,30 +17,31 @@ import json
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-import pandas as pd
-
 from understudy.check import nearest
+from understudy.classifier import Classifier
 from understudy.data.schema import Schema, join
-from understudy.data.table import Table, read_table
-from understudy.errors import ArtefactError, ConfigError
+from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.generator import Generator
+from understudy.held import Held, Opened, budgets, description, has_population, open_held, open_holdout
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng, SecureRng
 from understudy.privacy.statement import PrivacyStatement
-from understudy.protocols import verti_gan
+from understudy.protocols import sign_ds, verti_gan
 from understudy.protocols.base import Party, Progress, Watcher
 from understudy.runfile import RunFile, known_keys
 from understudy.runtime.local import LocalParties, Transcript
 
-PROTOCOLS: dict[str, ModuleType] = {"verti-gan": verti_gan}
+PROTOCOLS: dict[str, ModuleType] = {"verti-gan": verti_gan, "sign-ds": sign_ds}
+
+Artefact = Generator | Classifier
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Holder:
     """One data holder in this process: its rows, its ledger, and what a run may cost it."""
 
     name: str
-    table: Table
+    table: Opened
     ledger: Ledger
     budget: Budget
     seed: int | None = None
@@ -55,57 +60,64 @@ class Holder:
 
 
 class Federation:
-    """Several holders of tables about the same people, in this process.
+    """Several holders of tables, in this process.
 
     `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
-    `ledgers` the folder with each holder's ledger.
+    `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
+    the same people, a row each; without it they have the same columns about different people, who may have
+    several rows. A `Population`, from arrays, has its public description in it and needs no schema.
     """
 
     def __init__(
         self,
-        tables: Mapping[str, pd.DataFrame | str | Path],
-        schemas: Mapping[str, Schema | str | Path],
+        tables: Mapping[str, Held],
+        schemas: Mapping[str, Schema | str | Path] | None = None,
         *,
         budget: Budget | Mapping[str, Budget],
         ledgers: str | Path = "ledgers",
+        same_people: bool = True,
     ) -> None:
-        budgets = _each(budget, tables)
+        each = budgets(budget, tables)
         folder = Path(ledgers)
+        self.same_people = same_people and not has_population(tables)
         self.holders = {
-            name: Holder(
-                name, table, open_ledger(folder / f"{name}.ledger", name, budgets[name]), budgets[name]
-            )
-            for name, table in _tables(tables, schemas).items()
+            name: Holder(name, table, open_ledger(folder / f"{name}.ledger", name, each[name]), each[name])
+            for name, table in open_held(tables, schemas or {}, same_people=self.same_people).items()
         }
 
     @classmethod
     def rehearsal(
         cls,
-        tables: Mapping[str, pd.DataFrame | str | Path],
-        schemas: Mapping[str, Schema | str | Path],
+        tables: Mapping[str, Held],
+        schemas: Mapping[str, Schema | str | Path] | None = None,
         *,
         budget: Budget | Mapping[str, Budget],
         seed: int | None = None,
+        same_people: bool = True,
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
-        budgets = _each(budget, tables)
-        return cls.of(
-            Holder(name, table, Ledger.rehearsal(holder=name, budget=budgets[name]), budgets[name],
+        each = budgets(budget, tables)
+        same_people = same_people and not has_population(tables)
+        opened = open_held(tables, schemas or {}, same_people=same_people)
+        holders = (
+            Holder(name, table, Ledger.rehearsal(holder=name, budget=each[name]), each[name],
                    None if seed is None else seed * 1_000_003 + number)
-            for number, (name, table) in enumerate(_tables(tables, schemas).items())
+            for number, (name, table) in enumerate(opened.items())
         )  # fmt: skip
+        return cls.of(holders, same_people=same_people)
 
     @classmethod
-    def of(cls, holders: Iterator[Holder]) -> "Federation":
+    def of(cls, holders: Iterable[Holder], *, same_people: bool = True) -> "Federation":
         """A federation of holders that are open already."""
         federation = cls.__new__(cls)
+        federation.same_people = same_people
         federation.holders = {holder.name: holder for holder in holders}
         return federation
 
     @property
-    def schemas(self) -> dict[str, Schema]:
-        """Each holder's public schema."""
-        return {name: holder.table.schema for name, holder in self.holders.items()}
+    def schemas(self) -> dict[str, Any]:
+        """Each holder's public schema, or the features of its population."""
+        return {name: description(holder.table) for name, holder in self.holders.items()}
 
     def parties(self, protocol: str, *, run: str, folder: Path | None = None) -> dict[str, Party]:
         """One party of this protocol for each holder."""
@@ -126,22 +138,37 @@ class Federation:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives: the generator, its price, and what crossed the line."""
+    """What a run gives: a generator or a classifier, its price, and what crossed the line."""
 
-    generator: Generator
+    artefact: Artefact
     privacy: PrivacyStatement
     transcript: Transcript
     run: str
     people: int
 
+    @property
+    def generator(self) -> Generator:
+        """What draws rows. ArtefactError where the run trained something else."""
+        if not isinstance(self.artefact, Generator):
+            raise ArtefactError("This run trained a classifier, which draws no rows: see `model`.")
+        return self.artefact
+
+    @property
+    def model(self) -> Classifier:
+        """What predicts. ArtefactError where the run trained something else."""
+        if not isinstance(self.artefact, Classifier):
+            raise ArtefactError("This run trained a generator, which predicts nothing: see `generator`.")
+        return self.artefact
+
     def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
-        """Everything in one folder: generator/, synthetic.parquet, privacy.json, transcript.json."""
+        """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.generator.sample(rows or self.people).to_parquet(folder / "synthetic.parquet", index=False)
+        if isinstance(self.artefact, Generator):
+            self.artefact.sample(rows or self.people).to_parquet(folder / "synthetic.parquet", index=False)
         _write_json(folder / "privacy.json", self.privacy.to_dict())
         _write_json(folder / "transcript.json", self.transcript.rows())
-        self.generator.save(folder / "generator")
+        self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
         return folder
 
 
@@ -169,12 +196,24 @@ def train(
     resume: bool = False,
     watch: Watcher | None = None,
     run: str | None = None,
+    holdout: Held | None = None,
     **settings: Any,
 ) -> Result:
-    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed."""
+    """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed.
+
+    `holdout` are public rows on which a classifier is tested while it trains; they cost nobody anything.
+    """
     config = config_for(protocol, settings)
     module = protocol_named(protocol)
-    join(federation.schemas)  # two parties with the same column: refused before anything else
+    _fits(protocol, federation.same_people)
+    if federation.same_people:
+        join(federation.schemas)  # two parties with the same column: refused before anything else
+    more = {}
+    if holdout is not None:
+        if _artefact(module) != "model":
+            raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
+        described = next(iter(federation.schemas.values()))
+        more["holdout"] = open_holdout(holdout, described, config.target)
     home = None if folder is None else Path(folder)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     parties = LocalParties(
@@ -188,8 +227,10 @@ def train(
             checkpoint=None if home is None else home / "checkpoint",
             resume=resume,
             watch=watcher,
+            **more,
         )
-    return Result(outcome.generator, outcome.privacy, parties.transcript, run, outcome.people)
+    artefact = getattr(outcome, _artefact(module))
+    return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people)
 
 
 def run_file(
@@ -197,6 +238,9 @@ def run_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     config_for(file.protocol, file.settings)
+    module = protocol_named(file.protocol)
+    if file.rows is not None and _artefact(module) != "generator":
+        raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
     out = file.path(file.out)
     note = out / "run.toml"
     if note.exists() and not resume:
@@ -214,8 +258,10 @@ def run_file(
     schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
-    tables = _tables({name: file.path(section.table) for name, section in file.parties.items()}, schemas)
-    federation = Federation.of(
+    paths = {name: file.path(section.table) for name, section in file.parties.items()}
+    same_people = _same_people(module)
+    tables = open_held(paths, schemas, same_people=same_people)
+    holders = (
         Holder(
             name,
             tables[name],
@@ -227,12 +273,20 @@ def run_file(
         )
         for number, (name, section) in enumerate(file.parties.items())
     )
+    federation = Federation.of(holders, same_people=same_people)
     out.mkdir(parents=True, exist_ok=True)
     note.write_text(file.to_toml())
     _write_json(out / "run.json", {"run": run})
-    result = train(
-        file.protocol, federation, folder=out, resume=resume, watch=watch, run=run, **dict(file.settings)
-    )
+    holdout = None if file.holdout is None else file.path(file.holdout)
+    try:
+        result = train(
+            file.protocol, federation, folder=out, resume=resume, watch=watch, run=run, holdout=holdout,
+            **dict(file.settings),
+        )  # fmt: skip
+    except (ConfigError, SchemaError):
+        if not (out / "checkpoint").exists():
+            note.unlink()  # refused before it began: the folder stays free
+        raise
     result.save(out, rows=file.rows)
     return result, out
 
@@ -243,34 +297,22 @@ def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)
 
 
-def _each(budget: Budget | Mapping[str, Budget], tables: Mapping[str, object]) -> Mapping[str, Budget]:
-    if isinstance(budget, Budget):
-        return dict.fromkeys(tables, budget)
-    if missing := sorted(tables.keys() - budget.keys()):
-        raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
-    return budget
+def _same_people(module: ModuleType) -> bool:
+    """Whether the protocol's parties hold columns of the same people, or rows of different ones."""
+    return bool(getattr(module, "SAME_PEOPLE", True))
 
 
-def _tables(
-    tables: Mapping[str, pd.DataFrame | str | Path], schemas: Mapping[str, Schema | str | Path]
-) -> dict[str, Table]:
-    if missing := sorted(tables.keys() - schemas.keys()):
-        raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
-    public = {
-        name: schema if isinstance(schema := schemas[name], Schema) else Schema.load(schema)
-        for name in tables
-    }
-    join(public)
-    opened = {
-        name: read_table(source, public[name], name=name if isinstance(source, pd.DataFrame) else None)
-        for name, source in tables.items()
-    }
-    for name, table in opened.items():
-        if table.rows < 2:
-            raise ConfigError(
-                f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
-            )
-    return opened
+def _artefact(module: ModuleType) -> str:
+    """What the protocol trains: a "generator" or a "model"."""
+    return str(getattr(module, "ARTEFACT", "generator"))
+
+
+def _fits(protocol: str, same_people: bool) -> None:
+    if (needs := _same_people(protocol_named(protocol))) != same_people:
+        raise ConfigError(
+            f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "
+            f"with same_people={needs}. Nothing was charged."
+        )
 
 
 @contextmanager

@@ -14,6 +14,19 @@
     delta = 1e-6
     ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
 
+A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
+the column that says who. `rows` means nothing where a classifier is trained; there `holdout` may name a table of
+public rows to test on.
+
+    protocol = "sign-ds"
+    out = "runs/churn"
+    holdout = "public_test.csv"
+
+    [settings]
+    target = "churned"
+    epsilon_total = 8.0             # of all reports of a person together
+    cap = 4                         # so many at most
+
 Paths are relative to the run file. Every key is checked before a row is read.
 """
 
@@ -61,6 +74,7 @@ class RunFile:
     settings: Mapping[str, Any]
     out: str
     rows: int | None = None
+    holdout: str | None = None
     folder: Path = Path()
 
     @classmethod
@@ -78,13 +92,15 @@ class RunFile:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file") -> "RunFile":
         """The same from plain values."""
-        known_keys(data, ("protocol", "out", "rows", "settings", "parties"), name)
+        known_keys(data, ("protocol", "out", "rows", "holdout", "settings", "parties"), name)
         for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
             if not isinstance(data.get(key), kind):
                 raise ConfigError(f'{name}: "{key}" is missing or not {_WORDS[kind]}.')
         rows = data.get("rows")
         if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
             raise ConfigError(f'{name}: "rows" must be a whole number of at least 1, not {rows!r}.')
+        if not isinstance(holdout := data.get("holdout"), str | None):
+            raise ConfigError(f'{name}: "holdout" must be a text, not {holdout!r}.')
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
@@ -97,6 +113,7 @@ class RunFile:
             protocol=data["protocol"],
             out=data["out"],
             rows=rows,
+            holdout=holdout,
             settings=settings,
             parties=parties,
             folder=folder,
@@ -115,6 +132,8 @@ class RunFile:
         body: dict[str, Any] = {"protocol": self.protocol, "out": str(self.path(self.out))}
         if self.rows is not None:
             body["rows"] = self.rows
+        if self.holdout is not None:
+            body["holdout"] = str(self.path(self.holdout))
         body["settings"] = dict(self.settings)
         body["parties"] = {
             name: {key: value for key, value in vars(section).items() if value is not None}

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pandas as pd
+from torch import Tensor
 
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
+from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import verti_gan
+from understudy.protocols import sign_ds, verti_gan
 from understudy.run import Federation
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
@@ -29,6 +32,15 @@ def vertical(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     return tables, {name: schema.select(columns[name]) for name in names}
 
 
+def horizontal(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """A toy table of 20 people with three rows each, every person with one party."""
+    frame, schema = toy(rows=60, seed=3)
+    frame["id"] %= 20
+    names = [f"host {number}" for number in range(parties)]
+    tables = {name: frame[frame["id"] % parties == n] for n, name in enumerate(names)}
+    return tables, dict.fromkeys(names, schema)
+
+
 @dataclass(frozen=True)
 class Case:
     """One protocol with settings that finish in a second."""
@@ -41,16 +53,52 @@ class Case:
     budget: Budget = BUDGET
     against: tuple[str, ...] = field(default=("outsider", "anyone"))
 
+    @property
+    def same_people(self) -> bool:
+        return bool(getattr(self.module, "SAME_PEOPLE", True))
+
     def federation(self, seed: int | None = 11, budget: Budget | None = None) -> Federation:
         """A fresh rehearsal."""
         tables, schemas = self.data()
-        return Federation.rehearsal(tables, schemas, budget=budget or self.budget, seed=seed)
+        return Federation.rehearsal(
+            tables, schemas, budget=budget or self.budget, seed=seed, same_people=self.same_people
+        )
+
+    def real(self, ledgers: Path) -> Federation:
+        """The same with ledgers in files."""
+        tables, schemas = self.data()
+        return Federation(tables, schemas, budget=self.budget, ledgers=ledgers, same_people=self.same_people)
 
     def config(self) -> Any:
         return self.module.Config(**self.settings)
 
 
+def artefact(outcome: Any) -> Any:
+    """What the run trained: a generator or a classifier."""
+    return getattr(outcome, "generator", None) or outcome.model
+
+
+def weights(outcome: Any) -> dict[str, Tensor]:
+    trained = artefact(outcome)
+    if isinstance(trained, Generator):
+        return dict(trained.network.state_dict())  # type: ignore[attr-defined]
+    return {"weights": trained.weights}
+
+
+def is_usable(outcome: Any) -> bool:
+    """Whether the artefact does what it is for."""
+    trained = artefact(outcome)
+    if isinstance(trained, Generator):
+        return len(trained.sample(10, seed=0)) == 10
+    answers = trained.predict(toy(rows=10, seed=4)[0])
+    return len(answers) == 10 and set(answers) <= set(trained.classes_)
+
+
 SMALL = {"rounds": 3, "critic_steps": 2, "batch": 16, "device": "cpu"}
+ALL_ASKED = {  # three times, which costs a person the whole budget
+    "rounds": 3, "cohort": 20, "cap": 3, "epsilon_total": 3.0, "target": "smoker", "epochs": 2,
+    "learning_rate": 0.1, "device": "cpu",
+}  # fmt: skip
 CASES = [
     Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL, lambda: vertical(2)),
     Case(
@@ -65,4 +113,15 @@ CASES = [
         "VertiGAN, shared batches, anyone's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
         lambda: vertical(2), BUDGET, ("anyone",),
     ),
+    Case(
+        "SignDS, EM-MDS, two hosts", "sign-ds", sign_ds, ALL_ASKED | {"chosen": 2}, lambda: horizontal(2),
+    ),
+    Case("SignDS, PS, one host", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "ps"}, lambda: horizontal(1)),
+    Case(
+        "SignDS, SubMDS, MLP, Adam, three hosts", "sign-ds", sign_ds,
+        ALL_ASKED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2, "model": "mlp", "optimizer": "adam"},
+        lambda: horizontal(3),
+    ),
+    Case("SignDS, Duchi", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "duchi"}, lambda: horizontal(2)),
+    Case("SignDS, FedSel", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "fedsel"}, lambda: horizontal(2)),
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from protocol_cases import CASES, Case
+from protocol_cases import CASES, Case, artefact, is_usable, weights
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.privacy.budget import Budget
@@ -40,10 +40,6 @@ def recorded(case: Case, federation: Federation) -> Recorded:
 
 def paid_values(log: list[tuple[str, Ask, Reply]]) -> list[Paid]:
     return [value for _, _, reply in log for value in vars(reply).values() if isinstance(value, Paid)]
-
-
-def weights(outcome: Any) -> dict[str, torch.Tensor]:
-    return dict(outcome.generator.network.state_dict())
 
 
 @every_protocol
@@ -180,8 +176,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 
 @every_protocol
 def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
-    tables, schemas = case.data()
-    federation = Federation(tables, schemas, budget=case.budget, ledgers=tmp_path)
+    federation = case.real(tmp_path)
     name, holder = next(iter(federation.holders.items()))
     with pytest.raises(PrivacyError, match="rehearsal"):
         case.module.build_party(
@@ -221,7 +216,7 @@ def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
 
 
 @every_protocol
-def test_a_budget_that_ends_early_leaves_a_usable_generator(case: Case) -> None:
+def test_a_budget_that_ends_early_leaves_a_usable_artefact(case: Case) -> None:
     """Another run at the same holder spends while this one trains."""
     federation = case.federation()
     name, holder = next(iter(federation.holders.items()))
@@ -236,6 +231,6 @@ def test_a_budget_that_ends_early_leaves_a_usable_generator(case: Case) -> None:
 
     parties = LocalParties(federation.parties(case.protocol, run="contract"))
     outcome = case.module.train(case.config(), parties, federation.schemas, watch=watch)
-    assert outcome.generator.card["rounds"] == 1
-    assert name in outcome.generator.card["ended"]
-    assert len(outcome.generator.sample(10, seed=0)) == 10
+    assert artefact(outcome).card["rounds"] == 1
+    assert name in artefact(outcome).card["ended"]
+    assert is_usable(outcome)

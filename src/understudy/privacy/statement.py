@@ -7,6 +7,9 @@ person's price is the composition of all parties' prices. Their uses are priced 
 largest of theirs; that is a guarantee in its own right, since the uses together have an ε at every δ.
 Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
 worst j is shown. Figures are rounded up.
+
+Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
+sum over the uses, which holds at δ=0.
 """
 
 import math
@@ -43,7 +46,8 @@ OUTSIDE = (
 class PartyPrivacy:
     """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
 
-    `rounds` is how many rounds the uses were spread over, evenly; `noise` names the generator of the noise.
+    `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
+    person took part in); `noise` names the generator of the noise.
     """
 
     name: str
@@ -70,12 +74,14 @@ class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
     `same_people`: the parties hold columns of the same people; otherwise each person is with one party alone.
+    `adjacency` says what one person means: two worlds that ε holds apart differ in that.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
     """
 
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
     same_people: bool = True
+    adjacency: str = ADJACENCY
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
     method: str = "pld"
@@ -122,7 +128,7 @@ class PrivacyStatement:
         """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
         return {
             "run": self.run,
-            "adjacency": ADJACENCY,
+            "adjacency": self.adjacency,
             "accountant": self._accountant(),
             "parties": [self._party(party) for party in self.parties],
             "person": {
@@ -142,6 +148,7 @@ class PrivacyStatement:
             "budget": party.budget.to_dict() | {"epsilon": _finite(party.budget.epsilon)},
             "delta": delta,
             "epsilon": {who: _finite(self.epsilon(party.name, who)) for who in AGAINST},
+            "epsilon_sum": {who: _finite(self._price([party], who, 0.0)) for who in AGAINST},
             "epsilon_round": {who: _finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
             "rounds": party.rounds,
             "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
@@ -155,7 +162,7 @@ class PrivacyStatement:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
         lines = [
             title,
-            f"  one person   {ADJACENCY}",
+            f"  one person   {self.adjacency}",
             f"  accountant   {self._accountant()}",
             "",
             "Each party",
@@ -181,7 +188,18 @@ class PrivacyStatement:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
 
     def _rows(self) -> list[list[str]]:
-        rows = [["party", "people", "against", "ε of the run", "δ", "ε of a round", "rounds", "allowed"]]
+        titles = [
+            "party",
+            "people",
+            "against",
+            "ε of the run",
+            "δ",
+            "ε at δ=0",
+            "ε of a round",
+            "rounds",
+            "allowed",
+        ]
+        rows = [titles]
         for party in self.parties:
             for who in self._whom():
                 first = who == "outsider"
@@ -193,12 +211,16 @@ class PrivacyStatement:
                         AGAINST[who],
                         _shown(self.epsilon(party.name, who)),
                         f"{party.budget.delta:g}",
+                        _shown(self._price([party], who, 0.0)),
                         _shown(of_round),
                         f"{party.rounds:,}" if first else "",
                         str(party.budget) if first else "",
                     ]
                 )
-        return rows
+        if any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties):
+            return rows
+        place = titles.index("ε at δ=0")  # where no use is pure the column would say nothing
+        return [row[:place] + row[place + 1 :] for row in rows]
 
 
 def _together(spends: list[Spend]) -> Counter[DpEvent]:

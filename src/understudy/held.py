@@ -1,0 +1,79 @@
+"""What holders bring to a run, opened: tables read by their schemas, or people from arrays.
+
+With the same people at every holder (columns are split) a person has one row, and no two holders the same
+column. With different people at each (rows are split) a person may have several rows.
+
+Guarantee: whatever comes from here fits its public schema; nothing was charged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from understudy.data.features import Features
+from understudy.data.files import Source
+from understudy.data.population import Population
+from understudy.data.schema import Schema, join
+from understudy.data.table import Table, read_table
+from understudy.errors import ConfigError
+from understudy.privacy.budget import Budget
+
+Held = Source | Population  # a DataFrame, a path, or people from arrays
+Opened = Table | Population
+
+
+def open_held(
+    held: Mapping[str, Held], schemas: Mapping[str, Schema | str | Path], *, same_people: bool
+) -> dict[str, Opened]:
+    """Each holder's rows, checked. A population has its public description in it and needs no schema."""
+    tables = {name: source for name, source in held.items() if not isinstance(source, Population)}
+    if missing := sorted(tables.keys() - schemas.keys()):
+        raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
+    public = {
+        name: schema if isinstance(schema := schemas[name], Schema) else Schema.load(schema)
+        for name in tables
+    }
+    if same_people:
+        join(public)
+    opened: dict[str, Opened] = {}
+    for name, source in held.items():
+        if isinstance(source, Population):
+            opened[name] = source
+            continue
+        title = name if isinstance(source, pd.DataFrame) else None
+        table = opened[name] = read_table(source, public[name], name=title, one_row_each=same_people)
+        if same_people and table.rows < 2:
+            raise ConfigError(
+                f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
+            )
+    return opened
+
+
+def open_holdout(holdout: Held, described: Schema | Features, target: str | None) -> Population:
+    """Public rows to test on, read as the parties read theirs; each row stands for itself."""
+    if isinstance(holdout, Population):
+        return holdout
+    if not isinstance(described, Schema) or target is None:
+        raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
+    return Population.from_table(read_table(holdout, replace(described, person=None)), target)
+
+
+def has_population(held: Mapping[str, Held]) -> bool:
+    """Whether some holder brings people from arrays, who are nobody else's."""
+    return any(isinstance(source, Population) for source in held.values())
+
+
+def description(held: Opened) -> Schema | Features:
+    """What is public about a holder's rows."""
+    return held.features if isinstance(held, Population) else held.schema
+
+
+def budgets(budget: Budget | Mapping[str, Budget], held: Mapping[str, object]) -> Mapping[str, Budget]:
+    """A budget for each holder."""
+    if isinstance(budget, Budget):
+        return dict.fromkeys(held, budget)
+    if missing := sorted(held.keys() - budget.keys()):
+        raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
+    return budget

@@ -1,0 +1,268 @@
+"""What the protocols over rows share: parties that host people, cohorts of them, and what it costs each.
+
+Every person is with one party. In each round the server asks a cohort, drawn over all parties from public
+randomness; a party charges each asked person one use before it touches a row, and answers for nobody beyond
+the cap that the run promised or beyond the ledger's budget.
+
+Guarantee: a person's reports together cost at most `cap` uses of the run's event, and the ledger holds each.
+Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
+Edges: a person without rows reports like any other, since silence would tell.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.features import Features, TableFeatures
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError
+from understudy.pack import Value
+from understudy.privacy.accounting import DpEvent, Spend, epsilon, event_from_json, event_to_json
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import Rng
+from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+
+ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
+OUTSIDE = (
+    "who takes part, and in which rounds: the server draws the cohorts",
+    "the number of people",
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages; time grows a little with a person's rows",
+)
+WHO_REPORTS = "who reports, and how often, is public"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Ask):
+    """The run's settings, and the network that is trained."""
+
+    config: dict[str, Any]
+    network: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply):
+    """How many people this party hosts, what its holder allows the run to cost, and its source of noise."""
+
+    people: Public
+    budget: Public
+    noise: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Ask):
+    """The global model, and which of the party's people are to report on it: their places, (n,)."""
+
+    round: int
+    people: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(Reply):
+    """What these people report, in the order in which they were asked."""
+
+    reports: Paid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settle(Ask):
+    """What has this run cost your worst-off person?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Reply):
+    """The uses of each event, as the ledger holds them: rounds that were asked twice are in it twice."""
+
+    spend: Public
+
+
+class Hosting(NamedTuple):
+    """What a host has opened for a run: its people, and what a report costs how often at most."""
+
+    population: Population
+    event: DpEvent
+    cap: int
+
+
+class HostParty(Party):
+    """A holder of many people, or a single phone. Subclasses say what a report is.
+
+    Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
+    `cap` times → PartyError; a spent budget → BudgetExceeded, and the party does not even begin where one of
+    its people could not afford `cap` reports. Nobody is charged then, and nothing is computed.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Begin, Begun, Round, Reported, Settle, Settled,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        data: Table | Population,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        if isinstance(data, Table):
+            data.schema.require_public()
+        self.data, self.budget = data, budget
+        self.begun: Begin | None = None
+
+    @abstractmethod
+    def open(self, ask: Begin) -> Hosting:
+        """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
+
+    @abstractmethod
+    def reports(self, people: Tensor, weights: Tensor) -> Value:
+        """What these people report on the global model. It has been paid for."""
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Begin() if self.begun is None:  # a second one would forget who has reported how often
+                return self._begin(ask)
+            case Round() if self.begun is not None:
+                return self._round(ask)
+            case Settle() if self.begun is not None:
+                spend = {event_to_json(event): n for event, n in self.ledger.spend(run=self.run).items() if n}
+                return Settled(spend=Public(spend, f"what the ledger holds; {WHO_REPORTS}"))
+        raise self.unexpected(ask)
+
+    def _begin(self, ask: Begin) -> Begun:
+        self._open(ask)
+        event, cap, budget = self.hosting.event, self.hosting.cap, self.budget
+        if (price := epsilon({event: cap}, budget.delta)) > budget.epsilon:
+            raise BudgetExceeded(
+                f"{self.name}: {cap} reports of one person cost ε={price:.4g} at δ={budget.delta:g}, but this "
+                f"run may cost {budget}. Nothing was sent."
+            )
+        try:
+            self.ledger.afford(event, cap)
+        except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is asked here
+            self.ledger.afford(event, cap, people=self.population.ids)
+        self.begun = ask
+        limit = None if budget.epsilon == math.inf else asdict(budget)
+        return Begun(
+            people=Public(self.population.people, f"how many people are hosted; {WHO_REPORTS}"),
+            budget=Public(limit, "the holder's own choice"),
+            noise=Public(self.rng.name, "the kind of generator, not its state"),
+        )
+
+    def _round(self, ask: Round) -> Reported:
+        people = ask.people
+        self._admit(people)
+        receipt = self.ledger.charge(
+            self.hosting.event,
+            people=self.population.ids[people.numpy()],
+            run=self.run,
+            what=f"round {ask.round}: one report each",
+        )
+        self.participations[people] += 1
+        return Reported(reports=Paid(self.reports(people, ask.weights), receipt))
+
+    def _admit(self, people: Tensor) -> None:
+        once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
+        if not once or not bool(((people >= 0) & (people < self.population.people)).all()):
+            raise PartyError(
+                f"{self.name}: the ask names a person twice, or one who is not here. Nothing was charged or sent."
+            )
+        if over := int((self.participations[people] >= self.hosting.cap).sum()):
+            raise PartyError(
+                f"{self.name}: {over:,} of {len(people):,} asked people have reported {self.hosting.cap} times, "
+                "which is the cap of this run. Nothing was charged or sent."
+            )
+
+    def _open(self, ask: Begin) -> None:
+        self.hosting = self.open(ask)
+        self.population = self.hosting.population
+        self.participations = torch.zeros(self.population.people, dtype=torch.int32)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.begun is not None:
+            begin = {"config": self.begun.config, "network": self.begun.network}
+            state |= {"begin": begin, "participations": self.participations}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "begin" in state:
+            self.begun = Begin(**state["begin"])
+            self._open(self.begun)
+            if len(state["participations"]) != self.population.people:
+                raise ArtefactError(
+                    f"{self.name}: the saved state is about {len(state['participations']):,} people, and there "
+                    f"are {self.population.people:,}. Nothing was computed or sent."
+                )
+            self.participations = state["participations"]
+
+
+def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:
+    """The one rule by which all parties' rows become features. ConfigError where they differ."""
+    rules = {name: _features(schema, target) for name, schema in schemas.items()}
+    (first, rule), *others = rules.items()
+    for name, other in others:
+        if other != rule:
+            raise ConfigError(
+                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
+                "columns, levels and bounds. Nothing was charged."
+            )
+    return rule
+
+
+def _features(schema: Schema | Features, target: str | None) -> Features:
+    if isinstance(schema, Schema):
+        if target is None:
+            raise ConfigError("target is missing: which column is the class? Nothing was charged.")
+        schema = TableFeatures(schema, target)
+    if not isinstance(schema, TableFeatures):
+        return schema
+    if target not in (None, schema.target):
+        raise ConfigError(
+            f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged."
+        )
+    # Who holds the rows may call the person, and note things, as they like.
+    return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)
+
+
+def statement(
+    begun: Mapping[str, Mapping[str, Any]], spends: Mapping[str, Spend], *, run: str = ""
+) -> PrivacyStatement:
+    """What was paid, from what the parties stated when they began and what their worst-off people spent."""
+    parties = tuple(
+        PartyPrivacy(
+            name=name,
+            budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
+            outsider=spends[name],
+            insider=spends[name],
+            noise=info["noise"],
+            people=info["people"],
+            rounds=max(1, *spends[name].values()) if spends[name] else 1,  # one use a round
+        )
+        for name, info in begun.items()
+    )
+    return PrivacyStatement(parties=parties, run=run, same_people=False, adjacency=ADJACENCY, outside=OUTSIDE)
+
+
+def spends_of(settled: Mapping[str, Settled]) -> dict[str, Spend]:
+    """What the parties' ledgers hold, by party."""
+    return {
+        name: {event_from_json(event): count for event, count in reply.spend.value.items()}  # type: ignore[union-attr]
+        for name, reply in settled.items()
+    }
