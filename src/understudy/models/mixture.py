@@ -1,0 +1,84 @@
+"""A mixture of products: K kinds of rows, each with its own odds for every column.
+
+A row is drawn by picking a component at random and then each column by itself from the component's odds, so
+that all dependence between columns lies in the choice of the component. With P (K, D) the odds side by side,
+the expected one- and two-way tables are one product, PᵀP/K: cheap to compare with measured tables, and cheap
+to differentiate.
+
+Aydore et al., "Differentially private query release through adaptive projection" (ICML 2021), §3: the
+"relaxed" synthetic dataset, with one softmax per column (their §4) in place of the box [0, 1].
+Paper → code: n′ relaxed rows → `components`, one-hot dimension d′ → width.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.check import whole
+from understudy.errors import ConfigError
+from understudy.models.gan import BlockSoftmax
+
+_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+_MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
+
+
+class MixtureOfProducts(nn.Module):
+    """`components` equally likely kinds of rows; `sizes` are the levels of each column.
+
+    `logits` (components, width) are the only parameters. The latent is one number: the normal distribution
+    function turns z ~ N(0, 1) into a uniform number, and that into a component.
+    """
+
+    latent = 1
+
+    def __init__(self, sizes: Sequence[int], components: int) -> None:
+        super().__init__()
+        whole(components=components, columns=len(sizes))
+        for size in sizes:
+            whole(sizes=size)
+        self.sizes, self.components, self.width = tuple(sizes), components, sum(sizes)
+        if components > _MOST_COMPONENTS or components * self.width > _MOST_PARAMETERS:
+            raise ConfigError(
+                f"a mixture of {components:,} components of width {self.width:,} is larger than "
+                f"{_MOST_COMPONENTS:,} components or {_MOST_PARAMETERS:,} weights."
+            )
+        self.logits = nn.Parameter(torch.zeros(components, self.width))
+        self.softmax = BlockSoftmax(self.sizes)
+
+    def odds(self) -> Tensor:
+        """Each component's probabilities, one softmax per column: (components, width)."""
+        odds: Tensor = self.softmax(self.logits)
+        return odds
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Standard normal latents (n, 1) → the odds of the components that they pick (n, width)."""
+        pick = torch.special.ndtr(z[:, 0].double()).mul(self.components).long()
+        return self.odds()[pick.clamp(max=self.components - 1)]
+
+    def forward(self, z: Tensor) -> Tensor:
+        """As `rows`."""
+        return self.rows(z)
+
+    def gram(self) -> Tensor:
+        """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way beside it (width, width)."""
+        odds = self.odds()
+        column = torch.repeat_interleave(torch.tensor(self.sizes, device=odds.device))
+        across = column[:, None] != column
+        return odds.T @ odds / self.components * across + odds.mean(0).diag()
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        return {"kind": "mixture", "components": self.components, "sizes": list(self.sizes)}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "MixtureOfProducts":
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        try:
+            kind, components, sizes = (description[key] for key in ("kind", "components", "sizes"))
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"this describes no mixture of products: {error!r}.") from None
+        if kind != "mixture" or not isinstance(sizes, list | tuple):
+            raise ConfigError(f"this describes no mixture of products: kind {kind!r}, sizes {sizes!r}.")
+        return cls(sizes, components)
