@@ -1,0 +1,206 @@
+from itertools import accumulate, combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.errors import ConfigError
+from understudy.models.fit_gram import fit_gram, read_tables
+
+SIZES = (2, 3, 4)
+STARTS = (0, 2, 5)
+
+
+def gram_of(codes: Tensor, sizes: tuple[int, ...] = SIZES) -> Tensor:
+    """Σ x xᵀ of the one-hot rows of these codes."""
+    starts = torch.tensor([0, *accumulate(sizes)][:-1])
+    rows = torch.zeros(len(codes), sum(sizes), dtype=torch.float64).scatter_(1, codes + starts, 1.0)
+    return rows.T @ rows
+
+
+def related(n: int, sizes: tuple[int, ...] = SIZES, *, seed: int = 0, lean: float = 0.6) -> Tensor:
+    """Rows whose columns follow one hidden rank with probability `lean`."""
+    rng = torch.Generator().manual_seed(seed)
+    rank = torch.rand(n, 1, generator=rng)
+    own, free = torch.rand(n, len(sizes), generator=rng), torch.rand(n, len(sizes), generator=rng)
+    return (torch.where(free < lean, rank, own) * torch.tensor(sizes)).long()
+
+
+def noisy(gram: Tensor, noise: float, seed: int = 0) -> Tensor:
+    rng = torch.Generator().manual_seed(seed)
+    upper = (noise * torch.randn(gram.shape, generator=rng, dtype=gram.dtype)).triu()
+    return gram + upper + upper.triu(1).T
+
+
+def pair_distances(a: Tensor, b: Tensor, sizes: tuple[int, ...] = SIZES) -> Tensor:
+    """Total variation of every two-way table."""
+    gaps = [list((a - b).abs().split(sizes, 0)[i].split(sizes, 1)) for i in range(len(sizes))]
+    return torch.stack([gaps[i][j].sum() / 2 for i, j in combinations(range(len(sizes)), 2)])
+
+
+def test_exact_tables_are_recovered() -> None:
+    gram = gram_of(related(5_000))
+    fitted = fit_gram(gram, SIZES, noise=0, components=64, seed=0).gram()
+    assert pair_distances(fitted, gram / 5_000).max() < 1e-3
+    assert (fitted.diagonal() - gram.diagonal() / 5_000).abs().max() < 1e-3
+
+
+def test_tables_of_rows_that_never_mix_are_recovered() -> None:
+    """Each level of a column comes with one level of the others: components must become one-hot."""
+    codes = torch.tensor([0, 1, 2])[torch.arange(3_000) % 3, None].expand(-1, 3)
+    gram = gram_of(codes.contiguous(), (3, 3, 3))
+    fitted = fit_gram(gram, (3, 3, 3), noise=0, components=30, seed=0).gram()
+    assert pair_distances(fitted, gram / 3_000, (3, 3, 3)).max() < 5e-3  # independent columns: 0.67
+
+
+def test_noise_is_read_out_of_the_tables() -> None:
+    """Estimated and fitted tables are nearer to the truth than the noisy ones, and than independent columns."""
+    sizes, n, noise = (12, 10, 8, 2, 15), 5_000, 30.0
+    gram = gram_of(related(n, sizes, lean=0.4), sizes)
+    tables = read_tables(noisy(gram, noise), sizes, noise=noise)
+    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=128, steps=200, seed=0)
+    independent = torch.outer(tables.ways, tables.ways)
+    raw, estimated, fit, none = (
+        pair_distances(table, gram / n, sizes).mean()
+        for table in (tables.measured, tables.target, fitted.gram(), independent)
+    )
+    assert fit < estimated < raw
+    assert fit < 0.8 * none
+
+
+def test_columns_without_dependence_are_drawn_to_independence() -> None:
+    sizes, n, noise = (6, 6, 6), 5_000, 20.0
+    gram = gram_of(related(n, sizes, lean=0.0), sizes)
+    tables = read_tables(noisy(gram, noise), sizes, noise=noise)
+    independent = torch.outer(tables.ways, tables.ways)
+    moved = pair_distances(tables.target, independent, sizes) / pair_distances(
+        tables.measured, independent, sizes
+    )
+    assert moved.mean() < 0.5
+
+
+def test_one_way_tables_are_as_accurate_as_stated_and_better_than_the_diagonal() -> None:
+    gram, noise = gram_of(related(20_000)), 10.0
+    reads = [read_tables(noisy(gram, noise, seed), SIZES, noise=noise) for seed in range(300)]
+    error = torch.stack([(read.ways * read.people - gram.diagonal()).square() for read in reads]).mean(0)
+    # One cell on the diagonal, and a sum of `size` cells in each other column.
+    known = [1 + sum(1 / other for other in SIZES if other != size) for size in SIZES for _ in range(size)]
+    stated = noise**2 / torch.tensor(known, dtype=torch.float64)
+    torch.testing.assert_close(reads[0].people ** 2 / reads[0].ways_precision, stated)
+    assert (error < 1.2 * stated).all()
+    people = torch.tensor([read.people for read in reads])
+    assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 300**0.5
+
+
+def test_unmeasured_cells_are_never_read() -> None:
+    gram = gram_of(related(2_000))
+    noise = torch.full_like(gram, 5.0)
+    noise[:2, 2:5] = torch.inf  # the first pair of columns
+    noise[3, 6] = torch.inf  # one cell of the last
+    wild = torch.where(noise.isinf(), torch.nan, gram)
+    a, b = (fit_gram(g, SIZES, noise=noise, components=16, steps=40, seed=0) for g in (gram, wild))
+    assert torch.equal(a.logits, b.logits)
+
+
+def test_selected_pairs_alone_are_matched() -> None:
+    gram = gram_of(related(5_000))
+    noise = torch.zeros_like(gram)
+    noise[:2, 2:5] = torch.inf
+    fitted = fit_gram(gram, SIZES, noise=noise, components=64, seed=0).gram()
+    assert pair_distances(fitted, gram / 5_000)[1:].max() < 1e-3
+
+
+def test_one_way_tables_come_from_pairs_where_the_diagonal_is_not_measured() -> None:
+    gram = gram_of(related(2_000))
+    noise = torch.zeros_like(gram).fill_diagonal_(torch.inf)
+    tables = read_tables(gram, SIZES, noise=noise)
+    assert tables.people == pytest.approx(2_000)
+    torch.testing.assert_close(tables.ways, gram.diagonal() / 2_000)
+
+
+def test_a_level_that_nothing_measures_gets_what_the_others_leave() -> None:
+    gram = gram_of(related(2_000))
+    noise = torch.zeros_like(gram)
+    noise[4, :] = noise[:, 4] = torch.inf
+    torch.testing.assert_close(read_tables(gram, SIZES, noise=noise).ways, gram.diagonal() / 2_000)
+
+
+def test_the_lower_triangle_is_never_read() -> None:
+    gram = gram_of(related(1_000))
+    full, upper = (read_tables(g, SIZES, noise=3.0) for g in (gram, gram.triu()))
+    assert torch.equal(full.target, upper.target)
+
+
+def test_a_cell_measured_well_is_followed_more_closely() -> None:
+    gram = gram_of(related(5_000, lean=0.3))
+    released, noise = noisy(gram, 40.0), torch.full_like(gram, 40.0)
+    noise[0, 5] = 1.0
+    released[0, 5] = gram[0, 5] + 200
+    fitted = fit_gram(released, SIZES, noise=noise, components=64, seed=0).gram()
+    assert abs(float(fitted[0, 5] * 5_000 - released[0, 5])) < 10
+
+
+def test_the_fit_stops_where_only_noise_is_left() -> None:
+    sizes, seen = (20, 20, 20), []
+    gram = noisy(gram_of(related(20_000, sizes), sizes), 15.0)
+    fit_gram(gram, sizes, noise=15.0, components=64, seed=0, watch=lambda *look: seen.append(look))
+    steps, residuals, least = zip(*seen, strict=True)
+    assert steps[-1] < 600
+    assert residuals[-1] <= least[-1] < min(residuals[:-1])
+    assert least[-1] == pytest.approx(1 - 3 * (2 / 1_200) ** 0.5)
+
+
+def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:
+    seen: list[tuple[int, float, float]] = []
+    gram = gram_of(related(1_000))
+    fit_gram(gram, SIZES, noise=0, components=4, steps=25, seed=0, watch=lambda *look: seen.append(look))
+    assert [step for step, *_ in seen] == [0, 10, 20, 25]
+
+
+def test_one_component_is_the_product_of_the_one_way_tables() -> None:
+    gram = gram_of(related(1_000, lean=0.0))
+    odds = fit_gram(gram, SIZES, noise=0, components=1, seed=0).odds()
+    assert (odds[0] - gram.diagonal() / 1_000).abs().max() < 0.02
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1,), (1, 3), (3, 1, 1)])
+@pytest.mark.parametrize("noise", [0.0, 2.0])
+def test_single_and_constant_columns(sizes: tuple[int, ...], noise: float) -> None:
+    gram = gram_of(related(2_000, sizes), sizes)
+    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, seed=0).gram()
+    assert (fitted - gram / 2_000).abs().max() < 0.01
+
+
+def test_a_level_without_people_stays_rare() -> None:
+    codes = related(5_000)
+    codes[:, 2].clamp_(max=2)
+    fitted = fit_gram(noisy(gram_of(codes), 5.0), SIZES, noise=5.0, components=32, seed=0)
+    assert fitted.gram()[8, 8] < 0.002
+
+
+def test_the_same_seed_gives_the_same_mixture() -> None:
+    gram = gram_of(related(1_000))
+    a, b, c = (fit_gram(gram, SIZES, noise=2.0, components=8, steps=20, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(a.logits, b.logits)
+    assert not torch.equal(a.logits, c.logits)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sizes": (2, 3)}, "width of 5"),
+        ({"sizes": (2, 7, 0)}, "sizes"),
+        ({"noise": -1.0}, "noise"),
+        ({"noise": float("nan")}, "noise"),
+        ({"noise": float("inf")}, "no table"),
+        ({"gram": -gram_of(related(100))}, "-100 people"),
+        ({"gram": torch.full((9, 9), torch.nan)}, "no number"),
+        ({"steps": 0}, "steps"),
+        ({"rate": 0.0}, "rate"),
+        ({"components": 0}, "components"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(change: dict[str, object], message: str) -> None:
+    arguments = {"gram": gram_of(related(100)), "sizes": SIZES, "noise": 1.0, "seed": 0} | change
+    with pytest.raises(ConfigError, match=message):
+        fit_gram(**arguments)  # type: ignore[arg-type]
