@@ -20,6 +20,7 @@ from understudy.errors import (
     ArtefactError,
     BudgetExceeded,
     ConfigError,
+    LedgerError,
     MessageError,
     PartyError,
     PrivacyError,
@@ -204,6 +205,35 @@ def test_a_person_who_has_spent_too_much_elsewhere_keeps_the_run_from_beginning(
     train("sign-ds", federation, **SMALL | {"cap": 3})
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1})
+
+
+def test_no_row_is_touched_before_the_price_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    party = begun(blobs(5))
+    order: list[str] = []
+    charge, gather = Ledger.charge, Population.gather
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise LedgerError("the disk is full. Nothing was computed or sent.")
+
+    monkeypatch.setattr(Ledger, "charge", lambda *a, **k: (order.append("paid"), charge(*a, **k))[1])
+    monkeypatch.setattr(Population, "gather", lambda *a: (order.append("read"), gather(*a))[1])
+    ask = Round(round=1, people=torch.tensor([2]), weights=party.network.init(FastRng(0)))
+    party.answer(ask)
+    assert order == ["paid", "read"]
+    monkeypatch.setattr(Ledger, "charge", full)
+    with pytest.raises(LedgerError):
+        party.answer(ask)
+    assert order == ["paid", "read"]
+    assert party.participations.tolist() == [0, 0, 1, 0, 0]
+
+
+def test_the_watcher_sees_what_the_worst_off_person_has_spent_so_far() -> None:
+    seen: list[float] = []
+    federation = hosts(blobs(5), budget=Budget(12.0, 0.0))
+    settings = SMALL | {"cap": 6}
+    result = train("sign-ds", federation, watch=lambda p: seen.append(p.epsilon()["host 0"]), **settings)
+    assert seen == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    assert result.privacy.per_party() == {"host 0": 12.0}
 
 
 def digits() -> tuple[Population, Population]:
