@@ -1,0 +1,166 @@
+"""Everything that a holder learns by putting a synthetic table beside the real one, in one value for the page.
+
+Figures between what a perfect and what a naive table would reach (`yardstick`), the papers' figures and models
+(`fidelity`), how often each level of each column occurs, and attacks with control and baseline (`leakage`).
+
+Guarantee: none. Everything here but the synthetic shares is a function of real rows, meant for their holder.
+Edges: no column in common, no rows, no outsiders → a reason in place of each figure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.codec import Codec
+from understudy.data.column import Column
+from understudy.data.schema import Schema
+from understudy.evaluate.attack import Attack
+from understudy.evaluate.downstream import MODELS
+from understudy.evaluate.fidelity import Evaluation, evaluate_tables
+from understudy.evaluate.leakage import Leakage, attack_tables
+from understudy.evaluate.marginals import Figure
+from understudy.evaluate.yardstick import Yardstick
+
+NO_OUTSIDERS = (
+    "it needs real rows that no training saw, and there are none: name a held-out table of people who took "
+    "no part."
+)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Shares:
+    """How often each level of a column occurs, missing last; `real` is None where no real row was looked at."""
+
+    column: Column
+    owner: str | None
+    synthetic: NDArray[np.float64]
+    real: NDArray[np.float64] | None = None
+    figure: Figure | None = None
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A text for each level."""
+        return (*self.column.labels, *(("missing",) if self.column.nullable else ()))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Outsiders:
+    """Training rows and rows of the same kind that no training saw, in the columns of `schema`."""
+
+    inside: pd.DataFrame
+    outside: pd.DataFrame
+    schema: Schema
+    label: str = ""
+
+    def only(self, columns: Sequence[str]) -> "Outsiders | None":
+        """The same in these columns alone; None where it has none of them."""
+        names = [name for name in self.schema.names if name in columns]
+        return replace(self, schema=self.schema.select(names)) if names else None
+
+    def attack(
+        self, synthetic: pd.DataFrame, owners: Mapping[str, str] | None, target: str | None, seed: int
+    ) -> Leakage:
+        """Every attack that needs tables alone, named with the label; columns that are inferred: the target."""
+        names = self.schema.names
+        whose = {name: owners[name] for name in names} if owners is not None else None
+        secrets = [target] if target is not None and target in names and len(names) > 1 else []
+        found = attack_tables(
+            self.inside, self.outside, synthetic, self.schema, owners=whose, secrets=secrets, seed=seed
+        )
+        several = len(set((whose or {}).values())) > 1
+        ran = [a for a in found.attacks if several or not a.name.startswith("linkability")]
+        label = f" ({self.label})" if self.label else ""
+        return replace(found, attacks=tuple(replace(a, name=a.name + label) for a in ran))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Comparison:
+    """What was measured between a real and a synthetic table.
+
+    `figures` are measured on the yardstick, those of `evaluation` on all rows with a bootstrap as the floor.
+    `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured
+    on; `notes` say what the reader must know.
+    """
+
+    evaluation: Evaluation
+    figures: tuple[Figure, ...]
+    shares: tuple[Shares, ...]
+    attacks: tuple[Attack, ...]
+    closeness: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
+    owners: Mapping[str, str] | None = None
+    target: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    schema: Schema,
+    *,
+    holdout: pd.DataFrame | None = None,
+    outsiders: Sequence[Outsiders] = (),
+    owners: Mapping[str, str] | None = None,
+    target: str | None = None,
+    models: Sequence[str] = MODELS,
+    notes: Sequence[str] = (),
+    seed: int = 0,
+) -> Comparison:
+    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party."""
+    evaluation = evaluate_tables(
+        real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed
+    )
+    known = schema.select(evaluation.columns) if evaluation.columns else None
+    figures = tuple(f for f in evaluation.figures if not f.name.startswith("tstr_"))
+    shares: tuple[Shares, ...] = ()
+    if known is not None:
+        codes = Codec(known).codes
+        unseen = None if holdout is None else codes(holdout)
+        scale = Yardstick.of(known, codes(real), codes(synthetic), unseen, owners=owners, seed=seed)
+        figures = scale.figures()
+        shares = column_shares(known, synthetic, real, owners=owners, figures=scale.columns())
+    if holdout is not None and known is not None:
+        outsiders = (Outsiders(inside=real, outside=holdout, schema=known), *outsiders)
+    groups = [narrow for group in outsiders if (narrow := group.only(evaluation.columns)) is not None]
+    leakages = {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
+    attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
+    return Comparison(
+        evaluation=evaluation,
+        figures=figures,
+        shares=shares,
+        attacks=attacks or (Attack.absent("mia", NO_OUTSIDERS),),
+        closeness={label: leakage.neighbours.figures for label, leakage in leakages.items()},
+        owners=owners,
+        target=target,
+        notes=tuple(notes),
+    )
+
+
+def column_shares(
+    schema: Schema,
+    synthetic: pd.DataFrame,
+    real: pd.DataFrame | None = None,
+    *,
+    owners: Mapping[str, str] | None = None,
+    figures: Mapping[str, Figure] | None = None,
+) -> tuple[Shares, ...]:
+    """The shares of every column's levels, with the figure of the column where there is one."""
+    codec = Codec(schema)
+    tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]
+    if not all(map(len, tables)):
+        return ()
+    found = []
+    for j, column in enumerate(schema.columns):
+        fake, *true = (np.bincount(codes[:, j], minlength=column.size) / len(codes) for codes in tables)
+        found.append(
+            Shares(
+                column=column,
+                owner=(owners or {}).get(column.name),
+                synthetic=fake,
+                real=true[0] if true else None,
+                figure=(figures or {}).get(column.name),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,98 @@
+"""The real rows that may be read here, side by side as a run had them.
+
+Where parties hold columns of the same people, their tables are joined by the person, or row by row where no
+schema names one; people whom only one party holds took no part, and are kept as outsiders for attacks. Where
+parties hold rows of the same columns, tables are put one under the other.
+
+Guarantee: none; the result holds rows, and is for a process of their holder, or of a simulation on public
+rows. Edges: a table that cannot be read or joined is left out with the reason; when none is left, so is
+everything.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from understudy.data.files import Source
+from understudy.data.schema import Schema, join
+from understudy.data.table import Table, read_table
+from understudy.errors import UnderstudyError
+from understudy.evaluate.comparison import Outsiders
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Holdings:
+    """Real rows, their public schema, whose column is whose, who took no part, and what is to be known."""
+
+    real: pd.DataFrame
+    schema: Schema
+    owners: Mapping[str, str] | None = None
+    outsiders: tuple[Outsiders, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def open_holdings(
+    sources: Mapping[str, Source], schemas: Mapping[str, Schema], *, same_people: bool
+) -> Holdings | str:
+    """The parties' tables as one, or the reason why there is none."""
+    tables: dict[str, Table] = {}
+    notes: list[str] = []
+    for party, source in sources.items():
+        try:
+            name = party if isinstance(source, pd.DataFrame) else None
+            tables[party] = read_table(source, schemas[party], name, one_row_each=same_people)
+        except UnderstudyError as error:
+            notes.append(f"The table of {party} is left out: {error}")
+    if not tables:
+        return " ".join(notes) or "no party's table was named."
+    if not same_people:
+        frames = [table.frame[list(table.schema.names)] for table in tables.values()]
+        schema = next(iter(tables.values())).schema
+        return Holdings(real=pd.concat(frames, ignore_index=True), schema=schema, notes=tuple(notes))
+    return _side_by_side(tables, notes)
+
+
+def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
+    frames = {party: _by_person(table) for party, table in tables.items()}
+    if len({table.schema.person is None for table in tables.values()}) > 1:
+        return "some parties name a person column and some do not, so their rows cannot be joined."
+    by_row = all(table.schema.person is None for table in tables.values())
+    if by_row and len({len(frame) for frame in frames.values()}) > 1:
+        return "no party names a person column and their tables differ in length: rows cannot be joined."
+    joint = pd.concat(frames.values(), axis=1, join="inner")
+    if joint.empty:
+        return f"{' and '.join(tables)} share no person."
+    schema = join({party: table.schema for party, table in tables.items()})
+    if len(tables) == 1 and not by_row:
+        (party,) = tables
+        notes.append(
+            f"All {len(joint):,} rows of {party} are compared; those whom no other party holds took no part."
+        )
+    outsiders = [
+        Outsiders(
+            inside=joint[list(tables[party].schema.names)],
+            outside=frame.loc[frame.index.difference(joint.index)],
+            schema=tables[party].schema,
+            label=party,
+        )
+        for party, frame in frames.items()
+    ]
+    groups = tuple(group for group in outsiders if len(group.outside))
+    notes += [
+        f"In attacks on the columns of {group.label}, the {len(group.outside):,} people whom it holds and another "
+        "party does not stand for those who took no part."
+        for group in groups
+    ]
+    return Holdings(
+        real=joint,
+        schema=schema,
+        owners={name: party for party, table in tables.items() for name in table.schema.names},
+        outsiders=groups,
+        notes=tuple(notes),
+    )
+
+
+def _by_person(table: Table) -> pd.DataFrame:
+    """The columns of the schema, indexed by the person."""
+    return table.frame[list(table.schema.names)].set_axis(pd.Index(table.people), axis=0)
