@@ -1,0 +1,1 @@
+"""One self-contained page by which a holder decides whether to publish."""

@@ -1,0 +1,115 @@
+"""What a run left in its folder, read so that a missing or damaged piece is a reason and not an end.
+
+Guarantee: nothing here opens a holder's table or ledger; both are only named (`Artefacts.parties`).
+Edges: no folder, or none of the pieces in it → ArtefactError.
+"""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from understudy.data.schema import Schema
+from understudy.errors import ArtefactError, SchemaError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Artefacts:
+    """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
+
+    A run that trained a `model` has no synthetic rows.
+    """
+
+    folder: Path
+    card: Mapping[str, Any] | None
+    schema: Schema | None
+    synthetic: pd.DataFrame | None
+    privacy: Mapping[str, Any] | None
+    transcript: list[dict[str, Any]] | None
+    settings: Mapping[str, Any] | None
+    run: str
+    model: bool
+    missing: Mapping[str, str]
+
+    @property
+    def owners(self) -> Mapping[str, str] | None:
+        """Whose column is whose, where parties hold columns."""
+        owners = (self.card or {}).get("owners")
+        return owners if isinstance(owners, dict) else None
+
+    @property
+    def protocol(self) -> str:
+        """The protocol's name, or nothing."""
+        return str((self.card or self.settings or {}).get("protocol", ""))
+
+    @property
+    def parties(self) -> dict[str, dict[str, Any]]:
+        """What the run file says of each party: where its table, schema and ledger lie."""
+        sections = (self.settings or {}).get("parties", {})
+        return {name: body for name, body in sections.items() if isinstance(body, dict)}
+
+
+def load_artefacts(folder: str | Path) -> Artefacts:
+    """Read all pieces of a run's folder."""
+    folder = Path(folder)
+    missing: dict[str, str] = {}
+
+    def piece(name: str, read: Callable[[Path], T]) -> T | None:
+        try:
+            return read(folder / name)
+        except FileNotFoundError:
+            missing[name] = "it is not in the folder"
+        except (OSError, ValueError, SchemaError, ImportError) as error:
+            missing[name] = f"it cannot be read ({str(error).splitlines()[0][:200]})"
+        return None
+
+    home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
+    card = piece(f"{home}/card.json", _table)
+    pieces = Artefacts(
+        folder=folder,
+        card=card,
+        schema=piece(f"{home}/schema.toml", _schema),
+        synthetic=None if home == "model" else piece("synthetic.parquet", pd.read_parquet),
+        privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
+        transcript=piece("transcript.json", _rows),
+        settings=piece("run.toml", _run_file),
+        run=str((piece("run.json", _table) or {}).get("run", "")),
+        model=home == "model",
+        missing=missing,
+    )
+    if len(missing) == 7 - pieces.model:
+        raise ArtefactError(f"{folder} holds no run: {', '.join(missing)} are missing or damaged.")
+    return pieces
+
+
+def _table(path: Path) -> dict[str, Any]:
+    body = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(body, dict):
+        raise ValueError("it holds no table of keys")
+    return body
+
+
+def _run_file(path: Path) -> dict[str, Any]:
+    body = tomllib.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(body.get("parties"), dict):
+        raise ValueError("it names no parties")
+    return body
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    body = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(body, list) or not all(isinstance(row, dict) for row in body):
+        raise ValueError("it holds no list of rows")
+    return body
+
+
+def _schema(path: Path) -> Schema:
+    if not path.exists():
+        raise FileNotFoundError(path)
+    return Schema.load(path)

@@ -1,0 +1,94 @@
+"""What a run's page shows of real rows and ledgers: found by the run file, read at their holder, or not at all.
+
+Guarantee: none; the result is a function of real rows, meant for their holder. Edges: whatever is missing or
+cannot be read is a reason; a party or a column that does not exist is the caller's mistake → ConfigError.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from understudy.data.files import Source
+from understudy.data.schema import Schema
+from understudy.data.table import read_table
+from understudy.errors import ConfigError, UnderstudyError
+from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.holdings import open_holdings
+from understudy.report import view
+from understudy.report.artefacts import Artefacts
+from understudy.report.ledgers import Timeline, timeline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured on real rows, or why nothing was."""
+
+    comparison: Comparison | None = None
+    reason: str = ""
+
+
+def measure(
+    run: Artefacts,
+    *,
+    parties: Sequence[str] | None = None,
+    tables: Mapping[str, Source] | None = None,
+    holdout: Source | None = None,
+    target: str | None = None,
+    seed: int = 0,
+) -> Measured:
+    """Compare the synthetic rows with the real rows that can be read here."""
+    if run.model:
+        return Measured(reason="the run trained a model and made no synthetic rows.")
+    if run.synthetic is None or run.schema is None:
+        return Measured(reason="the run's synthetic rows or its schema cannot be read.")
+    sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})
+    if strange := sorted(set(parties or ()) - sources.keys()):
+        known = ", ".join(sources) or "none"
+        raise ConfigError(f"there is no table of a party {strange[0]!r}; known: {known}. Nothing was read.")
+    sources = {name: source for name, source in sources.items() if parties is None or name in parties}
+    try:
+        schemas = {name: _schema(run, run.schema, name) for name in sources}
+        found = open_holdings(sources, schemas, same_people=run.owners is not None)
+        if isinstance(found, str):
+            return Measured(reason=found)
+        nameless = replace(found.schema, person=None)  # ids of people who took no part are not needed
+        unseen = None if holdout is None else read_table(holdout, nameless).frame
+        comparison = compare(
+            found.real,
+            run.synthetic,
+            found.schema,
+            holdout=unseen,
+            outsiders=found.outsiders if unseen is None else (),
+            owners=found.owners,
+            target=target,
+            notes=found.notes,
+            seed=seed,
+        )
+    except ConfigError:
+        raise
+    except UnderstudyError as error:
+        return Measured(reason=str(error))
+    return Measured(comparison=comparison)
+
+
+def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> dict[str, Timeline | str]:
+    """The ledger of each party, or why it cannot be shown."""
+    stated = {party["name"]: party for party in run.privacy["parties"]} if run.privacy and sound(run) else {}
+    return {
+        name: timeline(body["ledger"], run.run, stated.get(name))
+        for name, body in run.parties.items()
+        if "ledger" in body and (parties is None or name in parties)
+    }
+
+
+def sound(run: Artefacts) -> bool:
+    """Whether the run has a privacy statement that can be read."""
+    return run.privacy is not None and view.privacy(run.privacy) is not None
+
+
+def _schema(run: Artefacts, schema: Schema, party: str) -> Schema:
+    """The party's own schema where it lies beside its table, or its columns of the run's."""
+    path = run.parties.get(party, {}).get("schema")
+    if path is not None and Path(path).exists():
+        return Schema.load(path)
+    return schema if run.owners is None else schema.select(c for c, p in run.owners.items() if p == party)

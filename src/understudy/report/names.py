@@ -1,0 +1,103 @@
+"""Names in plain words: figures, models, scores, attacks, messages. An unknown name stands for itself."""
+
+import importlib
+import re
+
+from understudy.report.words import capital
+
+SETS = {"1": "Single columns", "2": "Pairs of columns", "3": "Sets of 3", "4": "Sets of 4"}
+SCOPES = {"": "", "_within": ", one party", "_cross": ", across parties"}
+MODELS = {
+    "mlp": "neural network",
+    "forest": "random forest",
+    "adaboost": "AdaBoost",
+    "boosting": "gradient boosting",
+    "linear": "linear model",
+}
+SCORES = {
+    "auc": ("AUC", "how often the true class is ranked above another"),
+    "acc": ("Accuracy", "share of right answers"),
+    "bal_acc": ("Balanced accuracy", "share of right answers, every class counting alike"),
+    "f1": ("Macro-F1", "precision and recall, every class counting alike"),
+    "r2": ("R²", "share of the variance that is explained"),
+    "mae": ("Mean absolute error", "in the target's own unit"),
+}
+ATTACKS = {
+    r"mia": (
+        "Membership",
+        "does the synthetic table crowd around a person more if the person took part? (Hilprecht 2019)",
+    ),
+    r"mia_(nearest|log)": ("Membership, {0}", "the same, by the {0} synthetic row (Chen 2020)"),
+    r"mia(?:_nearest|_log|)_(\d+)pct_outliers": (
+        "Membership, {0} % outliers",
+        "the same for people who are unlike the others, the hardest to hide (Zhang 2022)",
+    ),
+    r"closer_to_train": (
+        "Closeness",
+        "do synthetic rows stand closer to people who took part than to others? (Platzer 2021)",
+    ),
+    r"singling_out_(\w+)": (
+        "Singling out, {0}",
+        "does a predicate over one or more columns that fits one synthetic row fit one person? (Giomi 2023)",
+    ),
+    r"linkability_?(\w*)": (
+        "Linking {0}",
+        "do two parties' columns of one person lead to the same synthetic row? (Giomi 2023)",
+    ),
+    r"inference_?(.*)": (
+        "Inference of {0}",
+        "does the nearest synthetic row give away a column of a person who is otherwise known? (Giomi 2023)",
+    ),
+    r"shadow": (
+        "Shadow models",
+        "does a classifier tell tables made with a person from others? (Stadler 2022)",
+    ),
+}
+MEASURES = {
+    "acc": "right guesses",
+    "auc": "AUC",
+    "tpr_at_1pct": "caught at 1 % false alarms",
+    "share": "share closer",
+    "copies": "copies of a training row",
+    "success": "success",
+}
+CLOSENESS = {
+    "dcr": "Distance to the nearest training row, median",
+    "dcr_p5": "Distance to the nearest training row, 5th percentile",
+    "nndr": "Nearest to second nearest, median ratio",
+    "nndr_p5": "Nearest to second nearest, 5th percentile",
+}
+
+
+def figure_name(name: str) -> str:
+    """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural network"."""
+    if match := re.fullmatch(r"avd(\d+)(_within|_cross|)", name):
+        return SETS.get(match[1], f"Sets of {match[1]}") + SCOPES[match[2]]
+    if match := re.fullmatch(r"cmd(_within|_cross|)", name):
+        return "Correlations" + SCOPES[match[1]]
+    if match := re.fullmatch(r"tstr_([a-z]+)_\w+", name):
+        return capital(MODELS.get(match[1], match[1]))
+    return name
+
+
+def attack_name(name: str) -> tuple[str, str]:
+    """An attack's name and what it asks."""
+    for pattern, (title, asks) in ATTACKS.items():
+        if match := re.fullmatch(pattern, name):
+            part = match[1] if match.groups() else ""
+            part = {"univariate": "1 column", "3": "3 columns"}.get(part, part)
+            return title.format(part).strip(), asks.format(part)
+    return name, ""
+
+
+def message_meaning(kind: str) -> str:
+    """What a kind of message asks for: the first line of its class, if the protocol is known here."""
+    if not re.fullmatch(r"[a-z_]+\.[A-Za-z]+", kind):
+        return ""
+    module, _, name = kind.partition(".")
+    try:
+        found = getattr(importlib.import_module(f"understudy.protocols.{module}"), name, None)
+    except ImportError:
+        return ""
+    said = (found.__doc__ if isinstance(found, type) else "") or ""
+    return re.sub("`([^`]*)`", r"“\1”", said.strip().split("\n")[0])

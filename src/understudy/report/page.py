@@ -1,0 +1,219 @@
+"""The page: one self-contained HTML file for one run, or for two tables.
+
+    write_report("runs/joint")                       # for the holder: everything, with figures from real rows
+    write_report("runs/joint", publish=True)         # for everyone: nothing that a row could have changed unpaid
+    write_evaluation_page(compare(real, synthetic, schema), "evaluation.html")
+
+The file holds no script, and a content policy forbids every request; it reads in light, dark, print and on a phone.
+
+Guarantee: a published page is a function of the run's artefacts and the date alone: no table and no ledger of a
+holder is opened for it. A page for the holder holds unpaid figures of real rows, says so, and is written readable
+by its owner alone. Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its place.
+"""
+
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from understudy.data.codec import Codec
+from understudy.data.files import Source
+from understudy.errors import ArtefactError, UnderstudyError
+from understudy.evaluate.attack import Attack
+from understudy.evaluate.comparison import Comparison, Shares, column_shares
+from understudy.evaluate.correlation import pearson
+from understudy.report import plots, view, words
+from understudy.report.artefacts import Artefacts, load_artefacts
+from understudy.report.ledgers import Timeline
+from understudy.report.measure import Measured, measure, sound, timelines
+from understudy.report.names import message_meaning
+from understudy.report.verdict import RULES, headline, mark, verdict
+
+PRIVATE, PUBLIC = "report.html", "report-public.html"
+
+OMITTED = (
+    ("Distances, correlations and shares of real rows", "they come from rows, and no ledger entry pays for them"),
+    ("Scores of models tested on real rows", "the same"),
+    ("Attacks and their controls", "the same"),
+    ("The holders' ledgers", "they tell of each holder's other runs; the price of this one is stated"),
+    ("Sizes of messages", "they tell how many people each party held before they were matched"),
+    ("Paths of tables, schemas and ledgers", "they are the holders' own"),
+)  # fmt: skip
+LIBRARIES = ("understudy", "torch", "dp-accounting", "numpy", "pandas", "scikit-learn", "scipy")
+
+
+def write_report(
+    folder: str | Path,
+    *,
+    out: str | Path | None = None,
+    publish: bool = False,
+    parties: Sequence[str] | None = None,
+    tables: Mapping[str, Source] | None = None,
+    holdout: Source | None = None,
+    target: str | None = None,
+    attacks: Sequence[Attack] = (),
+    seed: int = 0,
+    now: datetime | None = None,
+) -> Path:
+    """Write the page of a run; returns where. Default: report.html, or report-public.html, in the folder.
+
+    Real rows come from the tables that the run file names, of all `parties` or those given here; `tables` maps
+    parties to tables elsewhere. `holdout` are people who took no part, `target` the column that downstream
+    models learn, `attacks` results to show besides those that need tables alone.
+    """
+    run = load_artefacts(folder)
+    if publish:
+        real, books = Measured(reason="this page is for everyone, and real rows are for their holders."), {}
+    else:
+        real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
+        if real.comparison is not None and attacks:
+            known = [a for a in real.comparison.attacks if a.measures]
+            real = Measured(comparison=replace(real.comparison, attacks=(*known, *attacks)))
+        books = timelines(run, parties)
+    path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
+    return _write(path, now, private=not publish, real=real, run=run, books=books)
+
+
+def write_evaluation_page(
+    comparison: Comparison, out: str | Path, *, title: str = "A synthetic table", now: datetime | None = None
+) -> Path:
+    """Write the page of a comparison of two tables, for the holder of the real one; returns where."""
+    return _write(Path(out), now, private=True, real=Measured(comparison=comparison), title=title)
+
+
+def _write(
+    path: Path,
+    now: datetime | None,
+    *,
+    private: bool,
+    real: Measured,
+    run: Artefacts | None = None,
+    books: Mapping[str, Timeline | str] | None = None,
+    title: str = "",
+) -> Path:
+    statement = run.privacy if run is not None and sound(run) else None
+    short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
+    findings = verdict(real.comparison, statement, run.protocol if run else "", short)
+    context = {
+        "private": private,
+        "title": title or (f"Run {run.run}" if run and run.run else "A run"),
+        "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
+        "facts": _facts(run, statement, real),
+        "findings": findings,
+        "headline": headline(findings),
+        "rules": RULES,
+        "omitted": OMITTED,
+        "run": run,
+        "privacy": None if statement is None else view.privacy(statement),
+        "books": books or {},
+        "reason": real.reason,
+        **_tables(real.comparison, run),
+        "transcript": view.transcript(run.transcript, statement, sizes=private)
+        if run is not None and run.transcript is not None
+        else None,
+        "settings": _settings(run),
+        "versions": _versions(),
+        "words": words,
+        "plots": plots,
+        "mark": mark,
+        "meaning": message_meaning,
+    }
+    _save(path, _template().render(context), 0o600 if private else 0o644)
+    return path
+
+
+def _save(path: Path, text: str, mode: int) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)  # a new file, so that its mode is the one asked for
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as f:
+            f.write(text)
+    except OSError as error:
+        raise ArtefactError(f"{path}: the page cannot be written ({error.strerror}).") from None
+
+
+def _tables(comparison: Comparison | None, run: Artefacts | None) -> dict[str, Any]:
+    """The parts that show columns: of both tables, or of the synthetic one alone."""
+    if comparison is None:
+        return {"comparison": None} | _synthetic_alone(run)
+    seen, owners = comparison.evaluation, comparison.owners
+    matrices = (seen.correlations.synthetic, seen.correlations.real)
+    figures = {kind: [f for f in comparison.figures if f.name.startswith(kind)] for kind in ("avd", "cmd")}
+    known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
+    papers = [f for f in seen.figures if not f.name.startswith("tstr_")]
+    return {
+        "comparison": comparison,
+        "marginals": view.lines(figures["avd"]),
+        "linear": view.lines(figures["cmd"]),
+        "papers": view.lines(papers),
+        "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
+        "pairs": view.furthest_pairs(*matrices, seen.columns, owners) if known else [],
+        "shares": comparison.shares,
+        "shown": min(plots.CELLS, len(seen.columns)),
+        "downstream": list(view.downstream(seen.figures)),
+        "attacks": list(view.attacks(comparison.attacks)),
+        "closeness": view.closeness(comparison.closeness),
+    }
+
+
+def _synthetic_alone(run: Artefacts | None) -> dict[str, Any]:
+    shares: tuple[Shares, ...] = ()
+    maps: list[Any] = []
+    if run is not None and run.schema is not None and run.synthetic is not None:
+        try:
+            shares = column_shares(run.schema, run.synthetic, owners=run.owners)
+            matrix, _ = pearson(Codec(run.schema).codes(run.synthetic))
+            maps = view.heat_maps(matrix, None, run.schema.names, run.owners) if shares else []
+        except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
+            shares, maps = (), []
+    width = len(run.schema.names) if run is not None and run.schema is not None else 0
+    return {"shares": shares, "maps": maps, "pairs": [], "shown": min(plots.CELLS, width)}
+
+
+def _facts(
+    run: Artefacts | None, statement: Mapping[str, Any] | None, real: Measured
+) -> list[tuple[str, str]]:
+    facts = []
+    if run is not None:
+        names = [party["name"] for party in statement["parties"]] if statement else list(run.parties)
+        facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
+        people = (run.card or {}).get("people")
+        facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
+        facts.append(("Synthetic rows", "" if run.synthetic is None else f"{len(run.synthetic):,}"))
+        facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
+    elif real.comparison is not None:
+        seen = real.comparison.evaluation
+        facts = [(f"{words.capital(name)} rows", f"{count:,}") for name, count in seen.sizes.items()]
+        facts.append(("Columns", str(len(seen.columns))))
+    return [(name, value) for name, value in facts if value]
+
+
+def _settings(run: Artefacts | None) -> dict[str, Any]:
+    config = {} if run is None else (run.card or {}).get("config")
+    return config if isinstance(config, dict) else {}
+
+
+def _versions() -> list[tuple[str, str]]:
+    found = [("Python", platform.python_version())]
+    for name in LIBRARIES:
+        try:
+            found.append((name, version(name)))
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def _template() -> jinja2.Template:
+    loader = jinja2.FileSystemLoader(Path(__file__).parent)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("page.html")

@@ -1,0 +1,226 @@
+"""The verdict in words: what is good, what is not, what it cost. Every word follows from a figure by a stated rule.
+
+A figure's *place* is where it stands between what real rows reach (0) and what a naive table reaches (1).
+`RULES` says in plain words where the lines are drawn; they are conventions, shown on the page beside the words.
+The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from understudy.evaluate.attack import Attack
+from understudy.evaluate.comparison import Comparison
+from understudy.evaluate.fidelity import Evaluation
+from understudy.evaluate.marginals import Figure
+from understudy.report.words import at_price, capital, listed, number
+
+Mark = Literal["good", "partly", "poor", "unknown"]
+
+CLOSE, LOST = 0.25, 0.75
+SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
+BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
+LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
+STRONG, REASONABLE = 1.0, 10.0
+
+RULES = (
+    "Every measure has two ends: what real rows reach (one half of them held against the other, or against "
+    "held-out ones), and what a naive table reaches. For single columns the naive table has all levels of the "
+    "schema equally often; for pairs and correlations it has real columns, each shuffled by itself; for a model "
+    "it is a constant guess.",
+    f"“Close”: at most {CLOSE:.0%} of the way from the real end to the naive end. “Partly kept”: at most "
+    f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
+    f"Where the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
+    f"{BLUR:g} apart, and cannot be judged otherwise.",
+    "An attack is said to succeed when the lower end of its 95 % interval lies above the upper end of its "
+    "control's. An attack that fails proves nothing about the next one; ε does.",
+    f"ε up to {STRONG:g} is called strong, up to {REASONABLE:g} reasonable, above it weak (Ponomareva et al., "
+    "“How to DP-fy ML”, 2023). It is the worst figure over everyone whom the statement names.",
+)
+
+# Protocols, by the beginning of their name, in which each party judges its own columns and nobody all of them.
+APART = {"verti-gan": "VertiGAN", "vd-gan": "VDGAN"}
+LIMIT = (
+    "In {} each party judges its own columns alone, so nothing in the loss ties the parties' columns together: it "
+    "does not learn them."
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a holder should know: a mark, a subject, what is said of it, figures, the section.
+
+    `badge` is the word beside the mark, where it is not the mark's own.
+    """
+
+    mark: Mark
+    subject: str
+    said: str
+    detail: str
+    section: str
+    badge: str = ""
+
+
+def place(figure: Figure) -> float | None:
+    """0 at the real end, 1 at the naive end; None where an end is missing or the ends tell nothing apart."""
+    if figure.value is None or figure.floor is None or figure.ceiling is None:
+        return None
+    low, high = figure.floor, figure.ceiling
+    apart = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
+    if not apart:
+        return None
+    share = (figure.value - low) / (high - low)
+    return share if figure.better == "lower" else 1 - share
+
+
+def mark(figure: Figure) -> Mark:
+    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them."""
+    if (share := place(figure)) is not None:
+        return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
+    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.better == "higher":
+        return "unknown"
+    if figure.value > SHORT * max(figure.floor, figure.ceiling):
+        return "poor"
+    return "good" if figure.floor <= BLUR else "unknown"
+
+
+def verdict(
+    comparison: Comparison | None,
+    privacy: Mapping[str, Any] | None,
+    protocol: str = "",
+    short: Mapping[str, str] | None = None,
+) -> tuple[Finding, ...]:
+    """All findings, utility first, then attacks, then the price.
+
+    `short` says of each party's ledger that does not bear the price out why it does not.
+    """
+    found: list[Finding] = []
+    if comparison is not None:
+        limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
+        found += _utility(comparison.figures, "".join(limits))
+        found += _downstream(comparison.evaluation, comparison.target)
+        found.append(_attacks(comparison.attacks))
+    if privacy is not None:
+        found.append(_price(privacy))
+    said = "does not bear the price out"
+    found += [
+        Finding("poor", f"the ledger of {name}", said, why, "privacy") for name, why in (short or {}).items()
+    ]
+    return tuple(found)
+
+
+def headline(findings: Sequence[Finding]) -> str:
+    """The findings in a few sentences, subjects of one judgement together."""
+    said: dict[str, list[str]] = {}
+    for finding in findings:
+        said.setdefault(finding.said, []).append(finding.subject)
+    return " ".join(f"{capital(listed(subjects))} {words}." for words, subjects in said.items())
+
+
+def _utility(figures: Sequence[Figure], limit: str) -> Iterable[Finding]:
+    known = {figure.name: figure for figure in figures}
+    parted = "avd2_cross" in known and known["avd2_cross"].value is not None
+    subjects = {"avd1": "single columns"}
+    subjects |= (
+        {"avd2_within": "pairs within a party", "avd2_cross": "pairs across parties"}
+        if parted
+        else {"avd2": "pairs of columns"}
+    )
+    subjects |= {"cmd": "correlations"}
+    for name, subject in subjects.items():
+        if name in known:
+            section = "correlations" if name == "cmd" else "utility"
+            naive = "equal shares of every level" if name == "avd1" else "independent columns"
+            yield _judged(known[name], subject, naive, section, limit if name == "avd2_cross" else "")
+
+
+def _judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "") -> Finding:
+    if figure.value is None:
+        return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
+    ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
+    detail = f"Distance {number(figure.value)}; {ends}."
+    words = _words(figure, naive)
+    if mark(figure) == "unknown":
+        detail += " Real rows differ as much among themselves: there are too few of them for so many levels."
+    elif mark(figure) != "good":
+        detail = f"{detail} {limit}".strip()
+    return Finding(mark(figure), subject, words, detail, section)
+
+
+def _words(figure: Figure, naive: str) -> str:
+    match mark(figure):
+        case "good":
+            return "are close to the real rows"
+        case "partly":
+            return "are partly kept"
+        case "unknown":
+            return "cannot be judged"
+    share = place(figure)
+    return "are mostly lost" if share is not None and share < 1 else f"are no better than {naive}"
+
+
+def leading(evaluation: Evaluation) -> Figure | None:
+    """The downstream figure that says most: of the model that learns best from real rows."""
+    for score in ("auc", "r2"):
+        figures = [
+            f for f in evaluation.figures if f.name.startswith("tstr_") and f.name.endswith(f"_{score}")
+        ]
+        if known := [f for f in figures if f.value is not None and f.ceiling is not None]:
+            return max(known, key=lambda figure: figure.ceiling or 0.0)
+        if figures:
+            return figures[0]
+    return None
+
+
+def _downstream(evaluation: Evaluation, target: str | None) -> Iterable[Finding]:
+    figure = leading(evaluation)
+    if figure is None:
+        return
+    subject, section = f"predictions of “{target}”", "downstream"
+    if figure.value is None:
+        yield Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
+        return
+    detail = (
+        f"The model that learns most from real rows scores {number(figure.ceiling)} with them, "
+        f"{number(figure.value)} with synthetic rows, {number(figure.floor)} by a constant guess."
+    )
+    if mark(figure) == "unknown":
+        detail += " Real rows hardly beat the constant guess, so there is nothing to keep."
+    words = _words(figure, "a constant guess").replace("the real rows", "those from real rows")
+    yield Finding(mark(figure), subject, words, detail, section)
+
+
+def _attacks(attacks: Sequence[Attack]) -> Finding:
+    ran = [attack for attack in attacks if attack.measures]
+    if not ran:
+        why = attacks[0].reason if attacks else "none was given."
+        return Finding("unknown", "attacks", "were not run", capital(why), "attacks")
+    if leaks := [attack.name for attack in ran if attack.leaks]:
+        detail = f"{capital(listed(leaks))} recognised training people better than the control allows."
+        return Finding("poor", f"{len(leaks)} of {len(ran)} attacks", "beat their control", detail, "attacks")
+    risks = [m.risk.high for attack in ran for m in attack.measures if m.risk is not None]
+    room = f"; their intervals leave room for a risk of up to {number(max(risks), 2)}" if risks else ""
+    detail = f"{len(ran)} ran, and none beat its control{room}. That is no proof; ε is."
+    return Finding("good", "attacks", "found nothing beyond their controls", detail, "attacks")
+
+
+def _price(privacy: Mapping[str, Any]) -> Finding:
+    person, parties = privacy["person"], privacy["parties"]
+    worst = max((math.inf if e is None else e for e in person["epsilon"].values()), default=math.inf)
+    over = f" over {len(parties)} parties" if len(parties) > 1 and person["same_people"] else ""
+    if math.isinf(worst):
+        return Finding(
+            "poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy"
+        )
+    mark: Mark = "good" if worst <= STRONG else "partly" if worst <= REASONABLE else "poor"
+    tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
+    said = f"costs each person at most {at_price(worst, person['delta'])}{over}"
+    detail = (
+        f"By convention a {tier} guarantee. The price is paid: passing on what the run made, or drawing more "
+        "rows from it, adds nothing."
+    )
+    if privacy["unguarded"]:
+        mark, tier = "poor", "in part"
+        detail += " Parts of the release have no formal guarantee; they are listed below."
+    return Finding(mark, "the run", said, detail, "privacy", tier)

@@ -1,0 +1,206 @@
+"""Rows for the page's tables: figures as text, pictures beside them. No judgement here."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from understudy.evaluate.attack import Attack
+from understudy.evaluate.correlation import Matrix
+from understudy.evaluate.marginals import Figure
+from understudy.privacy.statement import AGAINST
+from understudy.report import plots
+from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name
+from understudy.report.words import at_price, best_guess, chance, number, price, signed, size
+
+DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One figure as a row: its name, its picture, its numbers."""
+
+    label: str
+    figure: Figure
+    picture: Markup
+    value: str
+    real: str
+    naive: str
+
+
+def lines(figures: Sequence[Figure]) -> list[Line]:
+    """Figures of one measure, on a common scale."""
+    low, high = plots.span(figures)
+    return [
+        Line(
+            figure_name(f.name),
+            f,
+            plots.strip(f, low, high),
+            number(f.value),
+            number(f.best),
+            number(plots.worst(f)),
+        )
+        for f in figures
+    ]
+
+
+def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
+    """For each score its name, what it means, whether less is better, and a line per model."""
+    for score, (name, meaning) in SCORES.items():
+        known = [f for f in figures if re.fullmatch(f"tstr_[a-z]+_{score}", f.name)]
+        if known:
+            yield name, meaning, known[0].better == "lower", lines(known)
+
+
+def attacks(results: Sequence[Attack]) -> Iterator[dict[str, Any]]:
+    """Each attack with its meaning and measures; leading are the first one, copies, and what succeeds."""
+    for attack in results:
+        plain, bracket, group = attack.name.partition(" (")
+        name, asks = attack_name(plain)
+        rows = [(MEASURES.get(m.name, m.name), plots.rates(m), m) for m in attack.measures]
+        yield {
+            "name": f"{name}{bracket}{group}",
+            "kind": name.split(",")[0],
+            "asks": asks,
+            "reason": attack.reason,
+            "note": attack.note,
+            "measures": rows,
+            "leading": [
+                row for i, row in enumerate(rows) if i == 0 or row[2].name == "copies" or row[2].leaks
+            ],
+        }
+
+
+def closeness(groups: Mapping[str, Sequence[Figure]]) -> list[tuple[str, str, str, str, bool]]:
+    """How near synthetic rows come to training rows: name, group, value, unseen people's, whether less is better."""
+    return [
+        (CLOSENESS.get(f.name, f.name), group, number(f.value), number(f.best), f.better == "lower")
+        for group, figures in groups.items()
+        for f in figures
+        if f.value is not None
+    ]
+
+
+def heat_maps(
+    synthetic: Matrix, real: Matrix | None, names: Sequence[str], owners: Mapping[str, str] | None
+) -> list[tuple[str, str, Markup]]:
+    """Title, meaning and picture of each map; the synthetic one alone where no real row was looked at."""
+    difference = synthetic if real is None else synthetic - real
+    chosen = plots.chosen_columns(difference - np.diag(np.diag(difference)))
+    kept = [names[i] for i in chosen]
+    maps = {"Synthetic": (synthetic, "in the synthetic rows")}
+    if real is not None:
+        maps = {"Real": (real, "in the real rows")} | maps
+        maps["Difference"] = (difference, "synthetic less real: a blank map is best")
+    return [
+        (
+            title,
+            meaning,
+            plots.heat(
+                matrix[np.ix_(chosen, chosen)],
+                kept,
+                [(owners or {}).get(name) for name in kept],
+                f"{title}: correlation of each pair of columns {meaning}",
+            ),
+        )
+        for title, (matrix, meaning) in maps.items()
+    ]
+
+
+def furthest_pairs(
+    synthetic: Matrix, real: Matrix, names: Sequence[str], owners: Mapping[str, str] | None, most: int = 8
+) -> list[tuple[str, str, str, str, str]]:
+    """The pairs of columns whose correlation differs most: both names, whose, real, synthetic."""
+    rows, columns = np.triu_indices(len(names), 1)
+    order = np.argsort(-np.abs((synthetic - real)[rows, columns]), kind="stable")[:most]
+    pairs = [(int(rows[k]), int(columns[k])) for k in order]
+    whose = owners or {}
+    return [
+        (
+            names[i],
+            names[j],
+            " × ".join(dict.fromkeys(filter(None, (whose.get(names[i]), whose.get(names[j]))))),
+            signed(float(real[i, j])),
+            signed(float(synthetic[i, j])),
+        )
+        for i, j in pairs
+    ]
+
+
+def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The privacy statement in cells, or None where it is damaged."""
+    try:
+        several = len(statement["parties"]) > 1
+        whom = {who: words for who, words in AGAINST.items() if several or who != "another_party"}
+        person = statement["person"]
+        return {
+            "adjacency": statement["adjacency"],
+            "accountant": statement["accountant"],
+            "same_people": bool(person["same_people"]) and several,
+            "delta": chance(person["delta"]),
+            "person": [
+                (words, price(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
+                for who, words in whom.items()
+            ],
+            "parties": [_party(party, whom) for party in statement["parties"]],
+            "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in statement["parties"]),
+            "outside": [str(text) for text in statement["outside"]],
+            "unguarded": [str(text) for text in statement["unguarded"]],
+        }
+    except DAMAGED:
+        return None
+
+
+def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
+    sides = {"": party["uses"]["outsider"]}
+    if party["uses"]["outsider"] != party["uses"]["insider"]:
+        sides = {
+            "to an outsider: ": party["uses"]["outsider"],
+            "to insiders: ": party["uses"]["insider"],
+        }
+    budget = party["budget"]
+    return {
+        "name": party["name"],
+        "people": f"{party['people']:,}",
+        "delta": chance(party["delta"]),
+        "rounds": f"{party['rounds']:,}",
+        "allowed": f"{at_price(budget['epsilon'], budget['delta'])} against {budget['against']}",
+        "rows": [
+            (
+                words,
+                price(party["epsilon"][who]),
+                price(party["epsilon_round"][who]),
+                price(party.get("epsilon_sum", {}).get(who)),
+            )
+            for who, words in whom.items()
+        ],
+        "uses": [f"{side}{use['count']:,} × {use['words']}" for side, uses in sides.items() for use in uses],
+        "noise": party["noise"],
+    }
+
+
+def transcript(
+    rows: Sequence[Mapping[str, Any]], statement: Mapping[str, Any] | None, *, sizes: bool
+) -> dict[str, list[dict[str, str]]] | None:
+    """What crossed the line, in cells, by kind of message; None where the transcript is damaged."""
+    prices = {}
+    if statement is not None:
+        prices = {party["name"]: at_price(party["epsilon"]["server"]) for party in statement["parties"]}
+    kinds: dict[str, list[dict[str, str]]] = {}
+    try:
+        for row in rows:
+            cells = {
+                "party": str(row["party"]),
+                "count": f"{row['count']:,}",
+                "down": size(row["down_bytes"]) if sizes else "",
+                "up": size(row["up_bytes"]) if sizes else "",
+                "paid": f"{row['paid']:,}" if row["paid"] else "–",
+                "price": prices.get(row["party"], "–") if row["paid"] else "–",
+            }
+            kinds.setdefault(str(row["ask"]), []).append(cells)
+    except DAMAGED:
+        return None
+    return kinds

@@ -1,0 +1,174 @@
+"""The words follow the figures: tables whose quality is known get the verdict that they deserve."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from report_cases import columns_of
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.data.schema import Real, Schema
+from understudy.evaluate.attack import Attack, Measure
+from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.marginals import Figure
+from understudy.evaluate.rates import Rate
+from understudy.report.verdict import Finding, headline, mark, place, verdict
+
+OWNERS = dict.fromkeys(("colour", "grade", "smoker", "treated"), "clinic") | dict.fromkeys(
+    ("age", "visits", "income", "joined"), "insurer"
+)
+
+
+def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
+    return Figure(
+        name="f", value=value, floor=floor, ceiling=ceiling, reason="" if value is not None else "r"
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "where", "said"),
+    [
+        (lower(0.1, 0.1, 0.5), 0.0, "good"),
+        (lower(0.2, 0.1, 0.5), 0.25, "good"),
+        (lower(0.3, 0.1, 0.5), 0.5, "partly"),
+        (lower(0.45, 0.1, 0.5), 0.875, "poor"),
+        (lower(0.9, 0.1, 0.5), 2.0, "poor"),
+        (lower(0.1, 0.1, 0.105), None, "good"),
+        (lower(0.3, 0.3, 0.305), None, "unknown"),
+        (lower(0.4, 0.1, 0.105), None, "poor"),
+        (lower(0.4, 0.1, None), None, "unknown"),
+        (lower(None, None, None), None, "unknown"),
+        (Figure(name="s", value=0.9, floor=0.5, ceiling=0.9, better="higher"), 0.0, "good"),
+        (Figure(name="s", value=0.4, floor=0.5, ceiling=0.9, better="higher"), 1.25, "poor"),
+        (Figure(name="s", value=0.5, floor=0.5, ceiling=0.51, better="higher"), None, "unknown"),
+    ],
+)
+def test_a_figure_is_marked_by_its_place_between_its_ends(
+    figure: Figure, where: float | None, said: str
+) -> None:
+    assert place(figure) == (None if where is None else pytest.approx(where))
+    assert mark(figure) == said
+
+
+@pytest.fixture(scope="module")
+def population() -> pd.DataFrame:
+    return toy(rows=4000, seed=3)[0].drop(columns="id")
+
+
+def judged(real: pd.DataFrame, synthetic: pd.DataFrame, **settings: Any) -> dict[str, Finding]:
+    findings = verdict(compare(real, synthetic, toy(rows=2)[1], owners=OWNERS, **settings), None, "verti-gan")
+    return {finding.subject: finding for finding in findings}
+
+
+def test_a_fresh_sample_of_the_same_people_is_close_in_everything(population: pd.DataFrame) -> None:
+    found = judged(population[:2000], population[2000:].reset_index(drop=True))
+    for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
+        assert found[subject].mark == "good", found[subject]
+
+
+def test_independent_columns_are_called_that(population: pd.DataFrame) -> None:
+    found = judged(population[:2000], columns_of(population[2000:], seed=5))
+    assert found["single columns"].mark == "good"
+    for subject in ("pairs within a party", "pairs across parties", "correlations"):
+        assert found[subject].mark == "poor", found[subject]
+    assert "does not learn" in found["pairs across parties"].detail
+    assert "does not learn" not in found["pairs within a party"].detail
+
+
+def test_levels_drawn_evenly_from_the_schema_are_called_that(population: pd.DataFrame) -> None:
+    codec, rng = Codec(toy(rows=2)[1]), np.random.default_rng(0)
+    even = np.stack([rng.integers(size, size=4000) for size in codec.sizes], axis=1).astype(np.int32)
+    found = judged(population, codec.decode(even))
+    assert found["single columns"].said == "are no better than equal shares of every level"
+
+
+def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> None:
+    rng = np.random.default_rng(4)
+    names = [f"c{i}" for i in range(12)]
+    weights = rng.normal(size=(2, 12))
+
+    def draw() -> pd.DataFrame:
+        cells = rng.normal(size=(1500, 2)) @ weights + rng.normal(size=(1500, 12))
+        return pd.DataFrame(np.clip(cells, -5, 5), columns=names)
+
+    schema = Schema(columns=tuple(Real(name=name, low=-5, high=5, bins=16) for name in names))
+    owners = {name: "clinic" if i < 6 else "insurer" for i, name in enumerate(names)}
+    found = {f.subject: f for f in verdict(compare(draw(), draw(), schema, owners=owners), None)}
+    for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
+        assert found[subject].mark == "good", found[subject]
+    lost = {
+        f.subject: f for f in verdict(compare(draw(), columns_of(draw(), 1), schema, owners=owners), None)
+    }
+    for subject in ("pairs within a party", "pairs across parties", "correlations"):
+        assert lost[subject].mark == "poor", lost[subject]
+
+
+def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataFrame) -> None:
+    train, unseen = population[:400], population[400:800].reset_index(drop=True)
+    found = judged(train, train.copy(), holdout=unseen)
+    (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
+    assert attacks.mark == "poor"
+    assert "beat their control" in attacks.said
+
+
+def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(population: pd.DataFrame) -> None:
+    found = judged(population[:200], population[200:400].reset_index(drop=True))
+    assert found["attacks"].mark == "unknown"
+    assert "took no part" in found["attacks"].detail
+
+
+def attack(low: float, high: float) -> Attack:
+    control = Rate(0.5, 0.45, 0.55)
+    rate = Rate((low + high) / 2, low, high)
+    return Attack(name="mia", measures=(Measure("acc", rate, control, Rate.known(0.5)),))
+
+
+def test_one_attack_that_beats_its_control_is_enough(population: pd.DataFrame) -> None:
+    plain = compare(population[:50], population[50:99], toy(rows=2)[1])
+    for attacks, said in (((attack(0.4, 0.6),), "good"), ((attack(0.4, 0.6), attack(0.6, 0.7)), "poor")):
+        comparison = Comparison(evaluation=plain.evaluation, figures=(), shares=(), attacks=attacks)
+        (found,) = [f for f in verdict(comparison, None) if f.section == "attacks"]
+        assert found.mark == said
+
+
+def statement(*, server: float | None, unguarded: list[str] | None = None) -> dict[str, Any]:
+    person = {"same_people": True, "delta": 1e-5, "epsilon": {"outsider": 0.5, "server": server}}
+    return {"person": person, "parties": [{}, {}], "unguarded": unguarded or []}
+
+
+@pytest.mark.parametrize(
+    ("server", "said", "badge"),
+    [(0.9, "good", "strong"), (5.0, "partly", "reasonable"), (20.0, "poor", "weak")],
+)
+def test_the_price_is_the_worst_over_everyone_named(server: float, said: str, badge: str) -> None:
+    (found,) = verdict(None, statement(server=server))
+    assert (found.mark, found.badge) == (said, badge)
+    assert f"{server:g}" in found.said
+    assert "over 2 parties" in found.said
+
+
+@pytest.mark.parametrize("server", [None, math.inf])
+def test_an_infinite_price_is_no_guarantee(server: float | None) -> None:
+    (found,) = verdict(None, statement(server=server))
+    assert found.mark == "poor"
+    assert "no formal guarantee" in found.said
+
+
+def test_an_unguarded_part_spoils_a_small_epsilon() -> None:
+    (found,) = verdict(None, statement(server=0.6, unguarded=["the synthetic rows"]))
+    assert found.mark == "poor"
+
+
+def test_the_headline_says_each_judgement_once_with_all_its_subjects() -> None:
+    findings = [
+        Finding("poor", "pairs within a party", "are mostly lost", "", "utility"),
+        Finding("good", "single columns", "are close to the real rows", "", "utility"),
+        Finding("poor", "correlations", "are mostly lost", "", "correlations"),
+    ]
+    expected = (
+        "Pairs within a party and correlations are mostly lost. Single columns are close to the real rows."
+    )
+    assert headline(findings) == expected

@@ -1,0 +1,49 @@
+"""Figures as text: a price is never understated, and the plain reading of ε is the true bound."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.report.words import at_price, best_guess, chance, listed, percent, price, signed, size
+
+
+@given(st.floats(1e-6, 1e4))
+def test_a_price_is_rounded_up_and_by_less_than_a_thousandth(epsilon: float) -> None:
+    shown = float(price(epsilon))
+    assert epsilon * (1 - 1e-12) <= shown <= epsilon * 1.0011
+
+
+@pytest.mark.parametrize("epsilon", [None, math.inf])
+def test_no_guarantee_is_said_in_words(epsilon: float | None) -> None:
+    assert price(epsilon) == "no guarantee"
+    assert best_guess(epsilon, 1e-5) == "always"
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0])
+def test_the_best_guess_is_what_randomized_response_allows_and_no_test_exceeds(epsilon: float) -> None:
+    # Two worlds whose releases differ as much as (ε, δ) allows (Kairouz et al. 2015, Thm 2.1's extremal pair).
+    delta = 0.01
+    q = (1 - delta) / (1 + math.exp(epsilon))
+    with_person = np.array([delta, math.exp(epsilon) * q, q, 0])
+    without = with_person[::-1]
+    best = 0.5 * np.maximum(with_person, without).sum()
+    shown = float(best_guess(epsilon, delta).removesuffix(" %")) / 100
+    assert best <= shown <= best + 0.0011
+
+
+def test_small_things_are_written_short() -> None:
+    assert [chance(d) for d in (1e-5, 2.5e-6, 0.0)] == ["10⁻⁵", "2.5·10⁻⁶", "0"]
+    assert at_price(1.0, 1e-5) == "ε\u00a0=\u00a01 at δ\u00a0=\u00a010⁻⁵"
+    assert [size(n) for n in (0, 999, 1_500, 2_500_000, 3e9)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "2.5 MB",
+        "3.0 GB",
+    ]
+    assert [percent(s) for s in (0, 0.001, 0.126, 1)] == ["0", "<1", "13", "100"]
+    assert signed(-0.5) == "−0.50"
+    assert [listed(x) for x in ([], ["a"], ["a", "b", "c"])] == ["", "a", "a, b and c"]
