@@ -117,3 +117,17 @@ def test_a_statement_about_nobody_is_refused() -> None:
         party("clinic", {}, rounds=0)
     with pytest.raises(ConfigError):
         BOTH.epsilon(against="nobody")
+
+
+def test_charges_for_one_joint_release_are_paid_once_by_a_person() -> None:
+    joint = dataclasses.replace(BOTH, one_release=True)
+    assert [joint.epsilon(against=who) for who in ("outsider", "server", "another_party")] == [2.0, 2.0, 2.0]
+    assert joint.epsilon("insurer", "server") == BOTH.epsilon("insurer", "server")
+    assert "charges are for the same release" in str(joint)
+    assert joint.to_dict()["person"]["one_release"] is True
+
+
+def test_a_number_of_people_that_was_not_disclosed_is_not_shown() -> None:
+    unsaid = PrivacyStatement(parties=(party("one", {PureDp(1.0): 1}, people=None),))
+    assert "not disclosed" in str(unsaid)
+    assert unsaid.to_dict()["parties"][0]["people"] is None

@@ -8,6 +8,9 @@ largest of theirs; that is a guarantee in its own right, since the uses together
 Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
 worst j is shown. Figures are rounded up.
 
+Where the parties make one release together (`one_release`), each party's ledger holds the price of that release, for
+the whole of a person: those charges are for the same thing, and the person pays the largest of them once.
+
 Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
 sum over the uses, which holds at δ=0.
 """
@@ -47,7 +50,7 @@ class PartyPrivacy:
     """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
-    person took part in); `noise` names the generator of the noise.
+    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed.
     """
 
     name: str
@@ -55,7 +58,7 @@ class PartyPrivacy:
     outsider: Spend
     insider: Spend
     noise: str
-    people: int
+    people: int | None
     rounds: int = 1
 
     def __post_init__(self) -> None:
@@ -74,6 +77,7 @@ class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
     `same_people`: the parties hold columns of the same people; otherwise each person is with one party alone.
+    `one_release`: the parties' charges are for one joint release, each for the whole of a person.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
     """
@@ -81,6 +85,7 @@ class PrivacyStatement:
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
     same_people: bool = True
+    one_release: bool = False
     adjacency: str = ADJACENCY
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
@@ -112,7 +117,7 @@ class PrivacyStatement:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
     def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
-        if self.same_people:
+        if self.same_people and not self.one_release:
             return self._price(list(parties), against, self.delta)
         return max((self._price([party], against, self.delta) for party in parties), default=0.0)
 
@@ -133,6 +138,7 @@ class PrivacyStatement:
             "parties": [self._party(party) for party in self.parties],
             "person": {
                 "same_people": self.same_people,
+                "one_release": self.one_release,
                 "delta": self.delta,
                 "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
             },
@@ -170,12 +176,7 @@ class PrivacyStatement:
         lines += _aligned(self._rows())
         lines += ["", "Uses"]
         lines += _aligned([row for party in self.parties for row in _words(party)])
-        reason = (
-            "the parties hold the same people, so their prices compose"
-            if self.same_people
-            else "each person is with one party alone"
-        )
-        lines += ["", f"A person over all parties, at δ={self.delta:g} ({reason})"]
+        lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
         lines += _aligned(
             [["against", "ε"], *([AGAINST[who], _shown(self.epsilon(None, who))] for who in self._whom())]
         )
@@ -183,6 +184,13 @@ class PrivacyStatement:
         if self.unguarded:
             lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
         return "\n".join(lines)
+
+    def _reason(self) -> str:
+        if self.one_release:
+            return "one release; the parties' charges are for the same release"
+        if self.same_people:
+            return "the parties hold the same people, so their prices compose"
+        return "each person is with one party alone"
 
     def _whom(self) -> list[str]:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
@@ -207,7 +215,7 @@ class PrivacyStatement:
                 rows.append(
                     [
                         party.name if first else "",
-                        f"{party.people:,}" if first else "",
+                        _number(party.people) if first else "",
                         AGAINST[who],
                         _shown(self.epsilon(party.name, who)),
                         f"{party.budget.delta:g}",
@@ -249,6 +257,10 @@ def _words(party: PartyPrivacy) -> list[list[str]]:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _number(people: int | None) -> str:
+    return "not disclosed" if people is None else f"{people:,}"
 
 
 def _finite(value: float) -> float | None:
