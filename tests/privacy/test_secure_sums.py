@@ -38,7 +38,7 @@ def test_blinded_terms_add_up_to_the_sum(bits: int, parties: int, size: int, see
 def test_a_blinded_term_is_uniform_and_so_are_the_terms_of_all_but_one() -> None:
     ring = Ring(32)
     ones = [ring.words(np.ones(1))] * 3
-    seen = np.array([[term.item() for term in blinded(ones, ring, seed=seed)] for seed in range(400)])
+    seen = np.array([[term.item() for term in blinded(ones, ring, seed=seed)] for seed in range(240)])
     for view in (*seen.T, seen[:, 0] + seen[:, 1]):
         assert chisquare(np.bincount((view % 2**32) >> 29, minlength=8)).pvalue > 1e-4
 
@@ -57,6 +57,7 @@ def test_shares_leave_at_least_sigma_against_those_who_pool_theirs_and_little_mo
             assert 80**2 <= left <= 80**2 * 1.003
     assert noise_share(Fraction(1, 2), 6) == 4, "shares too small to look like one Gaussian are raised"
     assert noise_share(Fraction(1, 2), 6, colluding=5) == Fraction(1, 2)
+    assert noise_share(Fraction(0), 6) == 0
 
 
 def test_more_colluders_than_others_are_refused() -> None:
@@ -86,6 +87,6 @@ def test_a_sum_of_shares_is_as_near_to_one_discrete_gaussian_as_stated(scale: fl
 
 
 def test_the_stated_distance_is_below_any_printed_figure_for_the_shares_in_use() -> None:
-    assert 2e6 * closeness(4.0, 10**6) < 1e-55
+    assert 2e6 * closeness(4.0, 10**5) < 1e-55
     assert closeness(0.4, 3) == math.inf
     assert closeness(3.0, 1) == 0

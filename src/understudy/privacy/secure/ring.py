@@ -54,11 +54,11 @@ class Ring:
     def words(self, numbers: NDArray[Any] | Tensor) -> Words:
         """Signed or unsigned whole numbers, taken modulo 2^bits."""
         array = numbers.numpy() if isinstance(numbers, Tensor) else numbers
-        return np.asarray(array.astype(self.dtype))
+        return array.astype(self.dtype)
 
     def negative(self, words: Words) -> Words:
         """What added to the words gives zero."""
-        return ~words + self.dtype.type(1)
+        return np.asarray(~words + self.dtype.type(1))
 
     def signed(self, words: Words) -> Tensor:
         """The numbers between −2^(bits−1) and 2^(bits−1) that these words stand for: int64."""

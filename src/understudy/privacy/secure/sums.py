@@ -14,7 +14,7 @@ from them. Each holder adds a discrete Gaussian of scale σ/√(M − t). The M 
 variance σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in every probability, with
 τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10). One person's presence moves each of c cells by
 1, so the privacy loss is that of c discrete Gaussians of scale σ, and at most 2cτ more. With s ≥ 4 that is below
-10⁻⁵⁵ for a million cells and a million holders: far below the rounding of any ε that is printed. Where t = M − 1,
+10⁻⁵⁵ for a million cells and 100,000 holders: far below the rounding of any ε that is printed. Where t = M − 1,
 each share is the whole σ and no such term arises.
 """
 
@@ -45,17 +45,16 @@ def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int)
 def noise_share(sigma: Fraction, parties: int, *, colluding: int = 1) -> Fraction:
     """The scale of one holder's noise, so that σ remains against any `colluding` of the `parties`.
 
-    Guarantee: see the module. Edges: a single holder adds σ; colluding ≥ parties → ConfigError.
+    Guarantee: see the module.
+    Edges: a single holder adds σ; of no noise each adds none; colluding ≥ parties → ConfigError.
     """
     whole(parties=parties, colluding=colluding)
-    if parties == 1:
-        return sigma
-    if colluding >= parties:
+    if parties > 1 and colluding >= parties:
         raise ConfigError(
             f"colluding must be below the number of parties, {parties}, not {colluding}: against all others "
             f"together it is {parties - 1}. Nothing was charged."
         )
-    if (honest := parties - colluding) == 1:
+    if (honest := parties - colluding) <= 1 or not sigma:
         return sigma
     return rounded_up(max(float(sigma) / math.sqrt(honest) * (1 + 1e-12), _LEAST))
 

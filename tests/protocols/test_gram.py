@@ -1,0 +1,696 @@
+"""The measured Gram matrix is the true one plus the noise that was paid for, and nothing else can be seen or kept."""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy.stats import chisquare, kstest
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.data.schema import Schema
+from understudy.data.table import read_table
+from understudy.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyError,
+    PrivacyError,
+    SchemaError,
+    UnderstudyError,
+)
+from understudy.privacy.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import SecureRng
+from understudy.privacy.secure.product import Dealer, Factor
+from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.protocols import gram
+from understudy.protocols.base import Ask, Keep, Paid, Reply
+from understudy.protocols.gram_measure import Measured, deviation, measure
+from understudy.protocols.gram_messages import Agree, Begin, Share, Sum, Swap
+from understudy.protocols.gram_party import GramParty, needed_noise
+from understudy.runtime.local import BytesParties, LocalParties
+
+BUDGET = Budget(epsilon=2.0, delta=1e-5)
+FREE = Budget(epsilon=math.inf, delta=0.0)
+FRAME, SCHEMA = toy(rows=70, seed=3)
+SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
+
+Schemas = dict[str, Schema]
+Parts = dict[str, pd.DataFrame]
+
+
+def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
+    names = [f"holder {n}" for n in range(parties)]
+    columns = {name: SCHEMA.names[n::parties] for n, name in enumerate(names)}
+    tables = {
+        name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]] for n, name in enumerate(names)
+    }
+    return tables, {name: SCHEMA.select(columns[name]) for name in names}
+
+
+def by_rows(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
+    names = [f"host {n}" for n in range(parties)]
+    return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, SCHEMA)
+
+
+def party(
+    name: str,
+    tables: Parts,
+    schemas: Schemas,
+    *,
+    budget: Budget = BUDGET,
+    seed: int | None = 1,
+    ledger: Ledger | None = None,
+    **more: Any,
+) -> GramParty:
+    place = list(tables).index(name)
+    return gram.build_party(
+        name,
+        read_table(tables[name], schemas[name], name=name),
+        ledger or Ledger.rehearsal(holder=name, budget=budget),
+        run="r",
+        budget=budget,
+        rng=None if seed is None else SecureRng.from_seed(100 * seed + place),
+        **more,
+    )
+
+
+def all_parties(tables: Parts, schemas: Schemas, **more: Any) -> dict[str, GramParty]:
+    return {name: party(name, tables, schemas, **more) for name in tables}
+
+
+def true_gram(schema: Schema, frame: pd.DataFrame = FRAME) -> Tensor:
+    rows = Codec(schema).encode(frame).double()
+    return (rows.T @ rows).long()
+
+
+def joined(schemas: Schemas) -> Schema:
+    return SCHEMA.select(name for schema in schemas.values() for name in schema.names)
+
+
+def cells(m: int = len(SCHEMA.columns)) -> int:
+    return m * (m + 1) // 2
+
+
+class Seen(LocalParties):
+    """Parties of which the server remembers every ask and reply; `meddle` may change either."""
+
+    def __init__(
+        self,
+        parties: Mapping[str, GramParty],
+        meddle: Callable[[str, Any], Any] = lambda name, message: message,
+    ) -> None:
+        super().__init__(parties)
+        self.meddle, self.log = meddle, list[tuple[str, Ask, Reply]]()
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        asks = {name: self.meddle(name, ask) for name, ask in asks.items()}
+        replies = {name: self.meddle(name, reply) for name, reply in super().ask(asks).items()}
+        self.log += [(name, asks[name], reply) for name, reply in replies.items()]
+        return replies
+
+    def replies(self, kind: type[Ask]) -> list[tuple[str, Any]]:
+        return [(name, reply) for name, ask, reply in self.log if isinstance(ask, kind)]
+
+
+def measured(
+    tables: Parts, schemas: Schemas, partition: str, *, private: bool = True, **more: Any
+) -> Measured:
+    keep = {key: more.pop(key) for key in ("chunk", "colluding", "at_least") if key in more}
+    budget = more.pop("budget", BUDGET if private else FREE)
+    parties = LocalParties(all_parties(tables, schemas, budget=budget, **more))
+    return measure(parties, schemas, partition=partition, private=private, **keep)
+
+
+# What is measured
+
+
+@pytest.mark.parametrize(("parties", "chunk"), [(2, 1000), (2, 13), (3, 35), (4, 70)])
+def test_without_noise_the_measured_matrix_over_columns_is_exact(parties: int, chunk: int) -> None:
+    tables, schemas = by_columns(parties)
+    found = measured(tables, schemas, "columns", private=False, chunk=chunk)
+    assert torch.equal(found.gram, true_gram(joined(schemas)))
+    assert not found.noise.any()
+
+
+@pytest.mark.parametrize("parties", [1, 2, 3])
+def test_without_noise_the_measured_matrix_over_rows_is_exact(parties: int) -> None:
+    tables, schemas = by_rows(parties)
+    found = measured(tables, schemas, "rows", private=False)
+    assert torch.equal(found.gram, true_gram(SCHEMA))
+
+
+def test_only_people_whom_all_hold_are_counted_over_columns() -> None:
+    tables, schemas = by_columns(2)
+    tables["holder 0"] = tables["holder 0"][tables["holder 0"]["id"] % 3 > 0]
+    shared = FRAME[FRAME["id"].isin(tables["holder 0"]["id"])]
+    assert 2 < len(shared) < len(FRAME)
+    found = measured(tables, schemas, "columns", private=False)
+    assert torch.equal(found.gram, true_gram(joined(schemas), shared))
+
+
+def _free_cells(sizes: tuple[int, ...]) -> Tensor:
+    column = torch.repeat_interleave(torch.tensor(sizes))
+    return ((column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)).triu()
+
+
+def test_noise_is_the_calibrated_discrete_gaussian_once_within_a_party_and_twice_across() -> None:
+    tables, schemas = by_columns(2)
+    schema = joined(schemas)
+    true, free = true_gram(schema), _free_cells(Codec(schema).sizes)
+    sigma = needed_noise(cells(), BUDGET)
+    assert (
+        0.99 * BUDGET.epsilon <= epsilon({DiscreteGaussian(sigma): cells()}, BUDGET.delta) <= BUDGET.epsilon
+    )
+    errors: dict[bool, list[Tensor]] = {True: [], False: []}
+    for seed in range(6):
+        found = measured(tables, schemas, "columns", seed=seed)
+        assert found.sigma == sigma
+        assert torch.equal(found.gram, found.gram.T)
+        within = found.noise < 1.2 * sigma
+        assert torch.equal(found.gram[~(free | free.T)], true[~(free | free.T)])  # never moved, so no noise
+        for inside in (True, False):
+            errors[inside].append((found.gram - true)[free & (within == inside)])
+            stated = found.noise[within == inside]
+            assert stated.min() == stated.max()
+            assert float(stated[0]) == pytest.approx(sigma * (1 if inside else math.sqrt(2)), rel=1e-6)
+    for inside, found_errors in errors.items():
+        noise = torch.cat(found_errors).double()
+        spread = sigma * (1 if inside else math.sqrt(2))
+        assert len(noise) > 500
+        assert float(noise.var()) == pytest.approx(spread**2, rel=5 * math.sqrt(2 / len(noise)))
+        assert kstest(noise.numpy() / spread, "norm").pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("parties", "colluding"), [(1, 1), (2, 1), (4, 1), (4, 3)])
+def test_noise_over_rows_leaves_sigma_without_the_shares_of_those_who_collude(
+    parties: int, colluding: int
+) -> None:
+    tables, schemas = by_rows(parties)
+    free, sigma = _free_cells(Codec(SCHEMA).sizes), needed_noise(cells(), BUDGET)
+    noises = []
+    for seed in range(3):
+        found = measured(tables, schemas, "rows", colluding=colluding, seed=seed)
+        noises.append((found.gram - true_gram(SCHEMA))[free].double())
+    noise, stated = torch.cat(noises), float(found.noise[0, 0])
+    honest = max(1, parties - colluding)
+    assert stated / sigma == pytest.approx(math.sqrt(parties / honest), rel=3e-3)
+    assert float(noise.var()) == pytest.approx(stated**2, rel=5 * math.sqrt(2 / len(noise)))
+
+
+def test_the_strictest_budget_sets_the_noise_of_all() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+    strict = Budget(epsilon=0.5, delta=1e-6)
+    parties["holder 1"] = party("holder 1", tables, schemas, budget=strict)
+    found = measure(LocalParties(parties), schemas, partition="columns")
+    assert found.sigma == needed_noise(cells(), strict) > needed_noise(cells(), BUDGET)
+    assert parties["holder 1"].ledger.spent() <= 0.5
+    assert parties["holder 0"].ledger.spent() < 1.0
+
+
+# What it costs
+
+
+@pytest.mark.parametrize("cut", [by_columns, by_rows])
+def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) -> None:
+    tables, schemas = cut(3)
+    parties = all_parties(tables, schemas)
+    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+    sigma = needed_noise(cells(), BUDGET)
+    for name, one in parties.items():
+        assert one.ledger.spend() == {DiscreteGaussian(sigma): cells()}
+        assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
+        paid = [entry for entry in one.ledger.entries() if entry.count]
+        assert len(paid) == 1
+        assert "keys" in paid[0].what
+    for who in ("outsider", "server", "another_party"):
+        assert outcome.privacy.epsilon(None, who) == pytest.approx(
+            outcome.privacy.epsilon("h" + name[1:], who)
+        )
+
+
+def test_every_ledger_names_the_same_keys() -> None:
+    tables, schemas = by_columns(3)
+    parties = all_parties(tables, schemas, seed=None)
+    measure(LocalParties(parties), schemas, partition="columns")
+    marks = {
+        e.what.rpartition("keys ")[2]
+        for p in parties.values()
+        for e in p.ledger.entries()
+        if "keys" in e.what
+    }
+    assert len(marks) == 1
+
+
+def test_a_budget_without_delta_is_refused_since_gaussian_noise_needs_one() -> None:
+    tables, schemas = by_rows(2)
+    with pytest.raises(PrivacyError, match="no noise"):
+        measured(tables, schemas, "rows", budget=Budget(epsilon=1.0, delta=0.0))
+
+
+def test_a_run_without_noise_is_refused_by_a_finite_budget() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        measure(LocalParties(parties), schemas, partition="columns", private=False)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+# What the server sees
+
+
+def _uniform(words: Tensor, bits: int) -> float:
+    top = (words.flatten() >> (bits - 3)) & 7
+    return float(chisquare(np.bincount(top.numpy(), minlength=8)).pvalue)
+
+
+def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum() -> None:
+    tables, schemas = by_columns(2)
+    seen = Seen(all_parties(tables, schemas, seed=None))
+    found = measure(seen, schemas, partition="columns", chunk=9)
+    for _, reply in seen.replies(Swap):
+        for sealed in reply.outbox.value.values():
+            assert sealed.dtype == torch.uint8
+    sealed = torch.cat([box for _, reply in seen.replies(Swap) for box in reply.outbox.value.values()])
+    assert chisquare(np.bincount(sealed.numpy(), minlength=256)).pvalue > 1e-4
+    halves = [reply.cross.value[peer] for _, reply in seen.replies(Share) for peer in reply.cross.value]
+    assert len(halves) == 2
+    for half in halves:
+        assert _uniform(half, 32) > 1e-4
+    width = Codec(schemas["holder 0"]).width
+    assert torch.equal(Ring(32).signed(Ring(32).words(halves[0] + halves[1])), found.gram[:width, width:])
+
+
+def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_numbers() -> None:
+    """Without the pad, the first share less C₁ would be RᵀY: linear equations in the other holder's rows."""
+    ring = Ring(32)
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas, seed=None, budget=FREE)
+    seen = Seen(parties)
+    measure(seen, schemas, partition="columns", private=False)
+    agree = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 0")
+    first = seen.replies(Share)[0][1].cross.value["holder 1"]
+    own = ring.words(first) - ring.uniform(agree.seeds["holder 1"], 2**64 - 1, *first.shape)
+    aligned = parties["holder 1"].aligned
+    y = Codec(schemas["holder 1"]).encode(aligned).numpy() > 0
+    r = ring.uniform(agree.seeds["holder 1"], 0, len(y), first.shape[0])
+    other = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 1")
+    s = ring.uniform(other.seeds["holder 0"], 0, *y.shape)
+    without_pad = ring.product(r, ring.words(y) - s)
+    assert (own != without_pad).mean() > 0.99
+    assert _uniform(ring.signed(own - without_pad), 32) > 1e-4
+
+
+def test_two_tables_with_equal_noisy_output_give_the_server_the_same_view() -> None:
+    """What the server dealt stays; the pad, which it does not know, takes up what the other table changes."""
+    ring, seeds = Ring(32), (b"r" * 32, b"s" * 32)
+    rng = np.random.default_rng(0)
+    x, other_x, y = rng.random((40, 3)) < 0.5, rng.random((40, 3)) < 0.5, rng.random((40, 4)) < 0.5
+    pad, noise = ring.uniform(b"p" * 32, 0, 3, 4), ring.words(rng.integers(-9, 9, (3, 4)))
+
+    def view(x: Bits, pad: Words, noise: Words) -> tuple[bytes, bytes]:
+        dealer = Dealer(ring, (3, 4), seeds)
+        first = Factor(ring, seeds[0], first=True, width=3, peer_width=4)
+        second = Factor(ring, seeds[1], first=False, width=4, peer_width=3)
+        to_second, to_first = first.mask(x), second.mask(y)
+        first.take(to_first, x)
+        second.take(to_second, y)
+        dealer.deal(40)
+        return (first.share() + noise + pad).tobytes(), (second.share(dealer.correction()) - pad).tobytes()
+
+    moved = ring.product(ring.words(x) - ring.words(other_x), y)
+    assert moved.any()
+    assert view(other_x, pad - moved, noise + moved) == view(x, pad, noise)
+
+
+def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas, seed=None)
+    opened: list[bytes] = []
+    seen = Seen(parties)
+
+    def listen(name: str, message: Any) -> Any:
+        if isinstance(message, Share) and name == "holder 1":
+            session = parties[name].session
+            assert session is not None
+            channel = session.channels["holder 0"]
+            opened.append(channel.open(message.inbox["holder 0"].numpy().tobytes()))
+            channel.received -= 1
+        return message
+
+    seen.meddle = listen
+    measure(seen, schemas, partition="columns")
+    words = Ring(32).from_bytes(opened[0], len(opened[0]) // 4)
+    assert _uniform(Ring(32).signed(words), 32) > 1e-4
+
+
+def test_each_blinded_sum_is_uniform_and_a_single_holder_needs_no_blinding() -> None:
+    tables, schemas = by_rows(3)
+    seen = Seen(all_parties(tables, schemas, seed=None))
+    measure(seen, schemas, partition="rows")
+    for _, reply in seen.replies(Sum):
+        assert _uniform(reply.gram.value, 64) > 1e-4
+    assert "people" not in {key for _, reply in seen.replies(Sum) for key in vars(reply)}
+    assert all(reply.people.value is None for _, reply in seen.replies(Begin))
+
+
+# Whoever does not keep to it
+
+
+COLUMN_STEPS = [Begin, Agree, Swap, Share]
+
+
+@pytest.mark.parametrize("step", COLUMN_STEPS)
+@pytest.mark.parametrize("who", ["holder 0", "holder 1"])
+def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charged(
+    step: Any, who: str
+) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == who and isinstance(message, step):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    with pytest.raises(PartyError, match="went away"):
+        measure(Seen(parties, leave), schemas, partition="columns", chunk=30)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for_a_new_release() -> None:
+    tables, schemas = by_columns(2)
+    ledgers = {name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables}
+    parties = {name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables}
+    lost = itertools.count()
+
+    def lose(name: str, message: Any) -> Any:
+        if hasattr(message, "own") and next(lost) == 0:
+            raise PartyError("the line broke.")
+        return message
+
+    with pytest.raises(PartyError, match="line"):
+        measure(Seen(parties, lose), schemas, partition="columns")
+    price = {DiscreteGaussian(needed_noise(cells(), BUDGET)): cells()}
+    assert [ledger.spend() for ledger in ledgers.values()] == [price, price]
+    with pytest.raises(MessageError, match="not expected"):
+        parties["holder 0"].answer(Share(inbox={}, corrections={}))
+    assert ledgers["holder 0"].spend() == price
+    measure(LocalParties(parties), schemas, partition="columns")
+    assert ledgers["holder 0"].spend() == {event: 2 * count for event, count in price.items()}
+
+
+def _swap(change: Callable[[Tensor], Tensor]) -> Callable[[str, Any], Any]:
+    def meddle(name: str, message: Any) -> Any:
+        if isinstance(message, Swap | Share) and message.inbox:
+            return replace(message, inbox={peer: change(data) for peer, data in message.inbox.items()})
+        return message
+
+    return meddle
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda data: data[:-1], lambda data: data[:0], lambda data: data ^ 1, lambda data: data.flip(0)],
+    ids=["shorter", "empty", "changed", "reversed"],
+)
+def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(change: Any) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+    with pytest.raises(MessageError, match="changed, repeated or put out of order"):
+        measure(Seen(parties, _swap(change)), schemas, partition="columns", chunk=30)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_a_repeated_message_is_refused_and_nothing_is_charged() -> None:
+    tables, schemas = by_columns(2)
+    parties, first = all_parties(tables, schemas), dict[str, Any]()
+
+    def repeat(name: str, message: Any) -> Any:
+        if isinstance(message, Swap | Share) and message.inbox:
+            return replace(message, inbox=first.setdefault(name, message.inbox))
+        return message
+
+    with pytest.raises(MessageError, match="repeated"):
+        measure(Seen(parties, repeat), schemas, partition="columns", chunk=30)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
+    tables, schemas = by_columns(2)
+    for kind in (Agree, Swap, Share):
+        parties = all_parties(tables, schemas)
+
+        def twice(name: str, message: Any, kind: Any = kind, parties: Any = parties) -> Any:
+            if isinstance(message, kind):
+                parties[name].answer(message)
+            return message
+
+        with pytest.raises(MessageError, match="not expected"):
+            measure(Seen(parties, twice), schemas, partition="columns", chunk=30)
+        spent = [one.ledger.spend().total() for one in parties.values()]
+        assert spent == [cells() * (kind is Share)] * 2
+    lonely = party("holder 0", tables, schemas)
+    for ask in (Swap(chunk=0, inbox={}), Share(inbox={}, corrections={}), Sum()):
+        with pytest.raises(MessageError, match="not expected"):
+            lonely.answer(ask)
+
+
+def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def hurry(name: str, message: Any) -> Any:
+        if isinstance(message, Swap) and message.chunk == 1:
+            return Share(inbox=message.inbox, corrections={"holder 0": torch.zeros(1, 1, dtype=torch.int64)})
+        return message
+
+    with pytest.raises(MessageError):
+        measure(Seen(parties, hurry), schemas, partition="columns", chunk=30)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_a_session_is_not_saved_on_the_servers_word(tmp_path: Path) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas, folder=tmp_path)
+
+    def keep(name: str, message: Any) -> Any:
+        if isinstance(message, Share):
+            parties[name].answer(Keep(round=1))
+        return message
+
+    with pytest.raises(MessageError, match=r"Keep was not expected"):
+        measure(Seen(parties, keep), schemas, partition="columns")
+
+
+@pytest.mark.parametrize("cut", [by_columns, by_rows])
+def test_less_noise_than_a_budget_needs_is_refused(cut: Any) -> None:
+    tables, schemas = cut(2)
+    parties = all_parties(tables, schemas)
+
+    def quieter(name: str, message: Any) -> Any:
+        return replace(message, sigma=message.sigma * 0.99) if isinstance(message, Agree) else message
+
+    with pytest.raises(PrivacyError, match="its budget needs"):
+        measure(Seen(parties, quieter), schemas, partition=cut.__name__[3:])
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_parties_that_were_told_different_things_cannot_read_each_other() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def differently(name: str, message: Any) -> Any:
+        if isinstance(message, Agree) and name == "holder 1":
+            return replace(message, sigma=2 * message.sigma)
+        return message
+
+    with pytest.raises(MessageError, match="told different things"):
+        measure(Seen(parties, differently), schemas, partition="columns")
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"keys": {}},
+        {"seeds": {}},
+        {"seeds": {"holder 1": b"short"}},
+        {"colluding": 5},
+        {"bits": 16},
+        {"chunk": 0},
+    ],
+    ids=str,
+)
+def test_terms_that_make_no_sense_are_refused(change: Mapping[str, Any]) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, **change) if isinstance(message, Agree) else message
+
+    with pytest.raises((MessageError, ConfigError)):
+        measure(Seen(parties, odd), schemas, partition="columns")
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+@pytest.mark.parametrize("cut", [by_columns, by_rows])
+def test_another_schema_is_refused_before_anything_is_charged(cut: Any) -> None:
+    tables, schemas = cut(2)
+    name = next(iter(schemas))
+    parties = all_parties(tables, schemas)
+    told = schemas | {name: schemas[name].select(list(schemas[name].names)[::-1])}
+    with pytest.raises(SchemaError, match="another schema"):
+        measure(LocalParties(parties), told, partition=cut.__name__[3:])
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_people_who_do_not_match_are_refused_before_anything_is_charged() -> None:
+    tables, schemas = by_columns(2)
+    tables["holder 1"] = tables["holder 1"].assign(id=lambda frame: frame["id"] + 1000)
+    parties = all_parties(tables, schemas)
+    with pytest.raises(UnderstudyError):
+        measure(LocalParties(parties), schemas, partition="columns")
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_parts_of_a_wrong_shape_are_put_aside() -> None:
+    tables, schemas = by_rows(2)
+
+    def cropped(name: str, message: Any) -> Any:
+        if hasattr(message, "gram"):
+            return replace(message, gram=Paid(message.gram.value[:-1], message.gram.receipt))
+        return message
+
+    with pytest.raises(MessageError, match="put aside"):
+        measure(Seen(all_parties(tables, schemas), cropped), schemas, partition="rows")
+
+
+@pytest.mark.parametrize("step", [Begin, Agree])
+def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(step: Any) -> None:
+    tables, schemas = by_rows(3)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == "host 1" and isinstance(message, step):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    parties = all_parties(tables, schemas, budget=FREE)
+    options = {"partition": "rows", "private": False}
+    found = measure(Seen(parties, leave), schemas, at_least=2, **options)  # type: ignore[arg-type]
+    rest = pd.concat([tables["host 0"], tables["host 2"]])
+    assert torch.equal(found.gram, true_gram(SCHEMA, rest))
+    assert list(found.begun) == ["host 0", "host 2"]
+    for at_least in (None, 3):
+        with pytest.raises(PartyError, match="went away"):
+            measure(Seen(parties, leave), schemas, at_least=at_least, **options)  # type: ignore[arg-type]
+
+
+def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> None:
+    tables, schemas = by_rows(3)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == "host 2" and isinstance(message, Sum):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    parties = all_parties(tables, schemas)
+    with pytest.raises(PartyError, match="went away"):
+        measure(Seen(parties, leave), schemas, partition="rows", at_least=2)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+# The run
+
+
+def test_the_schemas_show_how_a_table_is_cut() -> None:
+    for cut in (by_columns, by_rows):
+        tables, schemas = cut(2)
+        outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
+        assert outcome.generator.card["partition"] == cut.__name__[3:]
+        assert ("owners" in outcome.generator.card) == (cut is by_columns)
+        assert list(outcome.generator.sample(5, seed=0).columns) == list(outcome.generator.schema.names)
+        assert str(outcome.privacy)
+    tables, schemas = by_columns(2)
+    schemas["holder 1"] = SCHEMA
+    with pytest.raises(ConfigError, match="neither"):
+        gram.train(gram.Config(**SMALL), LocalParties({"holder 0": None, "holder 1": None}), schemas)  # type: ignore[dict-item]
+
+
+def test_over_rows_the_number_of_people_comes_from_the_noisy_counts() -> None:
+    tables, schemas = by_rows(2)
+    parties = LocalParties(all_parties(tables, schemas))
+    outcome = gram.train(gram.Config(**SMALL), parties, schemas)
+    sigma = needed_noise(cells(), BUDGET)
+    spread = math.sqrt(2 * sum(Codec(SCHEMA).sizes)) * deviation(Fraction(sigma)) / len(SCHEMA.columns)
+    assert outcome.people != len(FRAME) or spread < 1
+    assert abs(outcome.people - len(FRAME)) < 6 * spread
+    assert "not disclosed" in str(outcome.privacy)
+
+
+def test_a_person_with_several_rows_is_refused() -> None:
+    tables, _ = by_rows(2)
+    doubled = pd.concat([tables["host 0"], tables["host 0"].head(1)])
+    table = read_table(doubled, SCHEMA, name="host 0", one_row_each=False)
+    with pytest.raises(UnderstudyError):
+        gram.build_party(
+            "host 0", table, Ledger.rehearsal(holder="host 0", budget=BUDGET), run="r", budget=BUDGET
+        )
+
+
+def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None:
+    for cut in (by_columns, by_rows):
+        tables, schemas = cut(3)
+        plain = measured(tables, schemas, cut.__name__[3:], chunk=20)
+        ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
+        build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
+        rebuilt = measure(BytesParties(build), schemas, partition=cut.__name__[3:], chunk=20)
+        assert torch.equal(plain.gram, rebuilt.gram)
+        assert [ledger.spend().total() for ledger in ledgers.values()] == [cells()] * 3
+
+
+def test_a_crash_while_fitting_costs_nothing_again(tmp_path: Path) -> None:
+    tables, schemas = by_columns(2)
+    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+
+    def crash(progress: Any) -> None:
+        raise RuntimeError("out of memory")
+
+    config = gram.Config(**SMALL)
+    with pytest.raises(RuntimeError, match="memory"):
+        gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path / "s", watch=crash)
+    before = {name: len(one.ledger.entries()) for name, one in parties.items()}
+    outcome = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path / "s", resume=True)
+    assert {name: len(one.ledger.entries()) for name, one in parties.items()} == before
+    assert outcome.people == len(FRAME)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"components": 0},
+        {"partition": "diagonal"},
+        {"colluding": 0},
+        {"chunk": 0},
+        {"rate": 0},
+        {"at_least": 0},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        gram.Config(**settings)
