@@ -198,6 +198,22 @@ def test_an_ask_beyond_the_cap_or_for_nobody_is_refused_and_costs_nothing() -> N
     assert [entry.people for entry in party.ledger.entries() if entry.count] == [2]
 
 
+def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people() -> None:
+    def party(people: int) -> Any:
+        (built,) = hosts(blobs(people), budget=FREE).parties("sign-ds", run="r").values()
+        return built
+
+    first = begun(blobs(5), cap=1)
+    weights = first.network.init(FastRng(0))
+    first.answer(Round(round=1, people=torch.tensor([0, 4]), weights=weights))
+    (again := party(5)).load_state_dict(first.state_dict())
+    with pytest.raises(PartyError, match="1 of 1 asked people"):
+        again.answer(Round(round=2, people=torch.tensor([4]), weights=weights))
+    again.answer(Round(round=2, people=torch.tensor([1]), weights=weights))
+    with pytest.raises(ArtefactError, match="about 5 people, and there are 6"):
+        party(6).load_state_dict(first.state_dict())
+
+
 def test_a_person_who_has_spent_too_much_elsewhere_keeps_the_run_from_beginning() -> None:
     federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
     ledger = federation.holders["host 0"].ledger
