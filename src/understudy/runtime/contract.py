@@ -1,0 +1,160 @@
+"""The contract of a run: what will be done, with whom, at which price. Signed before anything is asked.
+
+The server offers it, each party checks it against its holder's policy and signs its digest; from then on the
+party answers nothing outside it (`runtime.session`). The signed contract is kept at both ends.
+
+Guarantee: `ContractLedger` refuses, before the charge, whatever would take this run at this holder above the
+price in the contract, also where the holder's ledger has room for more.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+from understudy.errors import BudgetExceeded, ConfigError, MessageError
+from understudy.pack import LIMIT
+from understudy.privacy.accounting import DpEvent
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger, Receipt
+
+_LONGEST = 1 << 20  # bytes of a contract
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contract:
+    """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there.
+
+    The parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message
+    in bytes, either way.
+    """
+
+    federation: str
+    run: str
+    protocol: str
+    settings: Mapping[str, Any]
+    schemas: Mapping[str, str]
+    budgets: Mapping[str, Budget]
+    message: int = LIMIT
+
+    def __post_init__(self) -> None:
+        if self.schemas.keys() != self.budgets.keys() or not self.schemas:
+            raise ConfigError("A contract names a schema and a budget for every party. Nothing was sent.")
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Who takes part, in order."""
+        return tuple(self.schemas)
+
+    @cached_property
+    def text(self) -> str:
+        """The one form that is signed: JSON, parties in order, settings sorted, no spaces."""
+        budgets = {
+            name: budget.to_dict() | {"epsilon": None if budget.epsilon == math.inf else budget.epsilon}
+            for name, budget in self.budgets.items()
+        }
+        body = {
+            "federation": self.federation, "run": self.run, "protocol": self.protocol, "message": self.message,
+            "settings": _plain(self.settings),
+            "parties": [{"name": n, "schema": self.schemas[n], "budget": budgets[n]} for n in self.parties],
+        }  # fmt: skip
+        return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def from_text(cls, text: str | bytes) -> "Contract":
+        """The contract that `text` wrote. MessageError for anything else."""
+        if len(text) > _LONGEST:
+            raise MessageError("A contract of this size is refused.")
+        try:
+            body = json.loads(text)
+            parties = body.pop("parties")
+            schemas = {str(party["name"]): str(party["schema"]) for party in parties}
+            budgets = {str(party["name"]): _budget(party["budget"]) for party in parties}
+            contract = cls(schemas=schemas, budgets=budgets, **body)
+            same = contract.text == (text if isinstance(text, str) else text.decode())
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError):
+            raise MessageError("This is not a contract.") from None
+        if not same or not all(isinstance(body[key], str) for key in ("federation", "run", "protocol")):
+            raise MessageError("This is not a contract.")
+        return contract
+
+    def same_settings(self, config: Mapping[str, Any]) -> bool:
+        """Whether the settings of an ask are those of the contract."""
+        return bool(_plain(config) == _plain(self.settings))
+
+
+def digest_of(description: Any) -> str:
+    """SHA-256 of what is public about a party's rows: a schema, or the features of a population."""
+    values = description.to_dict() if hasattr(description, "to_dict") else asdict(description)
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class ContractLedger(Ledger):
+    """The holder's ledger as one run sees it: every charge must fit the contract first, then the ledger.
+
+    The run's own spend is held in memory beside the file and taken up from it again after a restart.
+    Edges: after a restart everyone is held to have spent what the worst-off person has in this run, which may
+    end the run early and never late.
+    """
+
+    def __init__(self, ledger: Ledger, budget: Budget, run: str) -> None:
+        vars(self).update(vars(ledger))  # the same file and the same memory of what fits
+        self._run = Ledger.rehearsal(self.holder, Budget(math.inf, budget.delta, budget.against))
+        for event, count in ledger.spend(run=run, against=budget.against).items():
+            self._run.charge(event, count=count, run=run, what="before the restart")
+        self._run.set_budget(budget)
+
+    def charge(
+        self,
+        event: DpEvent,
+        *,
+        run: str,
+        what: str,
+        count: int = 1,
+        people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None,
+        insider_count: int | None = None,
+    ) -> Receipt:
+        people = None if people is None else people.tolist() if hasattr(people, "tolist") else list(people)
+        more: dict[str, Any] = {"people": people, "insider": insider, "insider_count": insider_count}
+        self._within(event, count, more)
+        receipt = super().charge(event, run=run, what=what, count=count, **more)
+        self._run.charge(event, run=run, what=what, count=count, **more)
+        return receipt
+
+    def afford(
+        self,
+        event: DpEvent,
+        count: int = 1,
+        *,
+        people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None,
+        insider_count: int | None = None,
+    ) -> None:
+        more: dict[str, Any] = {"people": people, "insider": insider, "insider_count": insider_count}
+        self._within(event, count, more)
+        super().afford(event, count, **more)
+
+    def _within(self, event: DpEvent, count: int, more: dict[str, Any]) -> None:
+        try:
+            self._run.afford(event, count, **more)
+        except BudgetExceeded as refusal:
+            raise BudgetExceeded(f"{refusal} (That is the limit of this run's contract.)") from None
+
+
+def _budget(values: Mapping[str, Any]) -> Budget:
+    return Budget(**{**values, "epsilon": math.inf if values["epsilon"] is None else values["epsilon"]})
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: tuples are lists."""
+    return json.loads(json.dumps(value, allow_nan=False))

@@ -1,0 +1,114 @@
+"""What a holder allows, in one TOML file that is read before any contract is signed.
+
+    protocols = ["verti-gan"]     # which systems may run here
+    epsilon_run = 2.0             # the most that one run may cost a person here
+    epsilon_total = 8.0           # the most that all runs may cost; the ledger's own limit binds besides
+    delta = 1e-6                  # the largest δ
+    people = 1000                 # fewer people than this are not enough to hide among
+    accept = "ask"                # "ask" a person about every contract, or accept "always" within these limits
+    partners = ["insurer"]        # who else may take part; leave it out for anybody
+    against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
+    message_mb = 1024             # the largest message
+
+Guarantee: a contract that a policy has not passed is not signed, and no row is read for it.
+"""
+
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from understudy.check import in_range, nearest, one_of, positive, whole
+from understudy.errors import ConfigError, PartyError
+from understudy.privacy.budget import AGAINST
+from understudy.runtime.contract import Contract
+
+ACCEPT = ("ask", "always")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A holder's limits. The module's text says what each means."""
+
+    protocols: tuple[str, ...]
+    epsilon_run: float
+    epsilon_total: float
+    delta: float
+    people: int = 1000
+    accept: str = "ask"
+    partners: tuple[str, ...] | None = None
+    against: str = "anyone"
+    message_mb: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("protocols", "partners"):
+            values = getattr(self, name)
+            if name == "protocols" or values is not None:
+                if not isinstance(values, list | tuple) or not all(isinstance(v, str) for v in values):
+                    raise ConfigError(f"{name} must be a list of names, not {values!r}.")
+                object.__setattr__(self, name, tuple(values))
+        positive(epsilon_run=self.epsilon_run, epsilon_total=self.epsilon_total)
+        in_range(0, 1, delta=self.delta)
+        whole(people=self.people, message_mb=self.message_mb)
+        one_of(ACCEPT, accept=self.accept)
+        one_of(AGAINST, against=self.against)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Policy":
+        """Read and check a policy file. ConfigError names the key and the nearest right one."""
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: the policy cannot be read ({error.strerror}).") from None
+        except ValueError as error:
+            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
+        return cls.from_dict(values, name=path.name)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any], *, name: str = "policy") -> "Policy":
+        """The same from plain values."""
+        known = [field.name for field in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise ConfigError(f'{name}: unknown key "{key}".{nearest(key, known)}')
+        for key in ("protocols", "epsilon_run", "epsilon_total", "delta"):
+            if key not in values:
+                raise ConfigError(f'{name}: "{key}" is missing.')
+        return cls(**values)
+
+    def check(self, contract: Contract, party: str, *, schema: str, people: int, spent: float) -> None:
+        """PartyError if this contract is not for this party as the holder allows it.
+
+        `spent` is the ε of the holder's ledger so far. It is added to the price of the run as it stands, which
+        is more than the two compose to at the same δ's: the check may refuse early; the ledger decides exactly.
+        The number of people is told to nobody here: too few is all that the refusal says.
+        """
+        if refusal := self._refusal(contract, party, schema, people, spent):
+            raise PartyError(f"{party} refuses the contract: {refusal}. Nothing was read, charged or sent.")
+
+    def _refusal(self, contract: Contract, party: str, schema: str, people: int, spent: float) -> str | None:
+        if party not in contract.parties:
+            return "it is not among the parties"
+        budget = contract.budgets[party]
+        if contract.protocol not in self.protocols:
+            return f"protocol {contract.protocol!r} is not allowed here"
+        if contract.schemas[party] != schema:
+            return "the contract is about another schema than this party's"
+        if budget.epsilon > self.epsilon_run:
+            return f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one run may cost"
+        if spent + budget.epsilon > self.epsilon_total:
+            return f"ε={budget.epsilon:g} on top of what was spent is above ε={self.epsilon_total:g} in all"
+        if budget.delta > self.delta:
+            return f"δ={budget.delta:g} is above the allowed δ={self.delta:g}"
+        if budget.against != self.against and self.against == "anyone":
+            return "its price would bind against an outsider only"
+        if people < self.people:
+            return "there are too few people here to hide among"
+        if contract.message > self.message_mb << 20:
+            return f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
+        if self.partners is not None and (
+            strange := [p for p in contract.parties if p not in (*self.partners, party)]
+        ):
+            return f"{strange[0]!r} is not a partner of this holder"
+        return None
