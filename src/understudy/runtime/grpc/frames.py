@@ -1,0 +1,82 @@
+"""Messages ↔ frames, the same at both ends of a stream.
+
+A message is a run of frames: the first holds a short JSON head and the beginning of the body, the others more of
+the body. A frame is sent when the one before was taken, so that a slow reader slows its writer down.
+
+Guarantee: what is not exactly such a run is refused (MessageError) before its body is looked at.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from understudy.errors import MessageError
+
+FRAME = 1 << 20  # bytes
+TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
+METHOD = "/understudy.Federation/Join"
+_HEAD = 1 << 14
+OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.max_receive_message_length", FRAME),
+    ("grpc.max_metadata_size", 8192),
+    ("grpc.keepalive_time_ms", 20_000),  # finds a dead peer, and keeps a firewall's table warm
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.enable_retries", 0),
+]
+
+
+async def send(write: Callable[[bytes], Awaitable[None]], head: Mapping[str, Any], body: bytes = b"") -> None:
+    """One message as frames. Each waits until the transport has taken the one before."""
+    text = json.dumps(dict(head) | {"size": len(body)}).encode()
+    room = FRAME - 4 - len(text)
+    view = memoryview(body)
+    await write(b"".join((len(text).to_bytes(4, "big"), text, view[:room])))
+    for start in range(room, len(body), FRAME):
+        await write(bytes(view[start : start + FRAME]))
+
+
+async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[dict[str, Any], bytes]:
+    """The next message. MessageError for what is not one; EOFError when the stream is over.
+
+    Memory grows with what has arrived, not with what a head promises.
+    """
+    frame = await read()
+    if not isinstance(frame, bytes):
+        raise EOFError
+    head, first = parse(frame, limit)
+    parts, left = [first], head["size"] - len(first)
+    while left > 0:
+        frame = await read()
+        if not isinstance(frame, bytes):
+            raise EOFError
+        if not 0 < len(frame) <= left:
+            raise MessageError("A message does not keep to the size that it stated.")
+        parts.append(frame)
+        left -= len(frame)
+    return head, parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def parse(frame: bytes, limit: int) -> tuple[dict[str, Any], bytes]:
+    """The head of a message, checked, and the beginning of its body."""
+    cut = 4 + int.from_bytes(frame[:4], "big")
+    if not 4 < cut <= min(len(frame), _HEAD):
+        raise MessageError("These bytes are not a frame.")
+    try:
+        head = json.loads(frame[4:cut])
+    except (ValueError, RecursionError):
+        raise MessageError("These bytes are not a frame.") from None
+    size = head.get("size") if isinstance(head, dict) else None
+    if type(size) is not int or size < 0 or not isinstance(head.get("type"), str):
+        raise MessageError("These bytes are not a frame.")
+    if size > limit:
+        raise MessageError(f"A message of {size:,} bytes is above the limit of {limit:,}.")
+    if len(first := frame[cut:]) > size or (not first and size):
+        raise MessageError("A message does not keep to the size that it stated.")
+    return head, first
+
+
+def expect(head: Mapping[str, Any], *types: str) -> str:
+    if (found := str(head["type"])) not in types:
+        raise MessageError(f"A message of type {found[:40]!r} was not expected here.")
+    return found

@@ -1,0 +1,351 @@
+"""The server's end: `GrpcParties`, the parties of one signed contract behind one port."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+from grpc import aio
+
+from understudy import errors
+from understudy.check import positive
+from understudy.errors import ConfigError, MessageError, PartyError, UnderstudyError
+from understudy.protocols.base import Ask, Message, Reply
+from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.contract import Contract
+from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
+from understudy.runtime.grpc.loop import loop, run
+from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
+from understudy.runtime.local import Transcript, _addressed
+from understudy.runtime.session import Answer
+from understudy.runtime.wire import decode, encode
+
+_SERVER_OPTIONS: list[tuple[str, Any]] = [
+    *OPTIONS,
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ("grpc.max_concurrent_streams", 2),  # of one connection: a party has one stream, and one that replaces it
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.so_reuseport", 0),  # a second server on this port is an error, not a lottery
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a peer may do. `hello`: seconds to introduce itself. `joins`: streams opened by one party in a minute."""
+
+    hello: float = 10.0
+    joins: int = 60
+
+    def __post_init__(self) -> None:
+        positive(hello=self.hello, joins=self.joins)
+
+
+@dataclass
+class _Open:
+    """An ask that waits for its answer."""
+
+    number: int
+    body: bytes
+    expires: float
+    answer: "asyncio.Future[Answer]"
+
+
+@dataclass
+class _Link:
+    """One party, as the server has it: with or without a stream at the moment."""
+
+    name: str
+    stream: "asyncio.Task[Any] | None" = None
+    signed: str = ""
+    refusal: str = ""
+    open: _Open | None = None
+    number: int = 0
+    since: float = 0.0
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
+    )
+    joins: deque[float] = field(default_factory=deque)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class GrpcParties:
+    """The parties of one contract, behind one port. A context manager; `close` sends them home.
+
+    `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
+    by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError.
+    """
+
+    def __init__(
+        self,
+        contract: Contract,
+        identity: ServerIdentity,
+        *,
+        kinds: tuple[type[Message], ...],
+        listen: str | None = None,
+        patience: float = 3600.0,
+        limits: Limits | None = None,
+        log: AuditLog | None = None,
+    ) -> None:
+        positive(patience=patience)
+        if contract.federation != identity.roster.name:
+            raise ConfigError(f"The contract is of {contract.federation}, not of {identity.roster.name}.")
+        if strange := [name for name in contract.parties if name not in identity.roster.parties]:
+            raise ConfigError(f"{strange[0]} has no invitation to {contract.federation}. Nothing was sent.")
+        self.contract, self.identity, self.patience = contract, identity, patience
+        self.limits, self.log = limits or Limits(), log or AuditLog(None)
+        self.transcript = Transcript()
+        self._kinds, self._session = kinds, uuid.uuid4().hex
+        self._ended, self._started = False, time.time()
+        self._links = {name: _Link(name) for name in contract.parties}
+        self.port = run(self._start(listen or identity.roster.address))
+        self.log.write("started", run=contract.run, contract=contract.digest, parties=list(contract.parties))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in the contract's order."""
+        return self.contract.parties
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
+
+        A party that is away is waited for. If one refuses, the others have still been asked, and may have paid.
+        """
+        asks = _addressed(message, self.names)
+        asked = {name: encode(ask, limit=self.contract.message) for name, ask in asks.items()}
+        answers = run(self._ask_all(asked))
+        for name, answer in answers.items():
+            if answer.status == "refusal":
+                self._links[name].counts["refusals"] += 1
+                raise _refusal(name, answer.body)
+        replies = {}
+        for name, answer in answers.items():
+            replies[name] = reply = self._decoded(name, answer.body)
+            down, up = len(asked[name]), len(answer.body)
+            self.transcript.record(name, asks[name], reply, down=down, up=up)
+            self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
+        return replies
+
+    def wait(self, timeout: float) -> None:
+        """Until every party has signed the contract. PartyError names who is missing, or why one refused."""
+        until = time.monotonic() + timeout
+        while missing := [link for link in self._links.values() if not link.signed]:
+            if refused := [link.refusal for link in missing if link.refusal]:
+                raise PartyError(refused[0])
+            if time.monotonic() > until:
+                names = ", ".join(link.name for link in missing)
+                raise PartyError(f"{names} did not join within {timeout:g} s. Nothing was sent.")
+            time.sleep(0.02)
+
+    def status(self) -> dict[str, Any]:
+        """What a live view may show: who is there, how much went to and fro. No figure of any row."""
+        return {
+            "federation": self.contract.federation,
+            "run": self.contract.run,
+            "protocol": self.contract.protocol,
+            "contract": self.contract.digest,
+            "port": self.port,
+            "started": self._started,
+            "parties": {
+                link.name: {
+                    "connected": link.stream is not None,
+                    "signed": bool(link.signed),
+                    "refusal": link.refusal,
+                    "since": link.since,
+                    "waiting": link.open is not None,
+                    **link.counts,
+                }
+                for link in self._links.values()
+            },
+        }
+
+    def close(self) -> None:
+        """Tell every party that the run is over, and give the port back."""
+        if self._ended:
+            return
+        self._ended = True
+        run(self._finish())
+        self.log.write("ended", run=self.contract.run)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _decoded(self, name: str, body: bytes) -> Reply:
+        try:
+            reply = decode(body, self._kinds, limit=self.contract.message)
+        except MessageError as error:
+            raise MessageError(f"{name}: {error}") from None
+        if not isinstance(reply, Reply):
+            raise MessageError(f"{name}: {reply.kind()} is not a reply.")
+        return reply
+
+    # Below, everything runs in the loop's thread.
+
+    async def _start(self, listen: str) -> int:
+        self._server = aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=4 * len(self._links) + 16)
+        handler = grpc.stream_stream_rpc_method_handler(self._join)
+        _, service, method = METHOD.split("/")
+        self._server.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {method: handler}),)
+        )
+        identity = self.identity
+        credentials = grpc.ssl_server_credentials(
+            [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
+        )
+        try:
+            port = int(self._server.add_secure_port(listen, credentials))
+        except RuntimeError:
+            raise ConfigError(f"{listen} cannot be listened on: it is taken, or not ours.") from None
+        await self._server.start()
+        return port
+
+    async def _finish(self) -> None:
+        for link in self._links.values():
+            link.changed.set()
+        streams = [link.stream for link in self._links.values() if link.stream is not None]
+        if streams:
+            await asyncio.wait(streams, timeout=5)
+        await self._server.stop(grace=1)
+
+    async def _ask_all(self, asked: Mapping[str, bytes]) -> dict[str, Answer]:
+        answers = await asyncio.gather(*(self._ask(self._links[name], body) for name, body in asked.items()))
+        return dict(zip(asked, answers, strict=True))
+
+    async def _ask(self, link: _Link, body: bytes) -> Answer:
+        if link.refusal:
+            raise PartyError(link.refusal)
+        link.number += 1
+        link.counts["asks"] += 1
+        expires = time.monotonic() + self.patience
+        link.open = ask = _Open(link.number, body, expires, loop().create_future())
+        link.changed.set()
+        try:
+            return await asyncio.wait_for(ask.answer, self.patience)
+        except TimeoutError:
+            away = "has not answered" if link.stream is not None else "is not connected"
+            raise PartyError(f"{link.name} {away} for {self.patience:g} s. The ask was given up.") from None
+        finally:
+            link.open = None
+
+    async def _join(self, _: Any, context: Any) -> None:
+        """One stream of one party, from its hello to its end."""
+        name = "?"
+        try:
+            link, pem = self._admitted(context)
+            name = link.name
+            head, _body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.limits.hello)
+            expect(head, "hello")
+            await self._sign(link, pem, context)
+            await self._attend(link, pem, context)
+        except _Denied as denied:
+            self.log.write("refused", party=name, why=str(denied))
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(denied))
+        except _Slow:
+            self.log.write("refused", party=name, why="too many streams")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams in a minute")
+        except (MessageError, TimeoutError) as error:
+            self.log.write("dropped", party=name, why=type(error).__name__)
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "outside the protocol")
+        except EOFError:
+            self.log.write("left", party=name)
+        except asyncio.CancelledError:
+            self.log.write("left", party=name)
+            if name == "?" or self._links[name].stream in (None, asyncio.current_task()):
+                raise  # the peer is gone
+            await context.abort(grpc.StatusCode.ABORTED, "another stream of this party came after")
+
+    def _admitted(self, context: Any) -> tuple[_Link, bytes]:
+        (pem,) = context.auth_context().get("x509_pem_cert", [b""])
+        name = common_name(pem)
+        if refusal := self.identity.roster.refusal(name, pem):
+            raise _Denied(refusal)
+        if (link := self._links.get(name)) is None:
+            raise _Denied("this party does not take part in the run")
+        now = time.monotonic()
+        link.joins.append(now)
+        while link.joins and link.joins[0] < now - 60:
+            link.joins.popleft()
+        if len(link.joins) > self.limits.joins:
+            raise _Slow
+        return link, pem
+
+    async def _sign(self, link: _Link, pem: bytes, context: Any) -> None:
+        """Offer the contract; the party signs it with the key of its certificate."""
+        text = self.contract.text.encode()
+        await send(context.write, {"type": "contract", "session": self._session}, text)
+        head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.patience)
+        if expect(head, "signature", "refusal") == "refusal":
+            link.refusal = str(_refusal(link.name, body))
+            self.log.write("contract refused", party=link.name, why=link.refusal)
+            if link.open is not None and not link.open.answer.done():
+                link.open.answer.set_exception(PartyError(link.refusal))
+            raise EOFError
+        if not verify(pem, body, text):
+            raise MessageError("The signature is not of this contract.")
+        before, link.stream = link.stream, asyncio.current_task()
+        if before is not None:
+            before.cancel()  # a half-dead stream of the same party: the new one counts
+        link.signed, link.refusal, link.since = body.hex(), "", time.time()
+        link.counts["joins"] += 1
+        self.log.write("joined", party=link.name, certificate=fingerprint(pem), signature=link.signed)
+
+    async def _attend(self, link: _Link, pem: bytes, context: Any) -> None:
+        """Put the open ask, take its answer, until the run ends or the stream breaks."""
+        try:
+            while not self._ended:
+                link.changed.clear()
+                if (ask := link.open) is None or ask.answer.done():
+                    await link.changed.wait()
+                    continue
+                if refusal := self.identity.roster.refusal(link.name, pem):
+                    raise _Denied(refusal)
+                await self._put(link, ask, context)
+            await send(context.write, {"type": "end"})
+        finally:
+            if link.stream is asyncio.current_task():
+                link.stream, link.since = None, time.time()
+
+    async def _put(self, link: _Link, ask: _Open, context: Any) -> None:
+        left = max(0.0, ask.expires - time.monotonic())
+        await send(context.write, {"type": "ask", "number": ask.number, "seconds": left}, ask.body)
+        head, body = await receive(context.read, limit=self.contract.message)
+        status = expect(head, "reply", "refusal")
+        if head.get("number") != ask.number:
+            raise MessageError("An answer to another ask.")
+        link.counts["answers"] += 1
+        link.counts["down"] += len(ask.body)
+        link.counts["up"] += len(body)
+        if not ask.answer.done():
+            ask.answer.set_result(Answer(status, body))
+
+
+class _Denied(Exception):  # noqa: N818
+    """This peer may not be here."""
+
+
+class _Slow(Exception):  # noqa: N818
+    """This peer comes too often."""
+
+
+def _refusal(name: str, body: bytes) -> UnderstudyError:
+    """A party's refusal as the error that it was. What it says is a peer's text: short, and printable."""
+    try:
+        said = json.loads(body[:4096])
+        kind, text = str(said["kind"]), str(said["text"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return MessageError(f"{name}: refused, and said nothing that can be read.")
+    found = getattr(errors, kind, None)
+    if not (isinstance(found, type) and issubclass(found, UnderstudyError)):
+        found = PartyError
+    text = "".join(letter if letter.isprintable() else " " for letter in text[:500])
+    return found(text if text.startswith(name) else f"{name}: {text}")

@@ -1,0 +1,87 @@
+"""VertiGAN parties as processes of their own, forked from a program that has its imports behind it.
+
+A line (JSON: name, folder, port, when) makes a process that joins; the line that comes back says how it ended.
+At its second round it dies by kill -9 if `when` says so: "recorded" when the answer is on disk and not yet sent,
+"charged" when it is paid for and not yet computed.
+"""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "contract")]
+
+from network_cases import POLICY
+from protocol_cases import CASES
+
+from understudy.privacy.ledger import Ledger
+from understudy.protocols.base import Party
+from understudy.protocols.critic_round import CriticRound
+from understudy.runtime.contract import Contract
+from understudy.runtime.grpc.party import join
+from understudy.runtime.identity import Invitation
+from understudy.runtime.session import Journal, Record, Seat
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at_second_round(when: str) -> None:
+    """Put the end where WHEN says."""
+    write, compute, rounds = Journal.write, CriticRound.__call__, []
+
+    def written(self: Journal, record: Record) -> None:
+        write(self, record)
+        if when == "recorded" and len(rounds) == 2:
+            die()
+
+    def computed(self: CriticRound, *args: object) -> object:
+        rounds.append(1)
+        if when == "charged" and len(rounds) == 2:
+            die()
+        return compute(self, *args)
+
+    Journal.write, CriticRound.__call__ = written, computed
+
+
+def play(name: str, folder: Path, port: int, when: str) -> None:
+    case = CASES[0]
+    federation = case.federation()
+    holder = federation.holders[name]
+    ledger = Ledger(folder / "party.ledger", holder=name, budget=holder.ledger.budget)
+    ledger.real = False  # a rehearsal whose ledger outlives its process
+
+    def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
+        return case.module.build_party(
+            name,
+            holder.table,
+            ledger,
+            run=contract.run,
+            budget=contract.budgets[name],
+            rng=holder.rng(),
+            folder=place,
+        )
+
+    seat = Seat(
+        invitation=Invitation.load(folder / "invitation.toml"), policy=POLICY, ledger=ledger,
+        description=federation.schemas[name], people=holder.table.rows, build=build, folder=folder / "seat",
+    )  # fmt: skip
+    at_second_round(when)
+    join(seat, address=f"127.0.0.1:{port}", pause=0.02, patience=60.0)
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        order = json.loads(line)
+        if (child := os.fork()) == 0:
+            try:
+                play(order["name"], Path(order["folder"]), order["port"], order["when"])
+                os._exit(0)
+            except BaseException as error:
+                os.write(2, f"{error!r}\n".encode())
+                os._exit(1)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
+        sys.stdout.flush()

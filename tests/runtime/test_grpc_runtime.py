@@ -1,0 +1,367 @@
+"""The same run over a network: equal to plain calls, through interruptions, kills and restarts."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from network_cases import (
+    FAILURES,
+    POLICY,
+    Fail,
+    Network,
+    Next,
+    OneAtATime,
+    Wire,
+    contract_for,
+    counting,
+    equal,
+    numbers,
+    protocol_contract,
+)
+
+sys.path.append(str(Path(__file__).parent.parent / "contract"))
+from protocol_cases import CASES, Case, weights
+
+from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyError
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.protocols.base import Party
+from understudy.run import Federation
+from understudy.runtime.audit_log import AuditLog, verify
+from understudy.runtime.contract import Contract
+from understudy.runtime.grpc.loop import loop, run
+from understudy.runtime.grpc.server import GrpcParties
+from understudy.runtime.local import LocalParties
+
+
+def kinds(case: Case, federation: Federation) -> tuple[Any, ...]:
+    return next(iter(federation.parties(case.protocol, run="x").values())).messages
+
+
+def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any]:
+    def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
+        holder = federation.holders[name]
+
+        def make(contract: Contract, ledger: Ledger, folder: Path) -> Any:
+            more = {
+                "run": contract.run,
+                "budget": contract.budgets[name],
+                "rng": holder.rng(),
+                "folder": folder,
+            }
+            return OneAtATime(case.module.build_party(name, holder.table, ledger, **more))
+
+        return make
+
+    return {
+        name: network.seat(
+            name, ledger=holder.ledger, build=build(name), description=federation.schemas[name]
+        )
+        for name, holder in federation.holders.items()
+    }
+
+
+def locally(case: Case) -> tuple[Any, Federation]:
+    federation = case.federation()
+    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    return case.module.train(case.config(), parties, federation.schemas), federation
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[2], CASES[4]], ids=lambda case: case.name)
+def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
+    case: Case, tmp_path: Path
+) -> None:
+    plain, before = locally(case)
+    federation = case.federation()
+    network = Network(tmp_path, *federation.holders)
+    with network.serve(protocol_contract(case, federation), kinds(case, federation)) as parties:
+        for seat in seats(network, case, federation).values():
+            network.start(seat, parties.port)
+        over_grpc = case.module.train(case.config(), parties, federation.schemas)
+    network.join_all()
+    assert not network.errors
+    assert equal(weights(plain), weights(over_grpc))
+    for name, holder in federation.holders.items():
+        assert holder.ledger.spend() == before.holders[name].ledger.spend()
+
+
+def values_of_calls(count: int) -> list[float]:
+    """What the counting party says when nothing happens to it."""
+    ledger = Ledger.rehearsal("a", Budget(1000.0, 1e-5))
+    party = counting()(contract_for("a"), ledger, Path())
+    return [numbers({"a": party.answer(Next())})["a"] for _ in range(count)]
+
+
+def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    seat = network.seat("a", build=counting(pause=0.15))
+    with network.serve(contract_for("a", "b")) as parties:
+        wire = Wire(parties.port)
+        network.start(seat, wire.port)
+        network.start(network.seat("b"), parties.port)
+        parties.wait(20)
+        values = []
+        for _ in range(3):
+            threading.Timer(0.05, wire.cut).start()
+            values.append(numbers(parties.ask(Next()))["a"])
+        assert parties.status()["parties"]["a"]["joins"] == 4
+    network.join_all()
+    wire.close()
+    assert not network.errors
+    assert values == values_of_calls(3)
+    assert sum(entry.count for entry in seat.ledger.entries()) == 3
+
+
+def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    with network.serve(contract_for("a")) as parties:
+        network.start(network.seat("a"), parties.port, patience=0.5)
+        parties.wait(20)
+        network.start(network.seat("a"), parties.port, pause=5.0)
+        for _ in range(50):
+            parties.ask(Next())
+            if parties.status()["parties"]["a"]["joins"] > 1:
+                break
+    assert parties.status()["parties"]["a"]["joins"] > 1
+
+
+def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    with network.serve(contract_for("a")) as parties:
+        network.start(network.seat("a"), parties.port)
+        for size in (1, 262_000, 262_144, 1_500_000):  # about one frame, exactly one, several
+            reply = parties.ask(Next(weights=torch.zeros(size), extra=size))["a"]
+            assert reply.size.value == size
+            assert reply.number.value.shape == (size + 1,)
+    network.join_all()
+
+
+def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    FAILURES["spent"] = BudgetExceeded("a: this step costs ε=1 but 0 is left. Nothing was sent.")
+    FAILURES["disk"] = LedgerError("/srv/a.ledger: the disk is full")
+    with network.serve(contract_for("a", "b")) as parties:
+        for name in "ab":
+            network.start(network.seat(name), parties.port)
+        for how, kind in (("spent", BudgetExceeded), ("disk", LedgerError)):
+            with pytest.raises(kind, match="Nothing was sent") as refusal:
+                parties.ask({"b": Next(), "a": Fail(how=how)})
+            assert "/srv" not in str(refusal.value)
+        assert list(parties.ask(Next())) == ["a", "b"]
+        assert list(parties.ask({"b": Next(), "a": Next()})) == ["b", "a"]
+        with pytest.raises(PartyError, match="No party is called c"):
+            parties.ask({"c": Next()})
+    network.join_all()
+    assert not network.errors
+
+
+def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    with network.serve(contract_for("a", "b"), patience=0.4) as parties:
+        network.start(network.seat("a", build=counting(pause=0.8)), parties.port)
+        with pytest.raises(PartyError, match=r"^b did not join"):
+            parties.wait(0.3)
+        with pytest.raises(PartyError, match="b is not connected"):
+            parties.ask({"b": Next()})
+        with pytest.raises(PartyError, match="a has not answered"):
+            parties.ask({"a": Next()})
+    network.join_all()
+
+
+def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    with network.serve(contract_for("a"), patience=0.5) as parties:
+        network.start(network.seat("a", build=counting(pause=0.3)), parties.port)
+        parties.wait(20)
+        parties.patience = 0.1
+        with pytest.raises(PartyError, match="given up"):
+            parties.ask(Next())
+        parties.patience = 20.0
+        assert numbers(parties.ask(Next()))["a"] == values_of_calls(2)[1]
+    network.join_all()
+
+
+def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
+    with network.serve(contract_for("a", "b")) as parties:
+        network.start(strict, parties.port)
+        network.start(network.seat("b"), parties.port)
+        with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
+            parties.wait(20)
+    network.join_all()
+    assert isinstance(network.errors["a"], PartyError)
+    assert "b" not in network.errors
+    assert not strict.ledger.runs()
+
+
+def test_a_server_needs_an_invitation_for_everybody_and_a_free_port(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    with pytest.raises(ConfigError, match="b has no invitation"), network.serve(contract_for("a", "b")):
+        pass
+    with (
+        network.serve(contract_for("a")) as parties,
+        pytest.raises(ConfigError, match="cannot be listened on"),
+        network.serve(contract_for("a"), listen=f"127.0.0.1:{parties.port}"),
+    ):
+        pass
+
+
+def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    logs = {end: AuditLog(tmp_path / f"{end}.jsonl") for end in ("server", "party")}
+    with network.serve(contract_for("a"), log=logs["server"]) as parties:
+        network.start(network.seat("a", log=logs["party"]), parties.port)
+        parties.ask(Next())
+        parties.ask(Next())
+        seen = parties.status()["parties"]["a"]
+        rows = parties.transcript.rows()
+    network.join_all()
+    for log in logs.values():
+        log.close()
+    assert (seen["connected"], seen["signed"], seen["asks"], seen["answers"]) == (True, True, 2, 2)
+    assert (seen["down"], seen["up"]) == (rows[0]["down_bytes"], rows[0]["up_bytes"])
+    assert rows[0]["paid"] == 2
+    events = {
+        end: [json.loads(line)["event"] for line in (tmp_path / f"{end}.jsonl").read_text().splitlines()]
+        for end in logs
+    }
+    assert events["server"] == ["started", "joined", "answer", "answer", "ended"]
+    assert events["party"] == ["contract accepted", "ask", "reply", "ask", "reply", "ended"]
+    assert verify(tmp_path / "server.jsonl") == 5
+
+
+# Kills and restarts
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Callable[..., int]]:
+    """Runs a party in a process of its own; how it ended."""
+    program = [sys.executable, str(Path(__file__).parent / "party_process.py")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as forker:
+        assert forker.stdin is not None
+        assert forker.stdout is not None
+
+        def play(**order: Any) -> int:
+            forker.stdin.write(json.dumps(order) + "\n")
+            forker.stdin.flush()
+            return int(forker.stdout.readline())
+
+        yield play
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
+@pytest.mark.parametrize("when", ["recorded", "charged"])
+def test_a_party_killed_in_a_round_and_started_again_goes_on(
+    when: str, tmp_path: Path, process: Callable[..., int]
+) -> None:
+    """After the record: the same result, the same price. Before it: the round was charged and is charged again.
+
+    The second charge does not fit the contract's price any more when the last round comes: the run ends there.
+    """
+    case = CASES[0]
+    plain, before = locally(case)
+    federation = case.federation()
+    network = Network(tmp_path, *federation.holders)
+    victim, calm = federation.holders
+    home, ends = tmp_path / "home", []
+    network.invitations[victim].save(home / "invitation.toml")
+    with network.serve(
+        protocol_contract(case, federation), kinds(case, federation), patience=60.0
+    ) as parties:
+
+        def lives() -> None:
+            for word in (when, "never"):
+                ends.append(process(name=victim, folder=str(home), port=parties.port, when=word))
+
+        living = threading.Thread(target=lives)
+        living.start()
+        network.start(seats(network, case, federation)[calm], parties.port, patience=60.0)
+        outcome = case.module.train(case.config(), parties, federation.schemas)
+        assert parties.status()["parties"][victim]["joins"] == 2
+    living.join()
+    network.join_all()
+    assert ends == [-signal.SIGKILL, 0]
+    with Ledger(home / "party.ledger") as ledger:
+        charged = sum(ledger.spend(run="contract").values())
+    assert charged == sum(before.holders[victim].ledger.spend().values())
+    if when == "recorded":
+        assert equal(weights(plain), weights(outcome))
+    else:
+        assert outcome.generator.card["rounds"] == case.config().rounds - 1
+        assert "contract" in outcome.generator.card["ended"]
+
+
+@pytest.mark.parametrize("how", ["stopped", "crashed"])
+def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path: Path) -> None:
+    """Stopped between two rounds it loses nothing. A crash loses the rounds since the checkpoint; they are paid."""
+    case = CASES[0]
+    plain, before = locally(case)
+    federation = case.federation()
+    network = Network(tmp_path, *federation.holders)
+    contract, messages = protocol_contract(case, federation), kinds(case, federation)
+    case_config = replace(case.config(), checkpoint_every=1)
+    contract = replace(contract, settings=contract.settings | {"checkpoint_every": 1})
+
+    def train(parties: GrpcParties, *, resume: bool = False, stop: int | None = None) -> Any:
+        def watch(progress: Any) -> None:
+            if progress.done == stop:
+                raise KeyboardInterrupt if how == "stopped" else RuntimeError("a crash")
+
+        return case.module.train(
+            case_config,
+            parties,
+            federation.schemas,
+            checkpoint=tmp_path / "server",
+            resume=resume,
+            watch=watch,
+        )
+
+    first = GrpcParties(
+        contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=30.0
+    )
+    for seat in seats(network, case, federation).values():
+        network.start(seat, first.port)
+    with pytest.raises((KeyboardInterrupt, RuntimeError)):
+        train(first, stop=2)
+    run(first._server.stop(None))  # gone, and it told nobody
+    time.sleep(0.1)
+    with network.serve(contract, messages, listen=f"127.0.0.1:{first.port}") as second:
+        resumed = train(second, resume=True)
+    network.join_all()
+    assert not network.errors
+    for name, holder in federation.holders.items():
+        assert holder.ledger.spend() == before.holders[name].ledger.spend()
+    assert resumed.generator.card["rounds"] == (3 if how == "stopped" else 2)
+    if how == "stopped":
+        assert equal(weights(plain), weights(resumed))
+
+
+def test_many_asks_leave_no_threads_and_no_tasks_behind(tmp_path: Path) -> None:
+    network = Network(tmp_path, *"abcdefgh")
+    with network.serve(contract_for(*"abcdefgh")) as parties:
+        for name in "abcdefgh":
+            network.start(network.seat(name, build=counting(seed=None)), parties.port)
+        parties.ask(Next())
+        counted = []
+        for _ in range(2):
+            for _ in range(15):
+                parties.ask(Next())
+            counted.append((threading.active_count(), len(asyncio.all_tasks(loop()))))
+    network.join_all()
+    assert counted[0] == counted[1]
+    assert len(parties.transcript.lines) == 8
