@@ -33,13 +33,14 @@ from understudy.privacy.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
+from understudy.privacy.secure.counts import needed_noise
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols import gram
-from understudy.protocols.base import Ask, Keep, Paid, Reply
+from understudy.protocols.base import Ask, Keep, Paid, Reply, Return
 from understudy.protocols.gram_measure import Measured, deviation, measure
 from understudy.protocols.gram_messages import Agree, Begin, Share, Sum, Swap
-from understudy.protocols.gram_party import GramParty, needed_noise
+from understudy.protocols.gram_party import GramParty
 from understudy.runtime.local import BytesParties, LocalParties
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
@@ -484,17 +485,50 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_a_session_is_not_saved_on_the_servers_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [Agree, Swap, Share])
+def test_a_session_is_not_saved_on_the_servers_word(step: Any, tmp_path: Path) -> None:
     tables, schemas = by_columns(2)
-    parties = all_parties(tables, schemas, folder=tmp_path)
+    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
 
     def keep(name: str, message: Any) -> Any:
-        if isinstance(message, Share):
+        if isinstance(message, step):
             parties[name].answer(Keep(round=1))
         return message
 
     with pytest.raises(MessageError, match=r"Keep was not expected"):
         measure(Seen(parties, keep), schemas, partition="columns")
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(tmp_path: Path) -> None:
+    tables, schemas = by_columns(2)
+    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+
+    def back(name: str, message: Any) -> Any:
+        if isinstance(message, Begin):
+            parties[name].answer(Keep(round=0))
+        if isinstance(message, Share):
+            parties[name].answer(Return(round=0))
+        return message
+
+    with pytest.raises(MessageError, match="Share was not expected"):
+        measure(Seen(parties, back), schemas, partition="columns")
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+@pytest.mark.parametrize("change", [lambda right: {}, lambda right: right | {"x": torch.zeros(1)}])
+def test_missing_or_foreign_corrections_are_refused(change: Any) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        if isinstance(message, Share) and name == "holder 1":
+            return replace(message, corrections=change(message.corrections))
+        return message
+
+    with pytest.raises(MessageError, match="correction"):
+        measure(Seen(parties, odd), schemas, partition="columns")
+    assert not parties["holder 1"].ledger.spent()
 
 
 @pytest.mark.parametrize("cut", [by_columns, by_rows])

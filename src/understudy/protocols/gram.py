@@ -30,12 +30,14 @@ from understudy.models.device import pick_device
 from understudy.models.fit_gram import fit_gram
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
+from understudy.privacy.secure.counts import moved_cells, release_event
 from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gram_measure import Measured, measure
-from understudy.protocols.gram_party import GramParty, release_event
+from understudy.protocols.gram_party import GramParty
 
+SAME_PEOPLE = None  # columns of the same people, or rows of different ones
 PARTITIONS = ("auto", "columns", "rows")
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
@@ -47,7 +49,7 @@ class Config:
     """`components`, `steps` and `rate` are the fit's. `partition`: the same people's columns, or different people's
     rows; "auto" sees it by the schemas. Over rows, ε holds when up to `colluding` parties pool what they know, and
     the run goes on without parties that go away early as long as `at_least` are left (None: all must stay).
-    `chunk`: people per message.
+    `chunk`: people per message, at most.
     """
 
     components: int = 512
@@ -177,8 +179,8 @@ def _people(measured: Measured, sizes: Sequence[int]) -> int:
 
 def _statement(measured: Measured, schema: Schema) -> PrivacyStatement:
     """What the one release cost, by what the parties stated when they began."""
-    m, columns = len(schema.columns), measured.partition == "columns"
-    spend = {release_event(measured.sigma): m * (m + 1) // 2}
+    columns = measured.partition == "columns"
+    spend = {release_event(measured.sigma): moved_cells(len(schema.columns))}
     parties = tuple(
         PartyPrivacy(
             name=name,

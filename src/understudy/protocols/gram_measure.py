@@ -26,6 +26,7 @@ from understudy.protocols.base import Ask, Parties
 from understudy.protocols.gram_messages import Agree, Begin, Share, Sum, Swap
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+_MESSAGE = 1 << 27  # bytes, at most
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,10 @@ def _columns(
     names = parties.names
     widths = {name: Codec(schemas[name]).width for name in names}
     ring = Ring.holding(people + 2 * _FAR * sigma)
+    row = (
+        max(widths.values()) * ring.dtype.itemsize * (len(names) - 1)
+    )  # bytes per person in the largest message
+    chunk = max(1, min(chunk, _MESSAGE // row))
     dealers = {(i, k): Dealer(ring, (widths[i], widths[k])) for i, k in combinations(names, 2)}
     seeds: dict[str, dict[str, bytes]] = {name: {} for name in names}
     for (i, k), dealer in dealers.items():

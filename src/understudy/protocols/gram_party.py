@@ -11,7 +11,6 @@ What leaves earlier, masked and sealed, is uniform to whoever can read it and en
 
 import hashlib
 import json
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -20,9 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from understudy.check import whole
@@ -30,12 +27,19 @@ from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError, PrivacyWarning, SchemaError
-from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
 from understudy.privacy.budget import Budget
-from understudy.privacy.laplace import DiscreteGaussianNoise, rounded_up
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
+from understudy.privacy.secure.counts import (
+    gram_matrix,
+    gram_noise,
+    moved_cells,
+    needed_noise,
+    noise,
+    one_hot,
+    release_event,
+)
 from understudy.privacy.secure.product import Factor
 from understudy.privacy.secure.ring import Bits, Ring
 from understudy.privacy.secure.sums import blind, noise_share
@@ -55,7 +59,6 @@ from understudy.protocols.gram_messages import (
 )
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
-CHUNK = 1 << 15  # people
 
 
 @dataclass
@@ -72,8 +75,8 @@ class Session:
 class GramParty(AlignedParty):
     """One holder of columns of shared people, or of rows of its own people.
 
-    Guarantee: see the module. A session answers each ask once and in turn, and is not saved on the server's word,
-    which could otherwise have a release made twice under the same pads.
+    Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the release the state is not saved
+    on the server's word (`Keep`): a server that could return to it would have two releases made under the same pads.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
     error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
     """
@@ -104,7 +107,7 @@ class GramParty(AlignedParty):
         self.session: Session | None = None
 
     def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.session is not None:
+        if isinstance(ask, Keep) and self.pair is not None:
             raise self.unexpected(ask)
         return super().answer(ask)
 
@@ -116,9 +119,9 @@ class GramParty(AlignedParty):
                 self.session is None or self.begun.partition == "rows"
             ):
                 return self._agree(ask)
-            case Swap() if self.session is not None and ask.chunk == self.session.swapped:
+            case Swap() if self.session is not None and ask.chunk == self.session.swapped < self.chunks:
                 return self._swap(ask, self.session)
-            case Share() if self.session is not None and self.session.factors:
+            case Share() if self.session is not None and self.session.swapped == self.chunks > 0:
                 return self._share(ask, self.session)
             case Sum() if self.session is not None and not self.session.factors:
                 return self._sum(self.session)
@@ -182,22 +185,23 @@ class GramParty(AlignedParty):
             factor.take(session.ring.from_bytes(data, len(rows), factor.peer_width), rows)
 
     def _share(self, ask: Share, session: Session) -> Shared:
+        if ask.corrections.keys() != {peer for peer, factor in session.factors.items() if not factor.first}:
+            raise MessageError(
+                f"{self.name}: a correction is missing or too many. Nothing was charged or sent."
+            )
         self._receive(ask.inbox, session)
         ring = session.ring
         shares = {
             peer: factor.share(None if factor.first else ring.words(ask.corrections[peer]))
             for peer, factor in session.factors.items()
-            if factor.first or peer in ask.corrections
         }
-        if session.swapped < self.chunks or shares.keys() != session.factors.keys():
-            raise self.unexpected(ask)
         receipt = self._pay(session)
         scale = Fraction(session.agree.sigma)
         cross = {}
         for peer, share in shares.items():
-            noisy = share + ring.words(self._noise(scale, *share.shape))
+            noisy = share + ring.words(noise(scale, self.rng, *share.shape))
             cross[peer] = ring.signed(blind(noisy, [session.channels[peer]], ring, stream=0))
-        own = self._gram() + self._symmetric_noise(scale)
+        own = gram_matrix(self.codes, self.codec) + gram_noise(scale, self.rng, self.codec)
         return Shared(own=Paid(own, receipt), cross=Paid(cross, receipt))
 
     # Rows: the sum over the parties, in one release
@@ -206,8 +210,8 @@ class GramParty(AlignedParty):
         receipt = self._pay(session)
         agree, ring = session.agree, session.ring
         share = noise_share(Fraction(agree.sigma), len(agree.keys), colluding=agree.colluding)
-        noisy = ring.words(self._gram() + self._symmetric_noise(share))
-        blinded = blind(noisy, session.channels.values(), ring, stream=0)
+        noisy = gram_matrix(self.codes, self.codec) + gram_noise(share, self.rng, self.codec)
+        blinded = blind(ring.words(noisy), session.channels.values(), ring, stream=0)
         return Summed(gram=Paid(ring.signed(blinded), receipt))
 
     def _pay(self, session: Session) -> Receipt:
@@ -223,14 +227,14 @@ class GramParty(AlignedParty):
         self.session = self.pair = None
         return receipt
 
-    # What is counted, and the noise
+    # What is counted
 
     @property
     def cells(self) -> int:
         """How many cells of the matrix a person moves, each by 1."""
         schemas = self.schemas.values() if self._columns else [self.table.schema]
         m = sum(len(schema.columns) for schema in schemas)
-        return m * (m + 1) // 2
+        return moved_cells(m)
 
     @property
     def _columns(self) -> bool:
@@ -243,32 +247,13 @@ class GramParty(AlignedParty):
 
     @property
     def chunks(self) -> int:
-        """How many chunks the people come in."""
-        return 0 if self.session is None else -(-len(self.codes) // self.session.agree.chunk)
+        """How many chunks the people are swapped in: none over rows."""
+        session = self.session
+        return -(-len(self.codes) // session.agree.chunk) if session is not None and session.factors else 0
 
     def _rows_of(self, chunk: int) -> Bits:
         size = 0 if self.session is None else self.session.agree.chunk
         return one_hot(self.codes[chunk * size : (chunk + 1) * size], self.codec)
-
-    def _gram(self) -> Tensor:
-        ring, total = Ring(64), torch.zeros(self.codec.width, self.codec.width, dtype=torch.int64)
-        for start in range(0, len(self.codes), CHUNK):
-            rows = one_hot(self.codes[start : start + CHUNK], self.codec)
-            total += ring.signed(ring.product(ring.words(rows), rows))
-        return total
-
-    def _noise(self, scale: Fraction, *shape: int) -> Tensor:
-        """Discrete Gaussian noise from this party's own randomness; none where no noise was asked for."""
-        if not scale:
-            return torch.zeros(shape, dtype=torch.int64)
-        return DiscreteGaussianNoise(scale).draw(math.prod(shape), self.rng).view(shape)
-
-    def _symmetric_noise(self, scale: Fraction) -> Tensor:
-        """Noise for each cell of the upper triangle, mirrored; two levels of one column never meet: no noise."""
-        column = torch.repeat_interleave(torch.tensor(self.codec.sizes))
-        free = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
-        noise = torch.where(free, self._noise(scale, *free.shape), 0).triu()
-        return noise + noise.triu(1).T
 
     # Beginnings, which a saved state repeats
 
@@ -327,6 +312,7 @@ class GramParty(AlignedParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.begun = self.pair = self.session = None
         if (begun := state.get("begun")) is not None:
             self._take_up(Begin(**begun["ask"]))
             self.pair, self.sigma = KeyPair(begun["secret"]), begun["sigma"]
@@ -337,28 +323,6 @@ class GramParty(AlignedParty):
                 channel.load_state_dict(held["channels"][peer])
             for peer, factor in session.factors.items():
                 factor.load_state_dict(held["factors"][peer])
-
-
-def needed_noise(cells: int, budget: Budget) -> float:
-    """The least σ, as a short fraction, with which a release of so many moved cells is within the budget."""
-
-    def price(sigma: float) -> Spend:
-        return {release_event(sigma): cells}
-
-    return float(rounded_up(calibrate(price, epsilon=budget.epsilon, delta=budget.delta)))
-
-
-def release_event(sigma: float) -> DpEvent:
-    """What one cell costs that a person moves by 1."""
-    return DiscreteGaussian(sigma) if sigma else NonPrivateDpEvent()
-
-
-def one_hot(codes: Codes, codec: Codec) -> Bits:
-    """Codes as 0/1 rows: (n, width)."""
-    rows = np.zeros((len(codes), codec.width), dtype=np.bool_)
-    starts = np.array([block.start for block in codec.blocks])
-    np.put_along_axis(rows, codes + starts, True, axis=1)
-    return rows
 
 
 def as_tensor(data: bytes) -> Tensor:

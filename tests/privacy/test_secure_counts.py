@@ -1,0 +1,72 @@
+"""A person moves exactly the cells that are paid for, and every one of them gets its own noise."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import NonPrivateDpEvent
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.errors import PrivacyError
+from understudy.privacy.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import SecureRng
+from understudy.privacy.secure.counts import (
+    gram_matrix,
+    gram_noise,
+    moved_cells,
+    needed_noise,
+    noise,
+    one_hot,
+    release_event,
+)
+
+FRAME, SCHEMA = toy(rows=50, seed=1)
+CODEC = Codec(SCHEMA)
+CODES = CODEC.codes(FRAME)
+
+
+def test_the_matrix_is_the_sum_of_outer_products() -> None:
+    rows = CODEC.encode(FRAME).double()
+    assert np.array_equal(one_hot(CODES, CODEC), rows.numpy() > 0)
+    assert torch.equal(gram_matrix(CODES, CODEC), (rows.T @ rows).long())
+    assert not gram_matrix(CODES[:0], CODEC).any()
+
+
+def test_one_person_moves_one_cell_by_one_for_every_column_and_pair_and_no_more() -> None:
+    for gone in range(len(CODES)):
+        moved = gram_matrix(CODES, CODEC) - gram_matrix(np.delete(CODES, gone, axis=0), CODEC)
+        upper = moved.triu()
+        assert sorted(set(upper.flatten().tolist())) == [0, 1]
+        assert int(upper.sum()) == moved_cells(len(SCHEMA.columns)) == 8 * 9 // 2
+
+
+def test_noise_lies_on_every_cell_that_a_person_can_move_and_on_no_other() -> None:
+    drawn = torch.stack([gram_noise(Fraction(9), SecureRng.from_seed(n), CODEC) for n in range(12)])
+    column = torch.repeat_interleave(torch.tensor(CODEC.sizes))
+    movable = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
+    assert torch.equal((drawn != 0).any(0), movable)
+    assert torch.equal(drawn, drawn.mT)
+    upper = drawn[:, movable.triu()].double()
+    assert float(upper.var()) == pytest.approx(81, rel=0.05)
+    assert len({tuple(cell) for cell in upper.T.tolist()}) == upper.shape[1], "two cells share their noise"
+
+
+def test_no_noise_is_zero_and_priced_as_no_guarantee() -> None:
+    assert not noise(Fraction(0), SecureRng.from_seed(0), 3, 2).any()
+    assert release_event(0.0) == NonPrivateDpEvent()
+    assert release_event(2.5) == DiscreteGaussian(2.5)
+
+
+@pytest.mark.parametrize("target", [0.3, 4.0])
+def test_the_needed_noise_spends_the_budget_and_no_more(target: float) -> None:
+    sigma = needed_noise(36, Budget(target, 1e-6))
+    assert 0.99 * target <= epsilon({DiscreteGaussian(sigma): 36}, 1e-6) <= target
+    assert Fraction(sigma).denominator <= 2**20
+
+
+def test_a_budget_at_delta_zero_is_out_of_reach() -> None:
+    with pytest.raises(PrivacyError, match="no noise"):
+        needed_noise(3, Budget(1.0, 0.0))
