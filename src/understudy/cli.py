@@ -1,5 +1,6 @@
 """The `understudy` command."""
 
+import dataclasses
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -15,15 +16,17 @@ from rich.table import Table as Grid
 import understudy
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
-from understudy.data.table import check_table
+from understudy.data.table import check_table, read_table
 from understudy.demo import run_demo
 from understudy.errors import ConfigError, PrivacyWarning, UnderstudyError
+from understudy.evaluate.comparison import compare
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.privacy.buy_schema import buy_schema, coarsen, quote
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Progress as Rounds
+from understudy.report.page import write_evaluation_page, write_report
 from understudy.run import PROTOCOLS, Result, open_ledger, run_file
 from understudy.runfile import RunFile
 
@@ -70,17 +73,17 @@ def demo(
     to: Annotated[
         Path | None, typer.Option("--out", help="Where to write; default: the next free runs/demo.")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Training rounds.")] = 300,
-    epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 4.0,
+    protocol: Annotated[str, typer.Option(help="gram, or verti-gan.")] = "gram",
+    epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 2.0,
 ) -> None:
     """Two holders publish one joint synthetic table, from real data.
 
     A clinic and an insurer hold different facts about partly the same people (RAND Health Insurance
-    Experiment). They find the shared people without showing ids, train one generator without showing
-    rows, and write down what it cost.
+    Experiment). They find the shared people without showing ids, obtain one generator without showing
+    rows, and write down what it cost. The page at the end shows how good it is.
     """
     with _training() as watch:
-        run_demo(to, rounds=rounds, epsilon=epsilon, say=out.print, watch=watch)
+        run_demo(to, protocol=protocol, epsilon=epsilon, say=_say, watch=watch)
 
 
 @app.command()
@@ -102,6 +105,55 @@ def run(
     with _training() as watch:
         result, folder = run_file(RunFile.load(file), resume=resume, watch=watch, seed=seed)
     _summary(result, folder)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    publish: Annotated[
+        bool, typer.Option(help="Leave out every figure that was computed on real rows.")
+    ] = False,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="Where to write; default: into the folder.")
+    ] = None,
+    party: Annotated[list[str] | None, typer.Option(help="Only what these holders can see.")] = None,
+    target: Annotated[
+        str | None, typer.Option(help="A column to predict: train on synthetic, test on real.")
+    ] = None,
+    holdout: Annotated[
+        Path | None, typer.Option(help="Real rows that no training has seen (CSV or Parquet).")
+    ] = None,
+) -> None:
+    """Write the page by which a holder decides whether to publish."""
+    page = write_report(
+        folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout
+    )
+    rest = "" if publish else " For the holder alone; --publish writes one that may go out."
+    out.print(f"Written to {page}.{rest}")
+
+
+@app.command()
+def evaluate(
+    real: Annotated[Path, typer.Option(help="The real rows (CSV or Parquet).")],
+    synthetic: Annotated[Path, typer.Option(help="The synthetic rows, from any generator.")],
+    schema: Annotated[Path, typer.Option(help="The public schema of both.")],
+    holdout: Annotated[Path | None, typer.Option(help="Real rows that the generator has not seen.")] = None,
+    target: Annotated[str | None, typer.Option(help="A column to predict.")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Write a page, too (HTML).")] = None,
+) -> None:
+    """Compare a synthetic table with the real one, for the holder of the real rows."""
+    public = dataclasses.replace(Schema.load(schema), person=None)
+    held_out = None if holdout is None else read_table(holdout, public).frame
+    comparison = compare(
+        read_table(real, public).frame,
+        read_table(synthetic, public).frame,
+        public,
+        holdout=held_out,
+        target=target,
+    )
+    out.print(str(comparison.evaluation), markup=False)
+    if to is not None:
+        out.print(f"Written to {write_evaluation_page(comparison, to)}.")
 
 
 @app.command()
@@ -276,12 +328,17 @@ def _bar() -> Iterator[Callable[[Rounds], None] | None]:
         yield watch
 
 
+def _say(text: str) -> None:
+    out.print(text, markup=False)
+
+
 def _escape(text: str) -> str:
     return text.replace("[", r"\[")
 
 
 _ARTEFACTS = {
     "generator": "weights, schema and card: draw more rows with `understudy sample`",
+    "model": "weights, schema and card of the classifier",
     "synthetic.parquet": "the joint synthetic table",
     "privacy.json": "what was spent, per party and per person, against whom",
     "transcript.json": "what crossed the line: messages, bytes, paid values",
@@ -289,12 +346,8 @@ _ARTEFACTS = {
 }
 
 _EXAMPLE = """\
-protocol = "verti-gan"
+protocol = "gram"
 out = "runs/joint"
-
-[settings]
-rounds = 300
-batch = 500
 
 [parties.clinic]
 table = "clinic.csv"

@@ -7,6 +7,7 @@ ordinary run file: what the demo does is what `understudy run` does.
 from collections.abc import Callable
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import tomli_w
@@ -17,6 +18,7 @@ from understudy.data.schema import Schema, join
 from understudy.errors import ArtefactError
 from understudy.evaluate.marginals import Marginals
 from understudy.protocols.base import Watcher
+from understudy.report.page import write_report
 from understudy.run import Result, run_file
 from understudy.runfile import RunFile
 
@@ -24,35 +26,45 @@ Say = Callable[[str], None]
 
 
 def run_demo(
-    out: Path | None, *, rounds: int, epsilon: float, say: Say, watch: Watcher | None = None
+    out: Path | None,
+    *,
+    protocol: str = "gram",
+    epsilon: float = 2.0,
+    say: Say,
+    watch: Watcher | None = None,
+    **settings: Any,
 ) -> Path:
     """Write the holders' files, carry out the run, compare, and say where everything lies."""
     out = _free_folder(Path("runs/demo")) if out is None else out
-    if (out / "run.toml").exists():
-        raise ArtefactError(
-            f"{out} already has a run in it. Choose another --out. Nothing was read or charged."
-        )
+    if out.exists():
+        raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
     tables, schemas = rand_health()
-    file = write_holders(tables, schemas, out, rounds=rounds, epsilon=epsilon)
+    file = write_holders(tables, schemas, out, protocol=protocol, epsilon=epsilon, settings=settings)
     say(
         "Two holders, one joint synthetic table. Rows: RAND Health Insurance Experiment (1974–1982), public.\n"
     )
     for name, table in tables.items():
-        say(
-            f"  {name:<8} {len(table):,} people, {len(schemas[name].columns)} columns: {', '.join(schemas[name].names)}"
-        )
+        columns = schemas[name].names
+        say(f"  {name:<8} {len(table):,} people, {len(columns)} columns: {', '.join(columns)}")
     say(
-        "\nAligning people by private set intersection, then training; no row and no id leaves its holder …\n"
+        f"\nAligning people by private set intersection, then {protocol}; no row and no id leaves its holder …\n"
     )
     result, folder = run_file(RunFile.load(file), watch=watch)
     say(f"{result.people:,} people are held by both.\n\n{result.privacy}\n")
-    say(comparison(tables, schemas, result, pd.read_parquet(folder / "synthetic.parquet")))
+    say(comparison(tables, schemas, result, pd.read_parquet(folder / "synthetic.parquet"), protocol))
+    write_report(folder)
     say(_where(folder, file))
     return folder
 
 
 def write_holders(
-    tables: dict[str, pd.DataFrame], schemas: dict[str, Schema], out: Path, *, rounds: int, epsilon: float
+    tables: dict[str, pd.DataFrame],
+    schemas: dict[str, Schema],
+    out: Path,
+    *,
+    protocol: str,
+    epsilon: float,
+    settings: dict[str, Any],
 ) -> Path:
     """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
     parties = {}
@@ -68,19 +80,19 @@ def write_holders(
             "epsilon": epsilon,
             "delta": 1e-5,
         }
-    body = {
-        "protocol": "verti-gan",
-        "out": "result",
-        "settings": {"rounds": rounds, "latent": 64, "common": [256]},
-        "parties": parties,
-    }
+    usual = {"verti-gan": {"rounds": 300, "latent": 64, "common": [256]}}.get(protocol, {})
+    body = {"protocol": protocol, "out": "result", "settings": usual | settings, "parties": parties}
     file = out / "demo.toml"
     file.write_text(tomli_w.dumps(body))
     return file
 
 
 def comparison(
-    tables: dict[str, pd.DataFrame], schemas: dict[str, Schema], result: Result, synthetic: pd.DataFrame
+    tables: dict[str, pd.DataFrame],
+    schemas: dict[str, Schema],
+    result: Result,
+    synthetic: pd.DataFrame,
+    protocol: str,
 ) -> str:
     """1-way and 2-way AVD, within and across parties, beside the best and the worst honest figures."""
     joint = join(schemas)
@@ -102,9 +114,13 @@ def comparison(
         cells = (_cell(figure.value), _cell(figure.floor), _cell(figure.ceiling))
         lines.append(f"  {name:<24}{cells[0]:>10}{cells[1]:>11}{cells[2]:>13}")
     lines.append(
-        "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself.\n"
-        "  VertiGAN's critics see one party each, so pairs across parties cannot be learned beyond that.\n"
+        "  resampled: a bootstrap of the real rows. independent: each real column shuffled by itself."
     )
+    if protocol == "verti-gan":
+        lines.append(
+            "  VertiGAN's critics see one party each: pairs across parties cannot be learned beyond that."
+        )
+    lines.append("")
     return "\n".join(lines)
 
 
@@ -121,7 +137,8 @@ def _where(folder: Path, file: Path) -> str:
         f"  {folder.name}/generator/          weights, schema, card: `understudy sample {folder} -n 1000`\n"
         f"  {folder.name}/synthetic.parquet   the joint synthetic table\n"
         f"  {folder.name}/privacy.json        the statement above, for machines\n"
-        f"  {folder.name}/transcript.json     what crossed the line\n\n"
+        f"  {folder.name}/transcript.json     what crossed the line\n"
+        f"  {folder.name}/report.html         all of it on one page: open it in a browser\n\n"
         f"Next: `understudy ledger show {home}/holders/clinic/clinic.ledger`"
     )
 

@@ -22,9 +22,10 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.models.gan import BranchedGenerator
+from understudy.models.mixture import MixtureOfProducts
 from understudy.privacy.rng import FastRng
 
-NETWORKS: dict[str, Any] = {"branched": BranchedGenerator}
+NETWORKS: dict[str, Any] = {"branched": BranchedGenerator, "mixture": MixtureOfProducts}
 
 CHUNK = 16_384  # rows drawn at a time, so that memory does not grow with n
 

@@ -34,12 +34,12 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng, SecureRng
 from understudy.privacy.statement import PrivacyStatement
-from understudy.protocols import sign_ds, verti_gan
+from understudy.protocols import gram, sign_ds, verti_gan
 from understudy.protocols.base import Party, Progress, Watcher
 from understudy.runfile import RunFile, known_keys
 from understudy.runtime.local import LocalParties, Transcript
 
-PROTOCOLS: dict[str, ModuleType] = {"verti-gan": verti_gan, "sign-ds": sign_ds}
+PROTOCOLS: dict[str, ModuleType] = {"gram": gram, "verti-gan": verti_gan, "sign-ds": sign_ds}
 
 Artefact = Generator | Classifier
 
@@ -260,6 +260,8 @@ def run_file(
         schema.require_public()
     paths = {name: file.path(section.table) for name, section in file.parties.items()}
     same_people = _same_people(module)
+    if same_people is None:  # either: other columns of the same people, or the same columns of other people
+        same_people = len({schema.names for schema in schemas.values()}) > 1 or len(schemas) == 1
     tables = open_held(paths, schemas, same_people=same_people)
     holders = (
         Holder(
@@ -297,9 +299,10 @@ def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)
 
 
-def _same_people(module: ModuleType) -> bool:
-    """Whether the protocol's parties hold columns of the same people, or rows of different ones."""
-    return bool(getattr(module, "SAME_PEOPLE", True))
+def _same_people(module: ModuleType) -> bool | None:
+    """Whether the protocol's parties hold columns of the same people, or rows of different ones; None: either."""
+    same: bool | None = getattr(module, "SAME_PEOPLE", True)
+    return same
 
 
 def _artefact(module: ModuleType) -> str:
@@ -308,7 +311,7 @@ def _artefact(module: ModuleType) -> str:
 
 
 def _fits(protocol: str, same_people: bool) -> None:
-    if (needs := _same_people(protocol_named(protocol))) != same_people:
+    if (needs := _same_people(protocol_named(protocol))) not in (None, same_people):
         raise ConfigError(
             f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "
             f"with same_people={needs}. Nothing was charged."

@@ -1,0 +1,172 @@
+"""SignDS-FL and its baselines on the paper's tasks: accuracy over ε, three seeds.
+
+    make bench NAME=sign_ds DATA=<folder> [QUICK=1]
+    python benchmarks/sign_ds/bench.py --data data --tasks a9a usps har --workers 2 --out benchmarks/sign_ds/ours.csv
+
+Settings of the paper (dissertation of X. Jiang, TUM 2024, §3.5.1): 500 rounds × 250 clients × 10 rows, 10 epochs of
+gradient descent at 0.001, γ = 0.05, k = 0.1 d. ε is that of one report; `participations` says how many the busiest
+client gave, `epsilon_run` what they cost together (plain sum). `--global-rate` tunes γ; privacy is never tuned.
+"""
+
+import argparse
+import csv
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from understudy.data.population import Population
+from understudy.privacy.budget import Budget
+from understudy.run import Federation, train
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+METHODS: dict[str, dict[str, Any]] = {
+    "SignDS (h=1)": {"reporter": "ps"},
+    "EM-MDS (h=3)": {"reporter": "em-mds", "chosen": 3},
+    "EM-MDS (h=5)": {"reporter": "em-mds", "chosen": 5},
+    "naive (h=3)": {"reporter": "naive", "chosen": 3},
+    "Duchi": {"reporter": "duchi"},
+    "PM": {"reporter": "piecewise"},
+    "HM": {"reporter": "hybrid"},
+    "PM-SUB": {"reporter": "pm-sub"},
+    "FedSel (0.1)": {"reporter": "fedsel", "split": 0.1},
+    "FedSel (0.5)": {"reporter": "fedsel", "split": 0.5},
+    "non-private": {"reporter": "none"},
+}
+FIELDS = [
+    "dataset", "model", "method", "epsilon_round", "epsilon_run", "participations", "clients", "dims", "rounds",
+    "global_rate", "seed", "accuracy", "seconds", "up_bytes_per_report",
+]  # fmt: skip
+TASKS = {"a9a": "logistic", "usps": "logistic", "har": "logistic", "fmnist": "mlp", "fmnist-lenet": "lenet"}
+FILES = {
+    "a9a": ["a9a.npz"],
+    "usps": ["usps.npz"],
+    "har": ["har.npz"],
+    "fmnist": ["fashion_mnist_train15k.npz", "fashion_mnist_test.npz"],
+}
+PUBLIC = {
+    "a9a": "LIBSVM a9a", "usps": "USPS digits", "har": "UCI HAR", "fmnist": "Fashion-MNIST (Zalando)",
+}  # fmt: skip
+
+
+def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, int]:
+    """Clients of 10 rows each, held-out rows, and how many clients there are. Features lie in [0, 1]."""
+    name = task.removesuffix("-lenet")
+    files = [folder / file for file in FILES[name]]
+    if missing := [str(file) for file in files if not file.exists()]:
+        sys.exit(f"{', '.join(missing)} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder.")
+    rng = np.random.default_rng(seed)
+    arrays = [np.load(file) for file in files]
+    if name == "a9a":
+        (one,) = arrays
+        x, y, tx, ty = one["X_train"], one["y_train"], one["X_test"], one["y_test"]
+    elif name == "fmnist":
+        x, y, tx, ty = arrays[0]["X"] / 255, arrays[0]["y"], arrays[1]["X"] / 255, arrays[1]["y"]
+    else:
+        (one,) = arrays
+        x = one["X"] if name == "usps" else (one["X_int16"] * one["scale"] + 1) / 2
+        order = rng.permutation(len(x))
+        x, y = x[order], one["y"][order]
+        cut = len(x) * 8 // 10
+        x, tx, y, ty = x[:cut], x[cut:], y[:cut], y[cut:]
+    if task == "fmnist":
+        x, tx = x.reshape(len(x), -1), tx.reshape(len(tx), -1)
+    order = rng.permutation(len(x))[: len(x) // 10 * 10]
+    labels = sorted(set(y.tolist()))
+    people = Population.from_arrays(x[order].astype(np.float32), y[order], classes=labels, rows_per_person=10)
+    test = Population.from_arrays(tx.astype(np.float32), ty, classes=labels, rows_per_person=len(tx))
+    return people, test, len(order) // 10
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """One run."""
+    task, method, epsilon, seed, rounds = (job[key] for key in ("task", "method", "epsilon", "seed", "rounds"))
+    people, test, clients = load(task, job["data"], seed)
+    cohort = min(250, clients)
+    cap = math.ceil(rounds * cohort / clients * 1.5) + 10
+    price = {} if method == "non-private" else {"epsilon": epsilon}
+    federation = Federation.rehearsal({"phones": people}, budget=Budget(math.inf, 0.0), seed=seed)
+    start = time.perf_counter()
+    result = train(
+        "sign-ds", federation, holdout=test, model=TASKS[task], rounds=rounds, cohort=cohort, cap=cap, seed=seed,
+        evaluate_every=rounds, checkpoint_every=10**6, device=job["device"],
+        **({"global_rate": job["global_rate"]} if job["global_rate"] and METHODS[method]["reporter"] in
+           ("ps", "em-mds", "naive") else {}),
+        **METHODS[method], **price,
+    )  # fmt: skip
+    seconds = time.perf_counter() - start
+    card = result.model.card
+    most = card["reports"]["of the busiest person"]
+    line = next(line for (_, kind), line in result.transcript.lines.items() if kind.endswith("Round"))
+    return {
+        "dataset": task.removesuffix("-lenet"),
+        "model": TASKS[task],
+        "method": method,
+        "epsilon_round": epsilon if price else "",
+        "epsilon_run": epsilon * most if price else "",
+        "participations": most,
+        "clients": clients,
+        "dims": result.model.network.size,
+        "rounds": rounds,
+        "global_rate": job["global_rate"] or "",
+        "seed": seed,
+        "accuracy": round(card["history"][-1]["accuracy"], 4),
+        "seconds": round(seconds, 1),
+        "up_bytes_per_report": round(line.up_bytes / card["reports"]["all"], 1),
+    }
+
+
+def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Non-private once per seed, the others at every ε."""
+    for task in args.tasks:
+        for seed in range(args.seeds):
+            for method in args.methods:
+                for epsilon in args.epsilons if method != "non-private" else (0.0,):
+                    yield {
+                        "task": task, "method": method, "epsilon": epsilon, "seed": seed, "rounds": args.rounds,
+                        "data": args.data, "device": args.device, "global_rate": args.global_rate,
+                    }  # fmt: skip
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument("--tasks", nargs="*", default=["usps"] if quick else list(TASKS), choices=TASKS)
+    parser.add_argument("--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if quick else list(METHODS))
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
+    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument("--rounds", type=int, default=30 if quick else 500)
+    parser.add_argument("--global-rate", type=float, default=None)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=None)
+    args = parser.parse_args()
+    rows = []
+    with ProcessPoolExecutor(args.workers) as pool:
+        for done in as_completed([pool.submit(measure, job) for job in jobs(args)]):
+            row = done.result()
+            rows.append(row)
+            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+            if args.out is not None:
+                write(args.out, rows)
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    rows = sorted(rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), r["seed"]))
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
