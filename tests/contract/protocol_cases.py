@@ -14,9 +14,10 @@ from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import sign_ds, verti_gan
-from understudy.run import Federation
+from understudy.protocols import gram, sign_ds, verti_gan
+from understudy.run import PROTOCOLS, Federation
 
+PROTOCOLS.setdefault("gram", gram)
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
 
@@ -41,6 +42,13 @@ def horizontal(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]
     return tables, dict.fromkeys(names, schema)
 
 
+def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """A toy table of 60 people with a row each, every person with one party."""
+    frame, schema = toy(rows=60, seed=3)
+    names = [f"host {number}" for number in range(parties)]
+    return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, schema)
+
+
 @dataclass(frozen=True)
 class Case:
     """One protocol with settings that finish in a second."""
@@ -52,6 +60,7 @@ class Case:
     data: Callable[[], tuple[dict[str, pd.DataFrame], dict[str, Schema]]]
     budget: Budget = BUDGET
     against: tuple[str, ...] = field(default=("outsider", "anyone"))
+    one_payment: bool = False  # the whole price at once, so that no budget can end it halfway
 
     @property
     def same_people(self) -> bool:
@@ -71,6 +80,14 @@ class Case:
 
     def config(self) -> Any:
         return self.module.Config(**self.settings)
+
+
+class RowsCase(Case):
+    """A case whose parties hold different people, of a protocol that can do both."""
+
+    @property
+    def same_people(self) -> bool:
+        return False
 
 
 def artefact(outcome: Any) -> Any:
@@ -99,6 +116,7 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
     "rounds": 3, "cohort": 20, "cap": 3, "epsilon_total": 3.0, "target": "smoker", "epochs": 2,
     "learning_rate": 0.1, "device": "cpu",
 }  # fmt: skip
+MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 CASES = [
     Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL, lambda: vertical(2)),
     Case(
@@ -124,4 +142,7 @@ CASES = [
     ),
     Case("SignDS, Duchi", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "duchi"}, lambda: horizontal(2)),
     Case("SignDS, FedSel", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "fedsel"}, lambda: horizontal(2)),
+    Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
+    RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
+    RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
 ]  # fmt: skip
