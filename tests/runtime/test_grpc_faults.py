@@ -1,0 +1,307 @@
+"""Peers that are not who they say, or do not say what they should. The service goes on."""
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from network_cases import Network, Next, Number, contract_for, counting
+
+from understudy.errors import MessageError, PartyError
+from understudy.runtime import identity, session
+from understudy.runtime.grpc.frames import FRAME, METHOD, parse
+from understudy.runtime.grpc.server import GrpcParties, Limits
+from understudy.runtime.identity import SERVER, Authority, Invitation
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return Network(tmp_path_factory.mktemp("network"), "a", "b", "c")
+
+
+@pytest.fixture
+def service(network: Network) -> Iterator[GrpcParties]:
+    """A server with an honest party "a"; whatever a test does to it, it answers afterwards."""
+    with network.serve(contract_for("a", "b"), limits=Limits(hello=1.0, joins=500)) as parties:
+        honest = network.start(network.seat("a", build=counting(seed=None)), parties.port)
+        parties.ask({"a": Next()})
+        yield parties
+        assert isinstance(parties.ask({"a": Next()})["a"], Number)
+        assert parties.status()["parties"]["a"]["joins"] == 1  # nobody threw it out
+    honest.join(20)
+    assert not honest.is_alive()
+
+
+def raw(
+    invitation: Invitation, port: int, *frames: bytes, wait: float = 3.0
+) -> tuple[grpc.StatusCode, list[bytes]]:
+    """Say these frames as a client of our own, and how the server took it."""
+    credentials = grpc.ssl_channel_credentials(
+        invitation.authority.encode(), invitation.key.encode(), invitation.certificate.encode()
+    )
+    options = [("grpc.ssl_target_name_override", SERVER), ("grpc.max_send_message_length", -1)]
+    heard: list[bytes] = []
+    done = threading.Event()
+
+    def say() -> Iterator[bytes]:
+        yield from frames
+        done.wait(wait)
+
+    with grpc.secure_channel(f"127.0.0.1:{port}", credentials, options) as channel:
+        try:
+            heard += channel.stream_stream(METHOD)(say(), timeout=wait)
+        except grpc.RpcError as error:
+            return error.code(), heard
+        finally:
+            done.set()
+    return grpc.StatusCode.OK, heard
+
+
+def frame(body: bytes = b"", **head: Any) -> bytes:
+    text = json.dumps({"size": len(body), **head}).encode()
+    return len(text).to_bytes(4, "big") + text + body
+
+
+HELLO = frame(type="hello", version=1)
+
+
+# Who they are
+
+
+def test_another_authority_s_certificate_does_not_get_past_tls(
+    network: Network, service: GrpcParties, tmp_path: Path
+) -> None:
+    other = Authority.found(tmp_path / "other", name="test", address="127.0.0.1:1")
+    forged = Invitation.load(other.invite("b"))
+    honest_root = replace(forged, authority=network.invitations["b"].authority)
+    for invitation in (forged, honest_root):  # it distrusts the server; the server distrusts it
+        assert raw(invitation, service.port, HELLO) == (grpc.StatusCode.UNAVAILABLE, [])
+
+
+def test_an_expired_certificate_does_not_get_past_tls(
+    network: Network, service: GrpcParties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(identity, "_SKEW", timedelta(days=3))
+    key = ec.generate_private_key(ec.SECP256R1())
+    old = network.authority._sign("b", key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, -1)
+    pem = old.public_bytes(serialization.Encoding.PEM).decode()
+    expired = replace(network.invitations["b"], certificate=pem, key=identity._pem_key(key).decode())
+    assert raw(expired, service.port, HELLO) == (grpc.StatusCode.UNAVAILABLE, [])
+
+
+def test_a_key_that_is_not_the_certificate_s_does_not_get_past_tls(
+    network: Network, service: GrpcParties
+) -> None:
+    a, b = network.invitations["a"], network.invitations["b"]
+    status, heard = raw(replace(a, key=b.key), service.port, HELLO)
+    assert status is not grpc.StatusCode.OK
+    assert not heard
+
+
+def test_who_brings_no_certificate_does_not_get_past_tls(network: Network, service: GrpcParties) -> None:
+    root = network.invitations["b"].authority.encode()
+    options = [("grpc.ssl_target_name_override", SERVER)]
+    target = f"127.0.0.1:{service.port}"
+    for channel in (
+        grpc.secure_channel(target, grpc.ssl_channel_credentials(root), options),
+        grpc.insecure_channel(target),
+    ):
+        with channel, pytest.raises(grpc.RpcError) as error:
+            list(channel.stream_stream(METHOD)(iter([HELLO]), timeout=3))
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_certificate_of_this_authority_under_another_s_name_is_refused(
+    network: Network, service: GrpcParties
+) -> None:
+    """Signed by the authority for the name "b", and not the one that was handed to b."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    shown = network.authority._sign("b", key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, 5)
+    pem = shown.public_bytes(serialization.Encoding.PEM).decode()
+    posing = replace(network.invitations["b"], certificate=pem, key=identity._pem_key(key).decode())
+    assert raw(posing, service.port, HELLO) == (grpc.StatusCode.PERMISSION_DENIED, [])
+
+
+def test_a_party_of_the_federation_that_is_not_in_the_contract_is_refused(
+    network: Network, service: GrpcParties
+) -> None:
+    assert raw(network.invitations["c"], service.port, HELLO) == (grpc.StatusCode.PERMISSION_DENIED, [])
+
+
+def test_a_revoked_party_is_refused_at_the_door_and_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    with network.serve(contract_for("a", "b"), patience=1.0) as parties:
+        inside = network.start(network.seat("b"), parties.port)
+        parties.ask({"b": Next()})
+        network.authority.revoke("b")
+        with pytest.raises(PartyError, match="b is not connected"):
+            parties.ask({"b": Next()})
+        inside.join(10)
+        assert "revoked" in str(network.errors["b"])
+        assert raw(network.invitations["b"], parties.port, HELLO)[0] is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_a_party_cannot_pose_as_the_server(network: Network) -> None:
+    """b listens with the certificate of its invitation, and a dials there."""
+    bad, good = network.invitations["b"], network.authority.server()
+    posing = replace(good, certificate=bad.certificate.encode(), key=bad.key.encode())
+    with GrpcParties(
+        contract_for("a"), posing, kinds=(), listen="127.0.0.1:0", patience=1.0
+    ) as parties:  # fmt: skip
+        thread = network.start(network.seat("a"), parties.port, patience=0.5)
+        thread.join(20)
+        assert "no server at" in str(network.errors.pop("a"))
+        assert not parties.status()["parties"]["a"]["signed"]
+
+
+# What they say
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [bytes(range(64))],
+        [b""],
+        [b"\0\0\0\2{}"],
+        [b"\0\0\0\4null"],
+        [b"\xff\xff\xff\xff" + b"x" * 100],
+        [frame(type="ask")],
+        [frame(type="hello", size=2**40)],
+        [frame(type="hello", size=-1)],
+        [frame(type="hello", size=1.5)],
+        [frame(type="hello", size=10), b"x" * 11],
+        [frame(b"xx", type="hello", size=1)],
+        [HELLO, frame(bytes(70), type="signature")],
+        [HELLO, frame(b"[" * 5000, type="reply")],
+        [HELLO, HELLO],
+    ],
+)
+def test_a_stream_outside_the_protocol_is_closed(
+    network: Network, service: GrpcParties, frames: list[bytes]
+) -> None:
+    status, heard = raw(network.invitations["b"], service.port, *frames)
+    assert status is grpc.StatusCode.INVALID_ARGUMENT
+    assert len(heard) == (frames[0] == HELLO)  # the contract, to who introduced itself
+
+
+def test_a_frame_above_the_limit_is_not_taken_in(network: Network, service: GrpcParties) -> None:
+    status, _ = raw(network.invitations["b"], service.port, HELLO[:-1] + b" " * (2 * FRAME))
+    assert status is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def test_who_says_nothing_is_not_waited_for(network: Network, service: GrpcParties) -> None:
+    begin = time.monotonic()
+    assert raw(network.invitations["b"], service.port, wait=10.0)[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert time.monotonic() - begin < 5
+    half = frame(b"x", type="hello", size=1000)
+    assert raw(network.invitations["b"], service.port, half, wait=10.0)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_bytes_that_are_not_even_tls_are_survived(service: GrpcParties) -> None:
+    for data in (os.urandom(5000), b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", service.port)) as line:
+            line.sendall(data)
+
+
+def test_a_party_that_knocks_too_often_is_told_to_stop(network: Network) -> None:
+    with network.serve(contract_for("b"), limits=Limits(joins=5)) as parties:
+        seen = [raw(network.invitations["b"], parties.port, b"x")[0] for _ in range(8)]
+    assert seen[:5] == [grpc.StatusCode.INVALID_ARGUMENT] * 5
+    assert seen[5:] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=60).map(lambda text: len(text).to_bytes(4, "big") + text))
+@settings(max_examples=300, deadline=None)
+def test_random_bytes_are_no_frame(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        parse(data, 1 << 20)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "size", "number"]), st.none() | st.integers() | st.text() | st.floats()
+    )
+)
+@settings(max_examples=300, deadline=None)
+def test_a_head_is_taken_only_with_a_type_and_a_size_that_fits(head: dict[str, Any]) -> None:
+    text = json.dumps(head).encode()
+    data = len(text).to_bytes(4, "big") + text
+    if isinstance(head.get("type"), str) and head.get("size") == 0 and isinstance(head["size"], int):
+        assert parse(data, 1 << 20)[1] == b""
+    else:
+        with pytest.raises(MessageError):
+            parse(data, 1 << 20)
+
+
+@pytest.mark.parametrize("body", [b"", b"noise", b"\0" * 100], ids=["empty", "noise", "zeros"])
+def test_an_answer_that_is_no_message_is_refused_with_the_party_s_name(
+    network: Network, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "encode", lambda *_, **__: body)
+    with network.serve(contract_for("b")) as parties:
+        thread = network.start(network.seat("b"), parties.port)
+        with pytest.raises(MessageError, match=r"^b: "):
+            parties.ask(Next())
+        monkeypatch.undo()
+        assert isinstance(parties.ask(Next())["b"], Number)
+    thread.join(20)
+
+
+def test_an_answer_above_the_contract_s_size_is_not_taken_in(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = network.seat("b", folder=network.folder / "large")
+    with network.serve(contract_for("b", message=1 << 20), patience=1.0) as parties:
+        thread = network.start(seat, parties.port)
+        parties.wait(20)
+        monkeypatch.setattr(session, "encode", lambda *_, **__: bytes((1 << 20) + 1))
+        with pytest.raises(PartyError, match="given up"):
+            parties.ask(Next())
+        assert parties.status()["parties"]["b"]["up"] == 0
+        monkeypatch.undo()
+        parties.patience = 20.0
+        assert isinstance(parties.ask(Next())["b"], Number)
+        with pytest.raises(MessageError, match="above the limit"):
+            parties.ask(Next(extra=1 << 19))  # an honest party refuses to send it
+        with pytest.raises(MessageError, match="above the limit"):
+            parties.ask(Next(weights=torch.zeros(1 << 19)))  # so does an honest server
+    thread.join(20)
+
+
+def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network) -> None:
+    """The party hears random bytes, leaves, dials again and takes part once the server behaves."""
+    seat = network.seat("b", folder=network.folder / "again")
+    with network.serve(contract_for("b")) as parties:
+        good, text = parties._sign, parties.contract.text
+        visits: list[int] = []
+
+        async def bad(link: Any, pem: bytes, context: Any) -> None:
+            visits.append(1)
+            if len(visits) < 3:
+                await context.write(
+                    os.urandom(80) if len(visits) == 1 else frame(text[:-9].encode(), type="contract")
+                )
+                await context.read()
+                raise EOFError
+            await good(link, pem, context)
+
+        parties._sign = bad  # type: ignore[method-assign]
+        thread = network.start(seat, parties.port)
+        assert isinstance(parties.ask(Next())["b"], Number)
+    thread.join(20)
+    assert len(visits) == 3
+    assert "b" not in network.errors
