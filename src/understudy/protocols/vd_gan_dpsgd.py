@@ -1,0 +1,139 @@
+"""VDGAN with DPSGD: each party has one private critic, and all that follows from it is private too.
+
+Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022),
+§4.4.1 with Algorithms 1 and 3; the server and the messages are in `vd_gan.py`.
+Paper → code: m → batch (expected), C → clip_norm, σ → noise_multiplier, D_k → `Critic`.
+Differs from the paper: add/remove of one person, so a clipped gradient costs C, not 2C (Eq. 4.15); noise once a
+batch, not once a sample (Eq. 4.5); batches are Poisson samples, drawn in secret; a person is paired with a
+synthetic row in secret too, not by place.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from understudy.check import positive
+from understudy.data.table import Table
+from understudy.models.gan import BranchedGenerator
+from understudy.privacy.accounting import DpEvent
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import poisson_samples
+from understudy.protocols.critic_round import CriticRound
+from understudy.protocols.vd_gan import Settings, VdGanParty, train
+from understudy.protocols.verti_gan import split_like
+
+__all__ = ["Config", "DpSgdParty", "build_party", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """`warm_up`: rounds of a GAN at the party alone, before the first synthetic rows (§4.3.2)."""
+
+    protocol: ClassVar[str] = "vd-gan-dpsgd"
+
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(clip_norm=self.clip_norm)
+
+    def uses(self, rounds: int) -> int:
+        return (rounds + self.warm_up) * self.critic_steps if rounds else 0
+
+
+class DpSgdParty(VdGanParty):
+    """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
+
+    Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. Synthetic
+    rows are public, so which of them meets a person must not follow from the person's place in the batch: with
+    one person less, all those behind would meet another, and the sum would move by more than C. Each drawn
+    person gets a synthetic row and a mixing weight by secret draws instead, independent of all else. Given
+    those, a person's clipped gradient depends on that person's row alone. The draws of all others are
+    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
+    the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged,
+    whatever was held fixed, and therefore on average over it too.
+    Edges: an empty batch is noise alone. Warm-up steps see rows, so they are charged, with the first round.
+    """
+
+    config_type = Config
+    config: Config
+
+    def event(self, noise_multiplier: float) -> DpEvent:
+        return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
+
+    # Algorithm 3, steps 2 and 3
+    def judge(self, synthetic: Tensor) -> Tensor:
+        if not self.answered:
+            self._warm_up()
+        batches = self._batches()
+        sizes = [len(batch) for batch in batches]
+        partners = torch.split(self.rng.integers(len(synthetic), sum(sizes), device=self.device), sizes)
+        mixes = torch.split(self.rng.uniform(sum(sizes), device=self.device).float(), sizes)
+        for batch, partner, mix in zip(batches, partners, mixes, strict=True):
+            real = self.work.rows[batch.to(self.device)]
+            self.work.step(real, synthetic[partner], mix, self.rng)
+        rows = synthetic.detach().requires_grad_()
+        (gradient,) = torch.autograd.grad(-self.work.critic(rows).sum(), rows)
+        return gradient
+
+    def _warm_up(self) -> None:
+        """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
+        network = self.work.network
+        optimizer = torch.optim.RMSprop(network.parameters(), lr=self.config.learning_rate)
+        for number in range(self.config.warm_up):
+            gradient = self.work(self._batches(), seed=number)
+            for parameter, part in split_like(network.parameters(), gradient):
+                parameter.grad = part
+            optimizer.step()
+
+    def _batches(self) -> list[Tensor]:
+        return poisson_samples(self.rng, len(self.aligned), self.rate, self.config.critic_steps)
+
+    @property
+    def rate(self) -> float:
+        """The chance of a person to be in a batch."""
+        return min(1.0, self.config.batch / len(self.aligned))
+
+    @cached_property
+    def work(self) -> CriticRound:
+        """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
+        config = self.config
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)  # of no row, and public
+            network = BranchedGenerator.for_parties({self.name: self.codec.sizes}).to(self.device)
+        return CriticRound(
+            network,
+            self.name,
+            self.initial_critic(),
+            self.encoded(),
+            rng=self.rng,
+            batch=config.batch,
+            clip_norm=config.clip_norm if config.private else math.inf,
+            noise_multiplier=self.noise_multiplier,
+            penalty=config.penalty,
+            learning_rate=config.learning_rate,
+        )
+
+    def open(self, config: Mapping[str, Any]) -> None:
+        super().open(config)
+        self.__dict__.pop("work", None)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return state if self.config is None else state | {"work": self.work.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "work" in state:
+            self.work.load_state_dict(state["work"])
+
+
+def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> DpSgdParty:
+    """A party of this protocol."""
+    return DpSgdParty(name, table, ledger, **more)
