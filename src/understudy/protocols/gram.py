@@ -39,6 +39,10 @@ from understudy.protocols.gram_party import GramParty
 
 SAME_PEOPLE = None  # columns of the same people, or rows of different ones
 PARTITIONS = ("auto", "columns", "rows")
+OUTSIDE_ROWS = (
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages; the number of people is counted within ε",
+)
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
 )
@@ -196,6 +200,6 @@ def _statement(measured: Measured, schema: Schema) -> PrivacyStatement:
         parties=parties,
         same_people=columns,
         one_release=columns,
-        outside=OUTSIDE if columns else OUTSIDE[2:],
+        outside=OUTSIDE if columns else OUTSIDE_ROWS,
         unguarded=DEALT if columns and len(parties) > 1 else (),
     )

@@ -75,6 +75,7 @@ def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:
 def gram_noise(scale: Fraction, rng: Rng, codec: Codec) -> Tensor:
     """Independent noise for every cell of the upper triangle that a person can move, mirrored: (width, width)."""
     column = torch.repeat_interleave(torch.tensor(codec.sizes))
-    free = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
-    upper = torch.where(free, noise(scale, rng, *free.shape), 0).triu()
+    movable = ((column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)).triu()
+    upper = torch.zeros(movable.shape, dtype=torch.int64)
+    upper[movable] = noise(scale, rng, int(movable.sum()))
     return upper + upper.triu(1).T
