@@ -137,7 +137,7 @@ def test_the_ledger_is_shown_as_a_table(understudy: Run, home: Path) -> None:
     understudy("run", home / "run.toml")
     code, out, _ = understudy("ledger", "show", home / "ledgers" / "clinic.ledger")
     assert code == 0
-    for word in ("when", "run", "what", "critic steps", "ε", "clinic", "Left"):
+    for word in ("when", "run", "what", "round 1", "ε alone", "ε in all", "clinic", "Left"):
         assert word in out
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
@@ -260,19 +261,16 @@ def ledger_show(
     """When, what, which run, price, total."""
     with Ledger(ledger) as book:
         entries = book.entries(merged=True)
-        grid = Grid(
-            "when (UTC)",
-            "run",
-            "what",
-            "uses",
-            "people",
-            "ε alone",
-            "ε in all",
-            title=f"Ledger of {book.holder}",
-        )
+        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left")
+        grid.add_column("when (UTC)", no_wrap=True)
+        grid.add_column("run", overflow="fold", min_width=8)
+        grid.add_column("what", overflow="fold", min_width=12)
+        for name in ("uses", "people", "ε alone", "ε in all"):
+            grid.add_column(name, justify="right", no_wrap=True)
         for entry in entries[-last:] if last else entries:
-            grid.add_row(*(_escape(str(cell)) for cell in entry.cells()))
-        out.print(grid)
+            when, *rest = entry.cells()
+            grid.add_row(when[:16].replace("T", " "), *map(_escape, rest))
+        out.print(grid, soft_wrap=False)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
         out.print(book.summary(), markup=False)

@@ -128,7 +128,7 @@ def test_one_host_or_two_ask_the_same_people_and_pay_the_same() -> None:
     assert prices[0] == prices[1]
 
 
-def test_the_server_takes_gamma_times_the_mean_of_the_signs() -> None:
+def test_the_server_takes_gamma_times_the_sum_of_the_signs() -> None:
     federation = hosts(blobs(9), blobs(7, seed=1), budget=Budget(6.0, 0.0))
     parties = Recorded(federation)
     config = Config(**SMALL | {"rounds": 1, "cohort": 12, "chosen": 1, "top": 0.3})
@@ -140,7 +140,7 @@ def test_the_server_takes_gamma_times_the_mean_of_the_signs() -> None:
         for sign, places in zip(value["values"], value["indices"], strict=True):
             assert sign.item() in (-1, 1)
             by_hand[places.long()] += sign.item()
-    torch.testing.assert_close(model.weights, start + 0.05 * by_hand / 12)
+    torch.testing.assert_close(model.weights, start + 0.05 * by_hand)
 
 
 def begun(population: Population, **settings: Any) -> Any:
