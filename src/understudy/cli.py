@@ -261,11 +261,11 @@ def ledger_show(
     """When, what, which run, price, total."""
     with Ledger(ledger) as book:
         entries = book.entries(merged=True)
-        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left")
+        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
         grid.add_column("when (UTC)", no_wrap=True)
         grid.add_column("run", overflow="fold", min_width=8)
         grid.add_column("what", overflow="fold", min_width=12)
-        for name in ("uses", "people", "ε alone", "ε in all"):
+        for name in ("uses", "who", "ε alone", "ε in all"):
             grid.add_column(name, justify="right", no_wrap=True)
         for entry in entries[-last:] if last else entries:
             when, *rest = entry.cells()
