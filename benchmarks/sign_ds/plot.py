@@ -1,0 +1,40 @@
+"""Accuracy over ε from ours.csv: `python benchmarks/sign_ds/plot.py` writes accuracy.png (needs matplotlib)."""
+
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    rows = pd.read_csv(HERE / "ours.csv")
+    rows["task"] = rows.dataset + " (" + rows.model + ")"
+    tasks = [task for task in rows.task.unique() if rows[rows.task == task].epsilon_round.nunique() > 1]
+    figure, axes = plt.subplots(1, len(tasks), figsize=(4.4 * len(tasks), 4.2), sharey=True)
+    for axis, task in zip(axes, tasks, strict=True):
+        part = rows[rows.task == task]
+        for method, group in part.groupby("method", sort=False):
+            if method == "non-private":
+                axis.axhline(group.accuracy.mean(), color="black", linestyle="--", label="non-private")
+                continue
+            stats = group.groupby("epsilon_round").accuracy.agg(["mean", "min", "max"])
+            if len(stats) < 2:
+                continue
+            spread = [stats["mean"] - stats["min"], stats["max"] - stats["mean"]]
+            axis.errorbar(stats.index, stats["mean"], yerr=spread, marker="o", markersize=3, capsize=2, label=method)
+        axis.set(xscale="log", xlabel="ε of one report", title=task, ylim=(0, 1))
+        axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy on held-out rows")
+    axes[-1].legend(fontsize=7, loc="lower right")
+    figure.tight_layout()
+    figure.savefig(HERE / "accuracy.png", dpi=110)
+
+
+if __name__ == "__main__":
+    main()
