@@ -16,6 +16,8 @@ def main() -> None:
     rows["task"] = rows.dataset + " (" + rows.model + ")"
     tasks = [task for task in rows.task.unique() if rows[rows.task == task].epsilon_round.nunique() > 1]
     figure, axes = plt.subplots(1, len(tasks), figsize=(4.4 * len(tasks), 4.2), sharey=True)
+    methods = [method for method in rows.method.unique() if method != "non-private"]
+    colours = dict(zip(methods, plt.get_cmap("tab10").colors, strict=True))
     for axis, task in zip(axes, tasks, strict=True):
         part = rows[rows.task == task]
         for method, group in part.groupby("method", sort=False):
@@ -26,13 +28,15 @@ def main() -> None:
             if len(stats) < 2:
                 continue
             spread = [stats["mean"] - stats["min"], stats["max"] - stats["mean"]]
-            axis.errorbar(stats.index, stats["mean"], yerr=spread, marker="o", markersize=3, capsize=2, label=method)
+            style = {"color": colours[method], "marker": "o", "markersize": 3, "capsize": 2}
+            axis.errorbar(stats.index, stats["mean"], yerr=spread, label=method, **style)
         axis.set(xscale="log", xlabel="ε of one report", title=task, ylim=(0, 1))
         axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+        axis.minorticks_off()
         axis.grid(alpha=0.3)
     axes[0].set_ylabel("accuracy on held-out rows")
-    axes[-1].legend(fontsize=7, loc="lower right")
-    figure.tight_layout()
+    figure.legend(*axes[0].get_legend_handles_labels(), ncols=6, fontsize=8, loc="lower center")
+    figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(HERE / "accuracy.png", dpi=110)
 
 
