@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,6 +59,11 @@ class Answer:
 
     status: str
     body: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +156,7 @@ class Session:
             except Exception as error:
                 answer = self._refused(error)
             self._journal.write(Record(ask, answer, pack(party.state_dict())))
-            digest = hashlib.sha256(answer.body).hexdigest()
-            log.write(answer.status, number=ask.number, bytes=len(answer.body), sha256=digest)
+            log.write(answer.status, number=ask.number, bytes=len(answer.body), sha256=answer.digest)
             return answer
 
     def close(self) -> None:
@@ -208,7 +213,7 @@ class Record:
 
 
 class Journal:
-    """The last record, on disk. Two slots are overwritten in turn, each whole by its own digest.
+    """The last record, on disk. Two slots are overwritten in turn, each whole by its own digests.
 
     Overwriting in place and syncing the data costs half of what a new file and a rename do. A power cut can
     spoil only the slot that was being written; the other still holds the record before.
@@ -224,34 +229,39 @@ class Journal:
 
     def write(self, record: Record) -> None:
         """Durable on return."""
-        serial = self._serial + 1
+        serial, answer = self._serial + 1, record.answer
         head = json.dumps({
             "serial": serial, "session": record.ask.session, "number": record.ask.number,
-            "status": record.answer.status, "answer": len(record.answer.body), "state": len(record.state),
+            "status": answer.status, "answer": len(answer.body), "answer_sha256": answer.digest,
+            "state": len(record.state), "state_sha256": hashlib.sha256(record.state).hexdigest(),
         }).encode()  # fmt: skip
-        body = b"".join((len(head).to_bytes(4, "big"), head, record.answer.body, record.state))
-        whole = b"".join((self._MARK, len(body).to_bytes(8, "big"), hashlib.sha256(body).digest(), body))
-        slot, view = self._slots[serial % 2], memoryview(whole)
-        done = 0
-        while done < len(whole):
-            done += os.pwrite(slot, view[done:], done)
+        front = b"".join((self._MARK, hashlib.sha256(head).digest(), len(head).to_bytes(4, "big"), head))
+        slot, place = self._slots[serial % 2], 0
+        for part in (front, answer.body, record.state):
+            view = memoryview(part)
+            while view:
+                done = os.pwrite(slot, view, place)
+                view, place = view[done:], place + done
         os.fdatasync(slot) if hasattr(os, "fdatasync") else os.fsync(slot)
         self._serial, self.last = serial, record
 
     def _read(self, slot: int) -> tuple[int, Record] | None:
+        """The record in a slot, or None if it is not whole."""
         with os.fdopen(os.dup(slot), "rb") as file:
             file.seek(0)
-            if file.read(len(self._MARK)) != self._MARK:
+            mark, digest, size = file.read(len(self._MARK)), file.read(32), file.read(4)
+            text = file.read(min(int.from_bytes(size, "big"), 1 << 16))
+            if mark != self._MARK or hashlib.sha256(text).digest() != digest:
                 return None
-            size, digest = int.from_bytes(file.read(8), "big"), file.read(32)
-            body = file.read(min(size, os.fstat(slot).st_size))
-        if len(body) != size or hashlib.sha256(body).digest() != digest:
+            head = json.loads(text)
+            body, state = file.read(head["answer"]), file.read(head["state"])
+        answer = Answer(head["status"], body)
+        if (answer.digest, hashlib.sha256(state).hexdigest()) != (
+            head["answer_sha256"],
+            head["state_sha256"],
+        ):
             return None
-        cut = 4 + int.from_bytes(body[:4], "big")
-        head = json.loads(body[4:cut])
-        end = cut + head["answer"]
-        answer = Answer(head["status"], body[cut:end])
-        return head["serial"], Record(AskId(head["session"], head["number"]), answer, body[end:])
+        return head["serial"], Record(AskId(head["session"], head["number"]), answer, state)
 
     def close(self) -> None:
         """Close both files."""

@@ -117,7 +117,9 @@ class GrpcParties:
         A party that is away is waited for. If one refuses, the others have still been asked, and may have paid.
         """
         asks = _addressed(message, self.names)
-        asked = {name: encode(ask, limit=self.contract.message) for name, ask in asks.items()}
+        different = {id(ask): ask for ask in asks.values()}  # the same to all is encoded once
+        bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
+        asked = {name: bodies[id(ask)] for name, ask in asks.items()}
         answers = run(self._ask_all(asked))
         for name, answer in answers.items():
             if answer.status == "refusal":
