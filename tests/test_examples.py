@@ -16,9 +16,9 @@ def run(name: str, *args: str) -> str:
 
 
 def test_two_holders_print_rows_and_prices() -> None:
-    out = run("two_holders.py", "2")
+    out = run("two_holders.py")
     assert "coinsurance" in out
-    assert "per person over both: ε ≤" in out
+    assert "one person, over both holders: ε ≤" in out
 
 
 def test_every_example_is_tested_here() -> None:

@@ -6,6 +6,8 @@ each holder's ledger before anything is sent. Start with `Federation` and `train
 
 from importlib.metadata import version
 
+from understudy.classifier import Classifier
+from understudy.data.population import Population
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import UnderstudyError
 from understudy.generator import Generator
@@ -19,12 +21,14 @@ __all__ = [
     "Boolean",
     "Budget",
     "Categorical",
+    "Classifier",
     "Date",
     "Federation",
     "Generator",
     "Integer",
     "Ledger",
     "Ordinal",
+    "Population",
     "Real",
     "Result",
     "Schema",
