@@ -249,6 +249,7 @@ BAD = {
     "an unknown setting": (lambda h: change(h, settings__round=3), ['"round"', 'Did you mean "rounds"?']),
     "an unknown party key": (lambda h: change(h, parties__clinic__epsilom=1.0), ['Did you mean "epsilon"?']),
     "an unknown protocol": (lambda h: change(h, protocol="vertigan"), ["vertigan", "verti-gan"]),
+    "an unknown noise": (lambda h: change(h, parties__clinic__noise="slow"), ["noise", "secure, fast"]),
     "rounds below one": (lambda h: change(h, settings__rounds=0), ["rounds", "at least 1"]),
 }  # fmt: skip
 
@@ -290,6 +291,14 @@ def test_a_delta_of_one_over_n_or_more_is_warned_about(understudy: Run, home: Pa
     code, _, err = understudy("run", home / "run.toml")
     assert code == 0
     assert "clinic: δ = 0.05 is not below 1/" in err
+
+
+def test_a_faster_generator_of_noise_is_named_in_the_card(understudy: Run, home: Path) -> None:
+    change(home, parties__clinic__noise="fast")
+    assert understudy("run", home / "run.toml")[0] == 0
+    parties = json.loads((home / "joint" / "generator" / "card.json").read_text())["privacy"]["parties"]
+    assert "not secure" in parties[0]["noise"]
+    assert "AES" in parties[1]["noise"]
 
 
 def test_a_folder_without_a_generator_is_named(understudy: Run, tmp_path: Path) -> None:

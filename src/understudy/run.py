@@ -24,7 +24,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from understudy.check import nearest
+from understudy.check import nearest, one_of
 from understudy.classifier import Classifier
 from understudy.data.schema import Schema, join
 from understudy.errors import ArtefactError, ConfigError, SchemaError
@@ -32,7 +32,7 @@ from understudy.generator import Generator
 from understudy.held import Held, Opened, budgets, description, has_population, open_held, open_holdout
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import Rng, SecureRng
+from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols import gram, sign_ds, verti_gan
 from understudy.protocols.base import Party, Progress, Watcher
@@ -53,9 +53,13 @@ class Holder:
     ledger: Ledger
     budget: Budget
     seed: int | None = None
+    noise: str = "secure"
 
     def rng(self) -> Rng:
-        """Fresh secure randomness; in a rehearsal with a seed, the same each time."""
+        """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal seed the same each time."""
+        one_of(("secure", "fast"), noise=self.noise)
+        if self.noise == "fast":
+            return FastRng(self.seed)
         return SecureRng() if self.seed is None else SecureRng.from_seed(self.seed)
 
 
@@ -272,6 +276,7 @@ def run_file(
             else open_ledger(file.ledger_path(name), name, section.total()),
             section.budget(),
             None if seed is None else seed * 1_000_003 + number,
+            section.noise,
         )
         for number, (name, section) in enumerate(file.parties.items())
     )

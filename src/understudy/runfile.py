@@ -13,6 +13,7 @@
     epsilon = 2.0                   # what this run may cost at this holder
     delta = 1e-6
     ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
+    noise = "secure"                # "fast": torch's generator, not secure, and named in the card
 
 A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
 the column that says who. `rows` means nothing where a classifier is trained; there `holdout` may name a table of
@@ -52,6 +53,7 @@ class PartySection:
     epsilon: float
     delta: float
     against: str = "anyone"
+    noise: str = "secure"
     ledger: str | None = None
     ledger_epsilon: float | None = None
 
