@@ -38,7 +38,6 @@ _RESOLUTION = 1e-5  # frequencies nearer than this are the same; stands in for t
 _RAREST = 1e-6  # least initial probability of a level
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 _TINY = 1e-30  # a divisor in place of 0
-_LOOK = 10  # steps between two looks at the residual: each waits for the device
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class Tables:
 
     (width,): one-way cells `ways` and their precision. (width, width): two-way cells as released, `measured`
     with `weight` = 1/noise², and as estimated, `target` with `precision`. A mean square residual, in units of
-    the noise, below `least` follows the noise (−1, which none is, where no two-way cell was measured).
+    the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells were measured).
     """
 
     people: float
@@ -75,7 +74,7 @@ def fit_gram(
 
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
     deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
-    `watch(step, residual, least)` is called every few steps and at the end, which comes at `steps`, or once
+    `watch(step, residual, least)` is called before every step and at the end, which comes at `steps`, or once
     the residual falls to the least that is not noise. The same seed gives the same mixture on one device.
     """
     whole(steps=steps)
@@ -96,6 +95,8 @@ def _descend(
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = tables.ways_precision.mean().rsqrt()  # so that gradients are near 1, far above Adam's epsilon
     target, precision = tables.target.float(), (tables.precision * scale).float()
+    measured, weight = tables.measured.float(), tables.weight.float()
+    cells = max(int(torch.count_nonzero(weight)), 1)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
@@ -103,25 +104,17 @@ def _descend(
         odds = mixture.odds()
         with torch.no_grad():
             pairs = odds.T @ odds / mixture.components
-            if step % _LOOK == 0 or step == steps:
-                residual = _residual(pairs, tables)
-                if watch is not None:
-                    watch(step, residual, tables.least)
-                if residual <= tables.least:
-                    break
+            residual = float(((pairs - measured).square() * weight).sum() / cells)
+            if watch is not None:
+                watch(step, residual, tables.least)
+            if residual <= tables.least or step == steps:
+                break
             # By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough.
             slope = odds @ ((pairs - target) * precision) + (odds.mean(0) - ways) * ways_precision
-        if step < steps:
-            (mixture.logits.grad,) = torch.autograd.grad(odds, mixture.logits, slope)
-            optimizer.step()
-            schedule.step()
+        (mixture.logits.grad,) = torch.autograd.grad(odds, mixture.logits, slope)
+        optimizer.step()
+        schedule.step()
     return mixture.requires_grad_(False)
-
-
-def _residual(pairs: Tensor, tables: Tables) -> float:
-    """Mean square distance to the released two-way cells, in units of the noise: near 1 for the truth."""
-    cells = torch.count_nonzero(tables.weight).clamp(min=1)
-    return float(((pairs - tables.measured).square() * tables.weight).sum() / cells)
 
 
 def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) -> Tables:
@@ -152,7 +145,7 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
         weight=weight,
         target=(counts + pull * independent) / (1 + pull) * measured / people,
         precision=weight * (1 + pull),
-        least=1 - 3 * (2 / cells) ** 0.5 if cells else -1.0,
+        least=1 - 3 * (2 / max(cells, 1)) ** 0.5,
     )
 
 
