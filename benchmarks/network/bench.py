@@ -43,11 +43,7 @@ from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
 QUICK = bool(os.environ.get("QUICK"))
-CASES = (
-    [(2, 0.0), (2, 1.0)]
-    if QUICK
-    else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
-)
+CASES = [(2, 0.0), (2, 1.0)] if QUICK else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
 TURNS = {0.0: 60, 1.0: 20, 10.0: 7}
 MANY = 300 if QUICK else 3000
 ECHO = "/bench.Echo/Echo"
