@@ -22,12 +22,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.check import whole
+from understudy.check import not_negative, whole
 from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError, PrivacyWarning, SchemaError
 from understudy.privacy.budget import Budget
+from understudy.privacy.laplace import DiscreteGaussianNoise
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
@@ -270,12 +271,15 @@ class GramParty(AlignedParty):
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
+        not_negative(sigma=ask.sigma)
         if ask.sigma < self.sigma:
             raise PrivacyError(
                 f"{self.name}: noise of {ask.sigma:g} was asked for, but its budget needs {self.sigma:g}. "
                 "Nothing was charged or sent."
             )
-        noise_share(Fraction(1), len(ask.keys), colluding=ask.colluding)  # refuses what cannot be shared
+        share = noise_share(Fraction(ask.sigma), len(ask.keys), colluding=ask.colluding)
+        for scale in {share, Fraction(ask.sigma)} - {Fraction(0)}:
+            DiscreteGaussianNoise(scale)  # a scale that cannot be drawn by is refused before it is paid for
         whole(chunk=ask.chunk)
         told = [self.run, asdict(self.begun), sorted(ask.keys), ask.sigma, ask.colluding, ask.bits, ask.chunk]
         context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
