@@ -15,9 +15,8 @@ from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.protocols import gram, sign_ds, verti_gan
-from understudy.run import PROTOCOLS, Federation
+from understudy.run import Federation
 
-PROTOCOLS.setdefault("gram", gram)
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
 
@@ -64,7 +63,7 @@ class Case:
 
     @property
     def same_people(self) -> bool:
-        return bool(getattr(self.module, "SAME_PEOPLE", True))
+        return getattr(self.module, "SAME_PEOPLE", True) is not False
 
     def federation(self, seed: int | None = 11, budget: Budget | None = None) -> Federation:
         """A fresh rehearsal."""
