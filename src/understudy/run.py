@@ -34,12 +34,18 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.privacy.statement import PrivacyStatement
-from understudy.protocols import gram, sign_ds, verti_gan
+from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.base import Party, Progress, Watcher
 from understudy.runfile import RunFile, known_keys
 from understudy.runtime.local import LocalParties, Transcript
 
-PROTOCOLS: dict[str, ModuleType] = {"gram": gram, "verti-gan": verti_gan, "sign-ds": sign_ds}
+PROTOCOLS: dict[str, ModuleType] = {
+    "gram": gram,
+    "verti-gan": verti_gan,
+    "vd-gan-dpsgd": vd_gan_dpsgd,
+    "vd-gan-pate": vd_gan_pate,
+    "sign-ds": sign_ds,
+}
 
 Artefact = Generator | Classifier
 
@@ -265,7 +271,7 @@ def run_file(
     paths = {name: file.path(section.table) for name, section in file.parties.items()}
     same_people = _same_people(module)
     if same_people is None:  # either: other columns of the same people, or the same columns of other people
-        same_people = len({schema.names for schema in schemas.values()}) > 1 or len(schemas) == 1
+        same_people = len({schema.names for schema in schemas.values()}) > 1
     tables = open_held(paths, schemas, same_people=same_people)
     holders = (
         Holder(

@@ -14,7 +14,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import gram, sign_ds, verti_gan
+from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.run import Federation
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
@@ -111,6 +111,7 @@ def is_usable(outcome: Any) -> bool:
 
 
 SMALL = {"rounds": 3, "critic_steps": 2, "batch": 16, "device": "cpu"}
+VOTED = {"rounds": 3, "critic_steps": 2, "batch": 4, "rows": 5, "teachers": 6, "top": 3, "device": "cpu"}
 ALL_ASKED = {  # three times, which costs a person the whole budget
     "rounds": 3, "cohort": 20, "cap": 3, "epsilon_total": 3.0, "target": "smoker", "epochs": 2,
     "learning_rate": 0.1, "device": "cpu",
@@ -129,6 +130,16 @@ CASES = [
     Case(
         "VertiGAN, shared batches, anyone's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
         lambda: vertical(2), BUDGET, ("anyone",),
+    ),
+    Case("VDGAN, DPSGD, two parties", "vd-gan-dpsgd", vd_gan_dpsgd, SMALL | {"rows": 8}, lambda: vertical(2)),
+    Case(
+        "VDGAN, DPSGD, three parties, deep critic, warm-up", "vd-gan-dpsgd", vd_gan_dpsgd,
+        SMALL | {"rows": 8, "warm_up": 2, "critic_hidden": (6, 4)}, lambda: vertical(3),
+    ),
+    Case("VDGAN, PATE, two parties", "vd-gan-pate", vd_gan_pate, VOTED, lambda: vertical(2)),
+    Case(
+        "VDGAN, PATE, three parties, deep teachers, warm-up", "vd-gan-pate", vd_gan_pate,
+        VOTED | {"warm_up": 2, "critic_hidden": (6, 4)}, lambda: vertical(3),
     ),
     Case(
         "SignDS, EM-MDS, two hosts", "sign-ds", sign_ds, ALL_ASKED | {"chosen": 2}, lambda: horizontal(2),

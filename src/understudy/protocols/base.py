@@ -17,8 +17,11 @@ from torch import Tensor
 
 from understudy.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
 from understudy.pack import Value, pack, unpack
+from understudy.privacy.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng, SecureRng
+
+VIEWS = ("outsider", "anyone")
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,21 @@ class Done(Reply):
     round: Public
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settle(Ask):
+    """What has this run cost your worst-off person?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Reply):
+    """How often each event stands in the ledger, in the eyes of an outsider and of anyone.
+
+    The ledger's word, not the server's count: a round that was paid for and then lost, or asked twice, is in it.
+    """
+
+    spend: Public
+
+
 class Party(ABC):
     """One holder: its rows, its ledger, its secret randomness, and the answers it gives.
 
@@ -97,7 +115,7 @@ class Party(ABC):
     fresh noise, since the same noise under two different questions would reveal their difference.
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done)
+    messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
 
     def __init__(
         self, name: str, ledger: Ledger, *, run: str, rng: Rng | None = None, folder: Path | None = None
@@ -127,6 +145,15 @@ class Party(ABC):
                     raise ArtefactError(f"{self.name}: {file.name} does not hold a party's state.")
                 self.load_state_dict(state)
                 return Done(round=Public(ask.round, "the server's own number"))
+            case Settle():
+                spends = {view: self.ledger.spend(against=view, run=self.run) for view in VIEWS}
+                uses = {
+                    view: {event_to_json(event): count for event, count in spend.items() if count}
+                    for view, spend in spends.items()
+                }
+                return Settled(
+                    spend=Public(uses, "prices: they follow from the settings and from what was asked")
+                )
         return self.respond(ask)
 
     @abstractmethod
@@ -190,6 +217,17 @@ class Progress:
 
 
 Watcher = Callable[[Progress], None]
+
+
+def settled(parties: Parties) -> dict[str, dict[str, Spend]]:
+    """What the parties' ledgers say of this run, in the eyes of an outsider and of anyone."""
+    return {
+        name: {
+            view: {event_from_json(event): count for event, count in uses.items()}
+            for view, uses in reply.spend.value.items()
+        }
+        for name, reply in parties.ask(Settle()).items()
+    }
 
 
 def tensors_of(message: Message) -> list[Tensor]:

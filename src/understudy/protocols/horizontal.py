@@ -26,7 +26,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError
 from understudy.pack import Value
-from understudy.privacy.accounting import DpEvent, Spend, epsilon, event_from_json, event_to_json
+from understudy.privacy.accounting import DpEvent, Spend, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
@@ -76,18 +76,6 @@ class Reported(Reply):
     reports: Paid
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settle(Ask):
-    """What has this run cost your worst-off person?"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled(Reply):
-    """The uses of each event, as the ledger holds them: rounds that were asked twice are in it twice."""
-
-    spend: Public
-
-
 class Hosting(NamedTuple):
     """What a host has opened for a run: its people, and what a report costs how often at most."""
 
@@ -105,7 +93,7 @@ class HostParty(Party):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *Party.messages, Begin, Begun, Round, Reported, Settle, Settled,
+        *Party.messages, Begin, Begun, Round, Reported,
     )  # fmt: skip
 
     def __init__(
@@ -139,9 +127,6 @@ class HostParty(Party):
                 return self._begin(ask)
             case Round() if self.begun is not None:
                 return self._round(ask)
-            case Settle() if self.begun is not None:
-                spend = {event_to_json(event): n for event, n in self.ledger.spend(run=self.run).items() if n}
-                return Settled(spend=Public(spend, f"what the ledger holds; {WHO_REPORTS}"))
         raise self.unexpected(ask)
 
     def _begin(self, ask: Begin) -> Begun:
@@ -258,11 +243,3 @@ def statement(
         for name, info in begun.items()
     )
     return PrivacyStatement(parties=parties, run=run, same_people=False, adjacency=ADJACENCY, outside=OUTSIDE)
-
-
-def spends_of(settled: Mapping[str, Settled]) -> dict[str, Spend]:
-    """What the parties' ledgers hold, by party."""
-    return {
-        name: {event_from_json(event): count for event, count in reply.spend.value.items()}  # type: ignore[union-attr]
-        for name, reply in settled.items()
-    }

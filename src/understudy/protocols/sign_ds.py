@@ -36,7 +36,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.reporter import Report, Reporter
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import PrivacyStatement
-from understudy.protocols.base import Parties, Progress, Watcher
+from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
 from understudy.protocols.horizontal import (
@@ -44,9 +44,7 @@ from understudy.protocols.horizontal import (
     Hosting,
     HostParty,
     Round,
-    Settle,
     common_features,
-    spends_of,
     statement,
 )
 from understudy.protocols.poisoning import Poison
@@ -62,7 +60,8 @@ _CHUNK = 2**26  # update values in work at a time
 class Config(Reporting):
     """The paper's settings (§3.5.1), beside those of `Reporting`. A table needs a `target`, arrays do not.
 
-    Without a `global_rate` it is 0.05 times the cohort for signs, and 1 for means of updates (Eq. 3.1). Without a `clip` values
+    Without a `global_rate` it is 0.05 times the cohort for signs, and 1 for means of updates (Eq. 3.1).
+    Without a `clip` values
     are bounded by epochs · learning_rate: on features in [0, 1], gradient descent moves no weight of a logistic
     regression further.
     """
@@ -255,7 +254,7 @@ def train(
         save()
         raise
     save()
-    privacy = statement(begun, spends_of(parties.ask(Settle())))
+    privacy = statement(begun, {name: spends["anyone"] for name, spends in settled(parties).items()})
     card = {
         "protocol": "sign-ds",
         "config": asdict(config),

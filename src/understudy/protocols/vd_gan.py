@@ -39,7 +39,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, Rng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import AlignedParty, align_people
-from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher
+from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.verti_gan import Outcome
 
@@ -113,18 +113,6 @@ class Gradient(Reply):
     gradient: Paid
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settle(Ask):
-    """What has this run cost your people so far?"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settled(Reply):
-    """How often each event of this run stands in the ledger, rounds that were asked twice included."""
-
-    spend: Public
-
-
 class VdGanParty(AlignedParty):
     """One holder of columns: it begins, pays for a round, and judges synthetic rows in its own way.
 
@@ -134,7 +122,7 @@ class VdGanParty(AlignedParty):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, Begin, Begun, Round, Gradient, Settle, Settled,
+        *AlignedParty.messages, Begin, Begun, Round, Gradient,
     )  # fmt: skip
     config_type: ClassVar[type[Settings]]
     config: Any
@@ -177,10 +165,6 @@ class VdGanParty(AlignedParty):
                 return self._begin(ask)
             case Round() if self.config is not None:
                 return self._round(ask)
-            case Settle():
-                spend = self.ledger.spend(run=self.run)
-                uses = {event_to_json(event): count for event, count in spend.items()}
-                return Settled(spend=Public(uses, "prices, from the settings and the rounds that were asked"))
         raise self.unexpected(ask)
 
     def _begin(self, ask: Begin) -> Begun:
@@ -304,7 +288,7 @@ def train(
         }
     if len({info["people"] for info in begun.values()}) != 1:
         raise PartyError("The parties do not agree on how many people they share.")
-    first, paid = done, _settled(parties)
+    first, paid = done, {name: spends["anyone"] for name, spends in settled(parties).items()}
 
     def save() -> None:
         if store is not None and done:
@@ -341,7 +325,7 @@ def train(
         save()
         raise
     save()
-    privacy = _statement(begun, _settled(parties), done)
+    privacy = _statement(begun, {name: spends["anyone"] for name, spends in settled(parties).items()}, done)
     people = next(iter(begun.values()))["people"]
     card = {
         "protocol": config.protocol,
@@ -362,15 +346,6 @@ def _gradient(name: str, reply: Gradient, rows: Tensor) -> Tensor:
     if not isinstance(gradient, Tensor) or gradient.shape != rows.shape:
         raise MessageError(f"{name}: its answer does not have the form {tuple(rows.shape)} of the rows.")
     return gradient.to(rows) / len(rows)
-
-
-def _settled(parties: Parties) -> dict[str, Spend]:
-    """What the parties' ledgers say of this run: the truth where a round was paid for and then lost."""
-    replies = parties.ask(Settle())
-    return {
-        name: {event_from_json(event): count for event, count in reply.spend.value.items()}
-        for name, reply in replies.items()
-    }
 
 
 def _statement(

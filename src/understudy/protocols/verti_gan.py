@@ -33,13 +33,13 @@ from understudy.errors import BudgetExceeded, PartyError, PrivacyWarning
 from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Critic
-from understudy.privacy.accounting import DpEvent, calibrate
+from understudy.privacy.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import FastRng, Rng, poisson_samples
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import AlignedParty, align_people
-from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher
+from understudy.protocols.base import Ask, Message, Paid, Parties, Progress, Public, Reply, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.critic_round import CriticRound
 
@@ -119,13 +119,9 @@ class Round(Ask):
 
 @dataclass(frozen=True, kw_only=True)
 class Gradient(Reply):
-    """The generator's gradient under this party's critic: a vector, or its largest entries.
-
-    `uses`: how often the price was paid, against an outsider and against anyone.
-    """
+    """The generator's gradient under this party's critic: a vector, or its largest entries."""
 
     gradient: Paid
-    uses: Public
 
 
 class VertiGanParty(AlignedParty):
@@ -202,17 +198,12 @@ class VertiGanParty(AlignedParty):
         if self.begun is None:
             raise self.unexpected(ask)
         batches = self._batches(ask.seed)
-        receipt, uses = self._pay(ask.round, batches)
+        receipt = self._pay(ask.round, batches)
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
                 parameter.copy_(part)  # in place: a captured graph reads these
         gradient = self.critic_round(batches, ask.seed)
-        return Gradient(
-            gradient=Paid(sparsify(gradient.cpu(), self.config.upload), receipt),
-            uses=Public(
-                uses, "follows from the settings and, where batches are shared, from the shared seed"
-            ),
-        )
+        return Gradient(gradient=Paid(sparsify(gradient.cpu(), self.config.upload), receipt))
 
     def _open(self, ask: Begin) -> None:
         """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
@@ -256,7 +247,7 @@ class VertiGanParty(AlignedParty):
         rng = FastRng(seed) if self.config.sampling == "shared" else self.rng
         return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
 
-    def _pay(self, round: int, batches: list[Tensor]) -> tuple[Receipt, dict[str, int]]:
+    def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
         """Charge the round before any of it is computed."""
         uses = dict.fromkeys(("outsider", "anyone"), len(batches))
         if self.config.sampling == "shared":
@@ -266,7 +257,7 @@ class VertiGanParty(AlignedParty):
                 int(self.participations.max()) - most
             )  # adds up to the busiest person's participations
         event = step_events(self.config, self.rate, self.noise_multiplier)
-        receipt = self.ledger.charge(
+        return self.ledger.charge(
             event["outsider"],
             count=uses["outsider"],
             insider=event["anyone"],
@@ -274,7 +265,6 @@ class VertiGanParty(AlignedParty):
             run=self.run,
             what=f"round {round}: {len(batches)} critic steps",
         )
-        return receipt, uses
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -390,7 +380,6 @@ def train(
         )
         begun = {
             name: {key: public.value for key, public in vars(reply).items()}
-            | {"uses": {"outsider": 0, "anyone": 0}}
             for name, reply in replies.items()
         }
     if len({info["people"] for info in begun.values()}) != 1:
@@ -400,6 +389,9 @@ def train(
         if store is not None and done:
             squares = [optimizer.state[p]["square_avg"] for p in network.parameters()]
             store.save(done, {"network": dict(network.state_dict()), "squares": squares, "begun": begun})
+
+    def spent() -> Mapping[str, float]:
+        return _statement(begun, settled(parties), done).per_party()
 
     seeds = torch.Generator().manual_seed(config.seed)
     for _ in range(done):
@@ -422,12 +414,10 @@ def train(
                 # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all
                 for parameter, part in split_like(network.party_parameters(name).values(), gradient):
                     parameter.grad = part if parameter.grad is None else parameter.grad + part
-                for view, uses in reply.uses.value.items():
-                    begun[name]["uses"][view] += uses
             optimizer.step()
             done += 1
             if watch is not None:
-                watch(Progress(done, config.rounds, _statement(config, begun, done).per_party))
+                watch(Progress(done, config.rounds, spent))
             if done % config.checkpoint_every == 0:
                 save()
     except BudgetExceeded as refusal:
@@ -436,7 +426,7 @@ def train(
         save()
         raise
     save()
-    privacy = _statement(config, begun, done)
+    privacy = _statement(begun, settled(parties), done)
     people = next(iter(begun.values()))["people"]
     card = {
         "protocol": "verti-gan",
@@ -452,22 +442,24 @@ def train(
     )
 
 
-def _statement(config: Config, begun: Mapping[str, Mapping[str, Any]], rounds: int) -> PrivacyStatement:
-    """What was paid so far, from what the parties stated when they began and how often they paid since."""
-
-    def party(name: str, info: Mapping[str, Any]) -> PartyPrivacy:
-        events = step_events(config, min(1.0, config.batch / info["people"]), info["noise_multiplier"])
-        return PartyPrivacy(
-            name=name,
-            budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-            outsider={events["outsider"]: info["uses"]["outsider"]},
-            insider={events["anyone"]: info["uses"]["anyone"]},
-            noise=info["noise"],
-            people=info["people"],
-            rounds=max(1, rounds),
+def _statement(
+    begun: Mapping[str, Mapping[str, Any]], spends: Mapping[str, Mapping[str, Spend]], rounds: int
+) -> PrivacyStatement:
+    """What was paid, by the ledgers' own word."""
+    return PrivacyStatement(
+        parties=tuple(
+            PartyPrivacy(
+                name=name,
+                budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
+                outsider=spends[name]["outsider"],
+                insider=spends[name]["anyone"],
+                noise=info["noise"],
+                people=info["people"],
+                rounds=max(1, rounds),
+            )
+            for name, info in begun.items()
         )
-
-    return PrivacyStatement(parties=tuple(party(name, info) for name, info in begun.items()))
+    )
 
 
 def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:

@@ -164,7 +164,7 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     budget = party["budget"]
     return {
         "name": party["name"],
-        "people": f"{party['people']:,}",
+        "people": "not disclosed" if party["people"] is None else f"{party['people']:,}",
         "delta": chance(party["delta"]),
         "rounds": f"{party['rounds']:,}",
         "allowed": f"{at_price(budget['epsilon'], budget['delta'])} against {budget['against']}",

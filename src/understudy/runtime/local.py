@@ -61,7 +61,7 @@ class LocalParties:
 
     def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
         """Ask all the same, or each named party its own."""
-        asks = _addressed(message, self.names)
+        asks = addressed(message, self.names)
         replies: dict[str, Any] = {}
         for name, ask in asks.items():
             replies[name] = reply = self.parties[name].answer(ask)
@@ -85,7 +85,7 @@ class BytesParties:
     def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
         """Ask all the same, or each named party its own."""
         replies: dict[str, Any] = {}
-        for name, ask in _addressed(message, self.names).items():
+        for name, ask in addressed(message, self.names).items():
             party = self._build[name]()
             state = unpack(self._state[name])
             if not isinstance(state, dict):
@@ -105,7 +105,8 @@ class BytesParties:
         return replies
 
 
-def _addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
+def addressed(message: Ask | Mapping[str, Ask], names: tuple[str, ...]) -> dict[str, Ask]:
+    """Who is asked what."""
     asks = dict.fromkeys(names, message) if isinstance(message, Ask) else dict(message)
     if unknown := sorted(asks.keys() - set(names)):
         raise PartyError(f"No party is called {', '.join(unknown)}; there are {', '.join(names)}.")

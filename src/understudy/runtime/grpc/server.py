@@ -22,7 +22,7 @@ from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
 from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
-from understudy.runtime.local import Transcript, _addressed
+from understudy.runtime.local import Transcript, addressed
 from understudy.runtime.session import Answer
 from understudy.runtime.wire import decode, encode
 
@@ -116,7 +116,7 @@ class GrpcParties:
 
         A party that is away is waited for. If one refuses, the others have still been asked, and may have paid.
         """
-        asks = _addressed(message, self.names)
+        asks = addressed(message, self.names)
         different = {id(ask): ask for ask in asks.values()}  # the same to all is encoded once
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
