@@ -62,7 +62,9 @@ def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, in
     name = task.removesuffix("-lenet")
     files = [folder / file for file in FILES[name]]
     if missing := [str(file) for file in files if not file.exists()]:
-        sys.exit(f"{', '.join(missing)} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder.")
+        sys.exit(
+            f"{', '.join(missing)} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder."
+        )
     rng = np.random.default_rng(seed)
     arrays = [np.load(file) for file in files]
     if name == "a9a":
@@ -88,7 +90,9 @@ def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, in
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:
     """One run."""
-    task, method, epsilon, seed, rounds = (job[key] for key in ("task", "method", "epsilon", "seed", "rounds"))
+    task, method, epsilon, seed, rounds = (
+        job[key] for key in ("task", "method", "epsilon", "seed", "rounds")
+    )
     people, test, clients = load(task, job["data"], seed)
     cohort = min(250, clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
@@ -138,10 +142,14 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
     parser.add_argument("--tasks", nargs="*", default=["usps"] if quick else list(TASKS), choices=TASKS)
-    parser.add_argument("--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if quick else list(METHODS))
+    parser.add_argument(
+        "--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if quick else list(METHODS)
+    )
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if quick else 3)
     parser.add_argument("--rounds", type=int, default=30 if quick else 500)
@@ -161,7 +169,9 @@ def main() -> None:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    rows = sorted(rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), r["seed"]))
+    rows = sorted(
+        rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), r["seed"])
+    )
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()

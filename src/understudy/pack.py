@@ -126,7 +126,9 @@ def _metadata(data: bytes) -> str:
 def _finite_tensor(tensor: Tensor) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
-    low, high = torch.aminmax(tensor)  # five times faster than isfinite on a large tensor; NaN spreads to both
+    low, high = torch.aminmax(
+        tensor
+    )  # five times faster than isfinite on a large tensor; NaN spreads to both
     if not (math.isfinite(float(low)) and math.isfinite(float(high))):
         raise MessageError("A message holds a tensor with values that are not finite.")
 

@@ -19,6 +19,7 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.run import PROTOCOLS
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.party import join
@@ -28,7 +29,7 @@ from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
 POLICY = Policy(
-    protocols=("count", "verti-gan", "sign-ds"), epsilon_run=100.0, epsilon_total=1000.0, delta=1e-4, people=2,
+    protocols=("count", *PROTOCOLS), epsilon_run=100.0, epsilon_total=1000.0, delta=1e-4, people=2,
     accept="always", against="outsider",
 )  # fmt: skip
 

@@ -78,7 +78,11 @@ def locally(case: Case) -> tuple[Any, Federation]:
     return case.module.train(case.config(), parties, federation.schemas), federation
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[1], CASES[2], CASES[4]], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [*CASES[:3], next(case for case in CASES if case.protocol == "sign-ds")],
+    ids=lambda case: case.name,
+)
 def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_grpc(
     case: Case, tmp_path: Path
 ) -> None:

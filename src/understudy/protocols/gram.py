@@ -57,7 +57,7 @@ class Config:
     """
 
     components: int = 512
-    steps: int = 300
+    steps: int = 600
     rate: float = 0.2
     partition: str = "auto"
     colluding: int = 1

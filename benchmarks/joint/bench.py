@@ -1,6 +1,6 @@
 """Which model to fit to a noisy Gram matrix, and how near its rows come to the real ones.
 
-    DATA=<folder with adult_pgm.csv.gz> python benchmarks/joint/fit_bench.py [--method …] [--epsilon …] [--seed …]
+    DATA=<folder with adult_pgm.csv.gz> python benchmarks/joint/bench.py [--method …] [--epsilon …] [--seed …]
 
 One Gram matrix of 80 % of Adult's rows is released with Gaussian noise of the size that its ε costs, rounded to
 whole numbers, and a model is fitted to it:
