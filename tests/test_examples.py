@@ -9,7 +9,10 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def run(name: str, *args: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name), *args], capture_output=True, text=True, timeout=240
+        [sys.executable, "-W", "error", str(EXAMPLES / name), *args],
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
