@@ -233,6 +233,15 @@ def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(understudy
     assert understudy("schema", "check", home / "clean.csv", home / "bought.toml")[0] == 0
 
 
+def test_an_audit_states_the_claim_and_what_it_observed(understudy: Run, home: Path) -> None:
+    code, out, err = understudy("audit", home / "run.toml", "--trials", 60)
+    assert (code, err) == (0, "")
+    assert "claimed ε ≤ 2.99" in out
+    assert "observed ≥" in out
+    assert "not proof of safety" in out
+    assert not (home / "ledgers").exists()
+
+
 BAD = {
     "a wrong header": (lambda h: rename(h / "clinic.csv", "age", "aeg"), ["clinic.csv", '"age"', "aeg"]),
     "a value too high": (lambda h: edit(h / "clinic.csv", 4, "age", 300), ["clinic.csv", "age", "300", "row 4"]),

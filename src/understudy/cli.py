@@ -20,6 +20,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import check_table, read_table
 from understudy.demo import run_demo
 from understudy.errors import ConfigError, PrivacyWarning, UnderstudyError
+from understudy.evaluate.audit_file import audit_run_file
 from understudy.evaluate.comparison import compare
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
@@ -28,7 +29,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Progress as Rounds
 from understudy.report.page import write_evaluation_page, write_report
-from understudy.run import PROTOCOLS, Result, open_ledger, run_file
+from understudy.run import PROTOCOLS, Result, config_for, open_ledger, protocol_named, run_file
 from understudy.runfile import RunFile
 
 app = typer.Typer(
@@ -155,6 +156,28 @@ def evaluate(
     out.print(str(comparison.evaluation), markup=False)
     if to is not None:
         out.print(f"Written to {write_evaluation_page(comparison, to)}.")
+
+
+@app.command()
+def audit(
+    file: FileArg,
+    party: Annotated[str | None, typer.Option(help="Whose promise; default: the smallest ε.")] = None,
+    trials: Annotated[int, typer.Option(min=50, help="Runs with the person, and as many without.")] = 1000,
+    seconds: Annotated[float, typer.Option(help="Stop after so long, with what there is.")] = 120.0,
+) -> None:
+    """Try to catch the code breaking its promise: an empirical lower bound on ε.
+
+    Many small runs with and without one worst-case person, on made-up rows that fit the schemas; no row of yours is
+    read. It fails (exit 1) when more is observed than is claimed.
+    """
+    body = RunFile.load(file)
+    config = config_for(body.protocol, body.settings)
+    result = audit_run_file(
+        body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
+    )
+    out.print(str(result), markup=False)
+    if not result.passed:
+        raise typer.Exit(1)
 
 
 @app.command()

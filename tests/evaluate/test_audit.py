@@ -1,0 +1,446 @@
+"""The audit's figures are lower bounds, and close to the truth where the truth is known."""
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binom, binomtest, norm
+from torch import Tensor
+
+from understudy.data.schema import Boolean, Ordinal, Schema
+from understudy.errors import ConfigError
+from understudy.evaluate.audit import Case, audit_mechanism, audit_protocol
+from understudy.evaluate.audit_file import audit_run_file, plain_case
+from understudy.evaluate.bounds import (
+    PILOT,
+    Errors,
+    explained,
+    gaussian,
+    one_run,
+    one_run_p_value,
+    plain,
+    scaled,
+    separate,
+)
+from understudy.evaluate.canaries import VertiGanAudit, World, cut_down, made_up
+from understudy.evaluate.transcript import Seen, learned, paid_numbers
+from understudy.privacy.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import FastRng, Rng
+from understudy.protocols import verti_gan
+
+DELTA = 1e-5
+SCHEMA = Schema(person="id", columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))
+TINY = verti_gan.Config(
+    rounds=1, critic_steps=1, batch=2, latent=2, common=(4,), critic_hidden=(1,), device="cpu"
+)
+
+
+def normals(shift: float, n: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=n) + shift
+
+
+def gaussian_errors(mu: float, alarm: float) -> Errors:
+    """The exact errors of the best test of N(0, 1) against N(μ, 1) at this rate of false alarms."""
+    return Errors(alarm, float(norm.cdf(norm.isf(alarm) - mu)))
+
+
+# From scores to error rates
+
+
+def test_error_rates_are_bounded_as_clopper_and_pearson_do() -> None:
+    present, absent = normals(1, 50, 1), normals(0, 40, 2)
+    errors = separate(present, absent, confidence=0.9)
+    rest_present, rest_absent = present[int(PILOT * 50) :], absent[int(PILOT * 40) :]
+    found = []
+    for threshold in np.concatenate([present, absent]):
+        wrong = [(rest_absent >= threshold).sum(), (rest_present < threshold).sum()]
+        bounds = [
+            binomtest(int(k), n).proportion_ci(0.9, "exact").high
+            for k, n in zip(wrong, (32, 40), strict=True)
+        ]
+        found.append(np.allclose(bounds, [errors.false_alarm, errors.miss]))
+    assert any(found)
+
+
+@pytest.mark.parametrize(("alarm", "miss"), list(product((0.02, 0.2, 0.5), (0.05, 0.4))))
+def test_both_bounds_hold_together_as_often_as_stated(alarm: float, miss: float) -> None:
+    """Every outcome of a fixed rule on 12 scores a side, by its probability."""
+    n, confidence, held = 12, 0.9, 0.0
+    for false, missed in product(range(n + 1), repeat=2):
+        pilots = [1.0] * 3, [0.0] * 3
+        errors = separate(
+            [*pilots[0], *[0.0] * missed, *[1.0] * (n - missed)],
+            [*pilots[1], *[1.0] * false, *[0.0] * (n - false)],
+            confidence=confidence,
+        )
+        likely = binom.pmf(false, n, alarm) * binom.pmf(missed, n, miss)
+        held += likely * (alarm <= errors.false_alarm and miss <= errors.miss)
+    assert held >= confidence
+
+
+def test_the_threshold_is_chosen_by_the_pilot_scores_alone() -> None:
+    present, absent = normals(1, 100, 1), normals(0, 100, 2)
+    cut = int(PILOT * 100)
+    shuffled = [np.concatenate([side[:cut], side[cut:][::-1]]) for side in (present, absent)]
+    assert separate(present, absent) == separate(*shuffled)
+
+
+def test_scores_that_tell_nothing_prove_nothing() -> None:
+    constant = np.zeros(100)
+    for errors in (separate(constant, constant), separate(normals(0, 400, 1), normals(0, 400, 2))):
+        assert errors.epsilon(DELTA) == 0
+        assert explained(errors, {GaussianDpEvent(1.0): 1}, DELTA) == 0
+
+
+@pytest.mark.parametrize("aim", [gaussian, plain(DELTA)], ids=["gaussian", "plain"])
+def test_a_true_claim_is_refuted_no_more_often_than_stated(aim: object) -> None:
+    """At μ = 1 the true separation is known: 400 audits at 80 %, and six standard errors of slack."""
+    above = 0
+    for seed in range(400):
+        errors = separate(
+            normals(1, 60, 2 * seed),
+            normals(0, 60, 2 * seed + 1),
+            aim=aim,
+            confidence=0.8,  # type: ignore[arg-type]
+        )
+        above += errors.mu > 1
+    assert above / 400 <= 0.2 + 6 * math.sqrt(0.2 * 0.8 / 400)
+
+
+def test_too_few_or_broken_scores_are_refused() -> None:
+    with pytest.raises(ConfigError, match="10 finite scores"):
+        separate(np.zeros(5), np.zeros(50))
+    with pytest.raises(ConfigError, match="finite"):
+        separate(np.array([math.nan] * 20), np.zeros(20))
+
+
+# From error rates to ε
+
+
+@pytest.mark.parametrize("true", [0.3, 1.0, 3.0])
+def test_randomized_response_gives_its_own_epsilon(true: float) -> None:
+    lie = 1 / (1 + math.exp(true))
+    assert Errors(lie, lie).epsilon(0.0) == pytest.approx(true)
+    assert explained(Errors(lie, lie), {PureDp(5.0): 1}, 0.0) == pytest.approx(true, rel=0.02)
+
+
+def test_delta_may_hide_what_it_says_and_no_more() -> None:
+    """With probability δ all is told, otherwise randomized response answers: exactly (ε, δ)-DP."""
+    true, delta = 1.0, 0.1
+    lie = (1 - delta) / (1 + math.exp(true))
+    assert Errors(lie, lie).epsilon(delta) == pytest.approx(true)
+    assert Errors(lie, lie).delta(true) == pytest.approx(delta)
+    assert Errors(lie, lie).epsilon(0.0) > true
+
+
+@given(st.floats(0.1, 3.0), st.floats(0.02, 0.6))
+def test_the_best_test_of_a_gaussian_gives_its_mu_and_no_plain_bound_more(mu: float, alarm: float) -> None:
+    errors, spend = gaussian_errors(mu, alarm), {GaussianDpEvent(1 / mu): 1}
+    assert errors.mu == pytest.approx(mu, abs=1e-9)
+    assert explained(errors, spend, DELTA) == pytest.approx(epsilon(spend, DELTA), rel=1e-6)
+    for delta in (DELTA, 1e-2, 0.1):
+        assert errors.epsilon(delta) <= epsilon(spend, delta) + 1e-9
+
+
+def least_misses(spend: Spend, alarm: float) -> float:
+    """The fewest misses that a claim's curve allows at this rate of false alarms."""
+    return max(1 - at - math.exp(epsilon(spend, at)) * alarm for at in np.linspace(0.01, 0.9, 60))
+
+
+@pytest.mark.parametrize("event", [PureDp(1.0), LaplaceDpEvent(1.0)], ids=["pure", "laplace"])
+def test_a_claim_is_refuted_exactly_when_its_curve_forbids_the_errors(event: DpEvent) -> None:
+    claim, price = {event: 2}, epsilon({event: 2}, 0.01)
+    for noise in (0.5, 2.0):
+        truth = scaled(claim, noise)
+        observed = explained(Errors(0.2, least_misses(truth, 0.2)), claim, 0.01)
+        assert 0.6 * epsilon(truth, 0.01) <= observed <= 1.03 * epsilon(truth, 0.01)
+        assert (observed > price) == (noise == 0.5)
+
+
+@pytest.mark.parametrize(("noise", "refuted"), [(0.5, True), (1.0, False)])
+def test_the_best_test_of_a_sampled_gaussian_is_explained_by_its_own_noise(
+    noise: float, refuted: bool
+) -> None:
+    """Drawn with probability q the person adds 1: the errors of every threshold are known exactly."""
+    q, alarm = 0.4, 0.1
+    threshold = noise * norm.isf(alarm)
+    errors = Errors(alarm, 1 - (1 - q) * alarm - q * float(norm.sf((threshold - 1) / noise)))
+    claim, truth = ({PoissonSampledDpEvent(q, GaussianDpEvent(size)): 1} for size in (0.8, noise))
+    observed = explained(errors, claim, 0.01)
+    assert 0.6 * epsilon(truth, 0.01) <= observed <= epsilon(truth, 0.01)
+    assert (observed > epsilon(claim, 0.01)) == refuted
+
+
+def test_what_no_noise_explains_is_infinite() -> None:
+    """One in a hundred is drawn: the person cannot be seen in nine runs of ten, whatever the noise."""
+    spend = {PoissonSampledDpEvent(0.01, GaussianDpEvent(1.0)): 1}
+    assert explained(Errors(0.05, 0.1), spend, DELTA) == math.inf
+
+
+def test_scaling_the_noise_scales_every_kind_of_event() -> None:
+    assert epsilon(scaled({PureDp(2.0): 1}, 2), 0) == 1.0
+    assert epsilon(scaled({LaplaceDpEvent(1.0): 1}, 4), 0) == 0.25
+    sampled = scaled({PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0)): 3}, 2)
+    assert sampled == {PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0)): 3}
+
+
+# Many canaries in one run
+
+
+@pytest.mark.parametrize("canaries", [1, 10, 100])
+def test_all_guesses_right_prove_what_the_closed_form_says(canaries: int) -> None:
+    accuracy = 0.05 ** (1 / canaries)
+    expected = max(0.0, math.log(accuracy / (1 - accuracy)))
+    assert one_run(canaries, canaries, canaries) == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.parametrize(("true", "delta"), list(product((0.0, 0.5, 2.0), (0.0, 1e-3, 0.05))))
+def test_the_p_value_is_never_too_small(true: float, delta: float) -> None:
+    """Each canary tells all with probability δ and lies with odds 1 : e^ε otherwise: (ε, δ)-DP, all guessed."""
+    canaries = 30
+    right = delta + (1 - delta) / (1 + math.exp(-true))
+    for correct in range(canaries + 1):
+        exact = binom.sf(correct - 1, canaries, right)
+        assert exact <= one_run_p_value(correct, canaries, canaries, true, delta) + 1e-12
+
+
+def test_the_delta_term_is_the_steepest_gain() -> None:
+    guesses, correct, canaries, delta, coin = 20, 15, 40, 1e-3, 1 / (1 + math.exp(-0.7))
+    tail = sum(binom.pmf(k, guesses, coin) for k in range(correct, guesses + 1))
+    gains = [
+        sum(binom.pmf(k, guesses, coin) for k in range(correct - i, correct)) / i
+        for i in range(1, correct + 1)
+    ]
+    expected = tail + 2 * canaries * delta * max(gains)
+    assert one_run_p_value(correct, guesses, canaries, 0.7, delta) == pytest.approx(expected)
+
+
+def test_one_run_of_many_answers_is_close_to_their_epsilon() -> None:
+    true, canaries = 1.5, 20_000
+    honest = np.random.default_rng(0).random(canaries) < 1 / (1 + math.exp(-true))
+    assert 0.95 * true <= one_run(int(honest.sum()), canaries, canaries) <= true
+    assert one_run(canaries // 2, canaries, canaries) == 0
+    with pytest.raises(ConfigError, match="cannot be"):
+        one_run(11, 10, 20)
+
+
+# Mechanisms
+
+
+def answer(rows: Tensor, rng: Rng) -> Tensor:
+    """Randomized response with ε = 1 on every row."""
+    lie = rng.uniform(*rows.shape) < 1 / (1 + math.e)
+    return torch.where(lie, 1 - rows, rows)
+
+
+def test_an_audit_of_randomized_response_comes_close_from_below() -> None:
+    result = audit_mechanism(
+        answer,
+        torch.ones(1, 1),
+        torch.zeros(1, 1),
+        claimed={PureDp(1.0): 1},
+        score=lambda out: out[:, 0],
+        trials=20_000,
+        rng=FastRng(1),
+        each_row=True,
+    )
+    assert result.claimed == 1.0
+    assert 0.9 <= result.observed <= 1.0
+    assert result.passed
+    assert result.views[0].any_noise == pytest.approx(result.observed, rel=0.05)
+
+
+def noisy_sum(rows: Tensor, rng: Rng) -> Tensor:
+    """Gaussian noise of the size of one row."""
+    return rows.sum(0) + rng.normal(rows.shape[1])
+
+
+@pytest.mark.parametrize(("noise", "passed"), [(1.0, True), (3.0, False)])
+def test_an_audit_of_a_gaussian_sum_tells_a_true_claim_from_a_false_one(noise: float, passed: bool) -> None:
+    others = torch.zeros(3, 4)
+    person = torch.cat([others, torch.tensor([[0.0, 1.0, 0.0, 0.0]])])
+    claimed = {GaussianDpEvent(noise): 1}
+    for score, least in ((lambda out: out[:, 1], 3.0), (None, 2.0)):
+        result = audit_mechanism(
+            noisy_sum, person, others, claimed=claimed, delta=DELTA, score=score, trials=2000, rng=FastRng(2)
+        )
+        assert least <= result.observed <= epsilon({GaussianDpEvent(1.0): 1}, DELTA)
+        assert result.passed == passed
+        assert ("BROKEN" in str(result)) == (not passed)
+
+
+def test_a_learned_rule_finds_one_number_among_many() -> None:
+    rng = np.random.default_rng(0)
+    present, absent = rng.normal(size=(2, 400, 700))
+    present[:, 5] += 4
+    ours, theirs = learned(present, absent)
+    assert len(ours) == len(theirs) == 200
+    assert ours.mean() - theirs.mean() > 2 * theirs.std()
+    same, other = learned(np.ones((40, 3)), np.ones((40, 3)))
+    assert not same.any()
+    assert not other.any()
+
+
+def test_an_audit_without_a_claim_or_without_trials_is_refused() -> None:
+    rows = torch.zeros(1, 1)
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        audit_mechanism(noisy_sum, rows, rows, claimed={GaussianDpEvent(1.0): 1}, delta=0.0)
+    with pytest.raises(ConfigError, match="at least 20"):
+        audit_mechanism(noisy_sum, rows, rows, claimed={PureDp(1.0): 1}, trials=5)
+
+
+# Protocols
+
+
+def scores(case: Case, present: bool, runs: int) -> np.ndarray:
+    """What the server and who sees every step make of some runs: (2, runs)."""
+    rows = []
+    for trial in range(runs):
+        parties = case.parties(present, 2 * trial + present)
+        seen = Seen(parties)
+        case.train(seen)
+        rows.append([score(parties["target"], seen.replies["target"]) for score in case.scores.values()])
+    return np.array(rows).T
+
+
+def test_evidence_is_the_likelihood_ratio_of_the_noise() -> None:
+    """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip norm."""
+    budget, runs = Budget(20.0, DELTA), 30
+    case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=budget, people=2).case()
+    mu = 1 / calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=20.0, delta=DELTA)
+    for present, mean in ((True, mu**2 / 2), (False, -(mu**2) / 2)):
+        evidence = scores(case, present, runs)[1]
+        assert abs(np.mean(evidence) - mean) < 5 * mu / math.sqrt(runs)
+        assert 0.5 * mu < np.std(evidence) < 1.6 * mu
+
+
+def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed() -> None:
+    case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(20.0, DELTA), people=2).case()
+    done: list[int] = []
+    result = audit_protocol(case, trials=40, watch=done.append)
+    assert done == list(range(1, 41))
+    assert 19.9 <= result.claimed <= 20.0
+    assert 4.0 <= result.observed <= result.claimed
+    plainly = json.loads(json.dumps(result.to_dict()))
+    assert plainly["passed"] is True
+    assert plainly["trials"] == 40
+    assert len(plainly["views"]) == 2
+    assert "not proof of safety" in str(result)
+
+
+def test_the_server_alone_sees_the_person_too() -> None:
+    config = verti_gan.Config(**{**vars(TINY), "rounds": 4})
+    case = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(6.0, DELTA), people=2).case()
+    sides = {present: scores(case, present, 25)[0] for present in (True, False)}
+    spread = np.std(sides[True]) + np.std(sides[False])
+    assert np.mean(sides[True]) - np.mean(sides[False]) > 0.1 * spread
+
+
+def test_shared_batches_are_searched_for_the_busiest_person() -> None:
+    config = verti_gan.Config(**{**vars(TINY), "critic_steps": 12, "batch": 2, "sampling": "shared"})
+    audit = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=8)
+    case = audit.case()
+    parties = case.parties(True, 0)
+    case.train(Seen(parties))
+    watched = parties["target"].critic_round  # type: ignore[attr-defined]
+    assert int(watched.drawn[watched.world.canary]) == int(watched.drawn.max())
+    assert int(parties["target"].participations.max()) == int(watched.drawn.max())  # type: ignore[attr-defined]
+
+
+def test_a_run_without_noise_has_no_claim_to_audit() -> None:
+    config = verti_gan.Config(**{**vars(TINY), "private": False})
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(1.0, DELTA), people=2).case()
+
+
+def test_the_worlds_differ_in_one_person_alone() -> None:
+    """Without the canary a run pays the same, and on a batch that did not draw them it does the same."""
+    audit = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2)
+    table = made_up(SCHEMA, 5, canary=3)
+    codes = table.frame.astype(int).to_numpy()
+    others = np.delete(codes, 3, axis=0)
+    assert (others == others[0]).all()
+    assert (codes[3] != others[0]).all()
+    spends = []
+    for present in (True, False):
+        parties = audit._parties(World(canary=0, present=present), 1)
+        audit._train(Seen(parties))
+        spends.append(parties["target"].ledger.spend())
+    assert spends[0] == spends[1]
+
+
+def test_any_protocol_can_be_audited_as_it_is() -> None:
+    schemas = {"clinic": SCHEMA, "insurer": Schema(columns=(Boolean(name="insured"),))}
+    config = verti_gan.Config(**{**vars(TINY), "batch": 40})
+    case = plain_case(
+        verti_gan, config, schemas, dict.fromkeys(schemas, Budget(1.0, DELTA)), target="insurer", people=20
+    )
+    assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
+    assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]
+    result = audit_protocol(case, trials=20, seconds=0.001)
+    assert result.trials == 20
+    assert result.passed
+    assert "learned" in result.views[0].adversary
+
+
+def test_every_paid_number_is_read_and_no_public_one() -> None:
+    audit = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(4.0, DELTA), people=2)
+    seen = Seen(audit._parties(World(canary=0, present=True), 0))
+    audit._train(seen)
+    weights = sum(p.numel() for p in seen.parties["target"].network.parameters())  # type: ignore[attr-defined]
+    assert len(paid_numbers(seen.replies["target"])) == TINY.rounds * weights
+
+
+# Run files
+
+
+@given(st.integers(1, 5000), st.integers(2, 20_000))
+def test_a_run_in_miniature_keeps_its_sampling_rate(batch: int, people: int) -> None:
+    config, few = cut_down(verti_gan.Config(batch=batch), people)
+    assert few >= 2
+    assert min(1.0, config.batch / few) == pytest.approx(min(1.0, batch / people), rel=0.06)
+    assert config.rounds * config.critic_steps <= 20
+
+
+def run_file(folder: Path) -> SimpleNamespace:
+    """A run file whose tables do not exist."""
+    SCHEMA.save(folder / "schema.toml")
+
+    def section(allowed: float) -> SimpleNamespace:
+        return SimpleNamespace(
+            schema="schema.toml", table="gone.csv", epsilon=allowed, budget=lambda: Budget(allowed, 1e-5)
+        )
+
+    parties = {"loose": section(8.0), "strict": section(2.0)}
+    return SimpleNamespace(parties=parties, out="out", path=lambda text: folder / text)
+
+
+def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
+    file, config = run_file(tmp_path), verti_gan.Config(rounds=1, critic_steps=1, batch=100)
+    (tmp_path / "out" / "generator").mkdir(parents=True)
+    (tmp_path / "out" / "generator" / "card.json").write_text('{"people": 200}')
+    result = audit_run_file(file, verti_gan, config, trials=20)
+    assert 1.98 <= result.claimed <= 2.0
+    assert result.passed
+    text = str(result)
+    assert "party strict" in text
+    assert "1 of 2 people in a step" in text
+    assert "no real one was read" in text
+
+
+def test_a_run_file_that_was_not_run_says_what_it_assumes(tmp_path: Path) -> None:
+    file, config = run_file(tmp_path), verti_gan.Config(rounds=1, critic_steps=1, batch=100)
+    result = audit_run_file(file, verti_gan, config, party="loose", trials=20)
+    assert "1,000 were assumed" in str(result)
+    assert 7.9 <= result.claimed <= 8.0
+    with pytest.raises(ConfigError, match="strict"):
+        audit_run_file(file, verti_gan, config, party="strcit")
