@@ -19,6 +19,8 @@ LAYERS = [
     {"exchange"},
     {"runtime"},
     {"runfile", "held"},
+    {"registry"},
+    {"federation"},
     {"run"},
     {"demo"},
     {"__init__"},

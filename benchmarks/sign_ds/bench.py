@@ -24,8 +24,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from understudy.data.population import Population
+from understudy.federation import Federation
 from understudy.privacy.budget import Budget
-from understudy.run import Federation, train
+from understudy.run import train
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 METHODS: dict[str, dict[str, Any]] = {

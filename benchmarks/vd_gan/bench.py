@@ -28,12 +28,12 @@ import numpy as np
 import pandas as pd
 
 from understudy.data.schema import Boolean, Schema
+from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.pate import GradientVote
 from understudy.protocols import vd_gan_dpsgd, vd_gan_pate
 from understudy.protocols.base import Progress
 from understudy.protocols.teachers import Teachers
-from understudy.run import Federation
 from understudy.runtime.local import LocalParties
 
 HERE = Path(__file__).parent

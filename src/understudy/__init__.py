@@ -10,10 +10,11 @@ from understudy.classifier import Classifier
 from understudy.data.population import Population
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import UnderstudyError
+from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
-from understudy.run import Federation, Result, train
+from understudy.run import Result, train
 
 __version__ = version("understudy")
 

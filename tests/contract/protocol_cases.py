@@ -12,10 +12,10 @@ from torch import Tensor
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
+from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.run import Federation
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 

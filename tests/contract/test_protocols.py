@@ -10,11 +10,11 @@ import torch
 from protocol_cases import CASES, Case, artefact, is_usable, weights
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
+from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Ask, Paid, Party, Public, Reply
-from understudy.run import Federation
 from understudy.runtime.local import BytesParties, LocalParties
 
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

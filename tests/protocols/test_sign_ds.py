@@ -26,6 +26,7 @@ from understudy.errors import (
     PrivacyError,
     SchemaError,
 )
+from understudy.federation import Federation
 from understudy.models.cohort import local_updates
 from understudy.privacy.accounting import PureDp, epsilon
 from understudy.privacy.budget import Budget
@@ -34,7 +35,7 @@ from understudy.privacy.rng import FastRng
 from understudy.protocols import sign_ds
 from understudy.protocols.horizontal import Begin, Reported, Round
 from understudy.protocols.sign_ds import Config
-from understudy.run import Federation, Result, run_file, train
+from understudy.run import Result, run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 

@@ -18,6 +18,7 @@ from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError
+from understudy.federation import Federation
 from understudy.models.gan import BranchedGenerator, Critic
 from understudy.privacy.accounting import epsilon
 from understudy.privacy.budget import Budget
@@ -27,7 +28,6 @@ from understudy.protocols import vd_gan_dpsgd, vd_gan_pate
 from understudy.protocols.base import Ask
 from understudy.protocols.teachers import Teachers, slopes
 from understudy.protocols.vd_gan import Round, VdGanParty
-from understudy.run import Federation
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)

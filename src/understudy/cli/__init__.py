@@ -22,14 +22,16 @@ from understudy.demo import run_demo
 from understudy.errors import ConfigError, PrivacyWarning, UnderstudyError
 from understudy.evaluate.audit_file import audit_run_file
 from understudy.evaluate.comparison import compare
+from understudy.federation import open_ledger
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.privacy.buy_schema import buy_schema, coarsen, quote
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Progress as Rounds
+from understudy.registry import PROTOCOLS, config_for, protocol_named
 from understudy.report.page import write_evaluation_page, write_report
-from understudy.run import PROTOCOLS, Result, config_for, open_ledger, protocol_named, run_file
+from understudy.run import Result, run_file
 from understudy.runfile import RunFile
 
 app = typer.Typer(

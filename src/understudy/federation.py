@@ -1,0 +1,122 @@
+"""Holders in one process: their rows, their ledgers, and what a run may cost them.
+
+    federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
+
+A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.check import one_of
+from understudy.data.schema import Schema
+from understudy.held import Held, Opened, budgets, description, has_population, open_held
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import FastRng, Rng, SecureRng
+from understudy.protocols.base import Party
+from understudy.registry import protocol_named
+
+
+@dataclass(frozen=True)
+class Holder:
+    """One data holder in this process: its rows, its ledger, and what a run may cost it."""
+
+    name: str
+    table: Opened
+    ledger: Ledger
+    budget: Budget
+    seed: int | None = None
+    noise: str = "secure"
+
+    def rng(self) -> Rng:
+        """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal seed the same each time."""
+        one_of(("secure", "fast"), noise=self.noise)
+        if self.noise == "fast":
+            return FastRng(self.seed)
+        return SecureRng() if self.seed is None else SecureRng.from_seed(self.seed)
+
+
+class Federation:
+    """Several holders of tables, in this process.
+
+    `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
+    `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
+    the same people, a row each; without it they have the same columns about different people, who may have
+    several rows. A `Population`, from arrays, has its public description in it and needs no schema.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Held],
+        schemas: Mapping[str, Schema | str | Path] | None = None,
+        *,
+        budget: Budget | Mapping[str, Budget],
+        ledgers: str | Path = "ledgers",
+        same_people: bool = True,
+    ) -> None:
+        each = budgets(budget, tables)
+        folder = Path(ledgers)
+        self.same_people = same_people and not has_population(tables)
+        self.holders = {
+            name: Holder(name, table, open_ledger(folder / f"{name}.ledger", name, each[name]), each[name])
+            for name, table in open_held(tables, schemas or {}, same_people=self.same_people).items()
+        }
+
+    @classmethod
+    def rehearsal(
+        cls,
+        tables: Mapping[str, Held],
+        schemas: Mapping[str, Schema | str | Path] | None = None,
+        *,
+        budget: Budget | Mapping[str, Budget],
+        seed: int | None = None,
+        same_people: bool = True,
+    ) -> "Federation":
+        """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
+        each = budgets(budget, tables)
+        same_people = same_people and not has_population(tables)
+        opened = open_held(tables, schemas or {}, same_people=same_people)
+        holders = (
+            Holder(name, table, Ledger.rehearsal(holder=name, budget=each[name]), each[name],
+                   None if seed is None else seed * 1_000_003 + number)
+            for number, (name, table) in enumerate(opened.items())
+        )  # fmt: skip
+        return cls.of(holders, same_people=same_people)
+
+    @classmethod
+    def of(cls, holders: Iterable[Holder], *, same_people: bool = True) -> "Federation":
+        """A federation of holders that are open already."""
+        federation = cls.__new__(cls)
+        federation.same_people = same_people
+        federation.holders = {holder.name: holder for holder in holders}
+        return federation
+
+    @property
+    def schemas(self) -> dict[str, Any]:
+        """Each holder's public schema, or the features of its population."""
+        return {name: description(holder.table) for name, holder in self.holders.items()}
+
+    def parties(self, protocol: str, *, run: str, folder: Path | None = None) -> dict[str, Party]:
+        """One party of this protocol for each holder."""
+        build = protocol_named(protocol).build_party
+        return {
+            name: build(
+                name,
+                holder.table,
+                holder.ledger,
+                run=run,
+                budget=holder.budget,
+                rng=holder.rng(),
+                folder=None if folder is None else folder / name,
+            )
+            for name, holder in self.holders.items()
+        }
+
+
+def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
+    """The holder's ledger. The budget is for a new one; an existing ledger keeps its own."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return Ledger(path, holder=holder, budget=None if path.exists() else budget)

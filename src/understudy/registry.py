@@ -1,0 +1,50 @@
+"""The protocols that a run can name, and what each is for.
+
+A protocol is a module with `Config`, `build_party` and `train` (`protocols/base`). What it says of itself is
+read here: `SAME_PEOPLE` (its parties hold columns of the same people, or rows of different ones) and `ARTEFACT`.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from understudy.check import nearest
+from understudy.errors import ConfigError
+from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.runfile import known_keys
+
+PROTOCOLS: dict[str, ModuleType] = {
+    "gram": gram,
+    "verti-gan": verti_gan,
+    "vd-gan-dpsgd": vd_gan_dpsgd,
+    "vd-gan-pate": vd_gan_pate,
+    "sign-ds": sign_ds,
+}
+
+
+def protocol_named(name: str) -> ModuleType:
+    """The protocol of that name. ConfigError names the nearest."""
+    if name not in PROTOCOLS:
+        raise ConfigError(
+            f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}."
+        )
+    return PROTOCOLS[name]
+
+
+def config_for(protocol: str, settings: Mapping[str, Any]) -> Any:
+    """The protocol's checked config from plain settings."""
+    cls = protocol_named(protocol).Config
+    known_keys(settings, (field.name for field in dataclasses.fields(cls)), f"settings of {protocol}")
+    return cls(**settings)
+
+
+def people_of(module: ModuleType) -> bool | None:
+    """Whether the protocol's parties hold columns of the same people, or rows of different ones; None: either."""
+    same: bool | None = getattr(module, "SAME_PEOPLE", True)
+    return same
+
+
+def artefact_of(module: ModuleType) -> str:
+    """What the protocol trains: a "generator" or a "model"."""
+    return str(getattr(module, "ARTEFACT", "generator"))
