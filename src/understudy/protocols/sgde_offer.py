@@ -1,0 +1,194 @@
+"""What a pool of generators requires of an offer, and what an offer says of itself.
+
+Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A: on
+subscription the server states its requirements (schema, structure of the generators, the least privacy), and each
+generator g_k^y that is pushed comes with its (ε, δ).
+Paper → code: y → label, (ε, δ) → `epsilon`, `delta` of the card, "requirements" → `Requirements`.
+Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one person
+means; no count of rows is asked for or told.
+
+An offer is a `Generator` of one class: weights, the public schema with the class among its columns, and a card:
+
+    protocol    "sgde"                            silo       who offers it
+    target      the class column                  label      the class that it draws
+    epsilon     its price, at `delta`             delta      of that price
+    accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
+    network     the description of the network: its `kind` is in `Requirements.networks`
+
+The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what the
+silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import torch
+
+from understudy.check import in_range, one_of, positive, whole
+from understudy.data.codec import Codec
+from understudy.data.features import Label, TableFeatures
+from understudy.data.schema import Schema
+from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
+from understudy.generator import Generator
+from understudy.privacy.rng import FastRng
+from understudy.privacy.statement import ADJACENCY
+
+CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
+NETWORKS = ("decoder", "mixture", "branched")
+_LOOK = 256  # latent points at which an arriving network is looked at
+_LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most."""
+
+    schema: Schema
+    target: str
+    epsilon: float = 1.5
+    delta: float = 1e-5
+    networks: tuple[str, ...] = NETWORKS
+    largest: int = 1 << 24
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "networks", tuple(self.networks))
+        self.schema.require_public()
+        TableFeatures(self.schema, self.target)  # the target is a class
+        positive(epsilon=self.epsilon)
+        in_range(0, 1, delta=self.delta)
+        whole(largest=self.largest, networks=len(self.networks))
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The classes, in the order in which they are numbered."""
+        return TableFeatures(self.schema, self.target).labels
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for the wire and for a page."""
+        return asdict(self) | {"schema": self.schema.to_dict(), "networks": list(self.networks)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`. ConfigError or SchemaError for anything else."""
+        try:
+            return cls(**{**values, "schema": Schema.from_dict(values["schema"])})
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"these are no requirements of a pool: {error!r}.") from None
+
+
+def offer_card(
+    requirements: Requirements,
+    *,
+    silo: str,
+    label: Label,
+    epsilon: float,
+    delta: float,
+    accountant: str,
+    network: Mapping[str, Any],
+    **more: Any,
+) -> dict[str, Any]:
+    """The card of an offer. `more` must be public: it is published with the weights."""
+    return {
+        "protocol": "sgde",
+        "silo": silo,
+        "target": requirements.target,
+        "label": label,
+        "epsilon": epsilon,
+        "delta": delta,
+        "accountant": accountant,
+        "adjacency": ADJACENCY,
+        "network": dict(network),
+        **more,
+    }
+
+
+def check_schema(requirements: Requirements, schema: Schema) -> None:
+    """SchemaError unless the schema has the pool's columns. The person and the note may differ."""
+    ours, theirs = requirements.schema.columns, schema.columns
+    if ours == theirs:
+        return
+    names = [column.name for column in ours if column not in theirs]
+    names += [column.name for column in theirs if column not in ours]
+    what = f"differs from the pool's in {', '.join(dict.fromkeys(names))}" if names else "has another order"
+    raise SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
+
+
+def check_price(requirements: Requirements, epsilon: float, delta: float) -> None:
+    """PrivacyError unless (ε, δ) is finite and within the pool's limit. δ may be smaller, never larger."""
+    for name, value, limit in (
+        ("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta),
+    ):  # fmt: skip
+        if not _number(value) or not 0 <= value <= limit:
+            raise PrivacyError(
+                f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}. Nothing was exchanged."
+            )
+
+
+def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Schema, size: int) -> None:
+    """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
+
+    Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
+    of one person → PrivacyError; everything else → ConfigError. Nothing is built from the description here.
+    """
+    if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
+        what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
+        raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
+    check_schema(requirements, schema)
+    check_price(requirements, card["epsilon"], card["delta"])
+    if card["adjacency"] != ADJACENCY:
+        raise PrivacyError(
+            f"the offer's ε is for {card['adjacency']!r}; this pool's is for {ADJACENCY!r}. Nothing was exchanged."
+        )
+    one_of(("sgde",), protocol=card["protocol"])
+    for key in ("silo", "accountant"):
+        if not isinstance(card[key], str) or not card[key].strip():
+            raise ConfigError(f"the offer's {key} must be a text, not {card[key]!r}. Nothing was exchanged.")
+    if card["target"] != requirements.target:
+        raise ConfigError(
+            f"the offer's target is {card['target']!r}, the pool's {requirements.target!r}. Nothing was exchanged."
+        )
+    if not any(_same(label, card["label"]) for label in requirements.labels):
+        raise ConfigError(
+            f"the offer's label {card['label']!r} is none of {list(requirements.labels)}. Nothing was exchanged."
+        )
+    kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
+    one_of(requirements.networks, **{"the offer's network": str(kind)})
+    if size > requirements.largest:
+        raise ConfigError(
+            f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
+            "Nothing was exchanged."
+        )
+
+
+def check_generator(requirements: Requirements, offer: Generator) -> None:
+    """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
+
+    Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws).
+    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `sgde_check` to judge.
+    """
+    codec, network = Codec(requirements.schema), offer.network
+    with torch.no_grad():
+        rows = network.rows(FastRng(0).normal(_LOOK, network.latent))
+    said = f"the offer of {offer.card['silo']} for {offer.card['label']!r}"
+    if rows.shape != (_LOOK, codec.width) or not bool(rows.isfinite().all()) or bool((rows < 0).any()):
+        raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+    place = requirements.schema.names.index(requirements.target)
+    odds = rows[:, codec.blocks[place]].double()
+    mass = float((odds[:, label_place(requirements, offer.card["label"])] / odds.sum(1)).mean())
+    if not mass >= _LEAST_MASS:
+        raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
+
+
+def label_place(requirements: Requirements, label: Label) -> int:
+    """The number of a class."""
+    return next(place for place, known in enumerate(requirements.labels) if _same(known, label))
+
+
+def _same(one: Label, other: object) -> bool:
+    return type(one) is type(other) and one == other  # True is no 1
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
