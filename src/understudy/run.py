@@ -70,7 +70,7 @@ class Result:
         if isinstance(self.artefact, Generator):
             self.artefact.sample(rows or self.people).to_parquet(folder / "synthetic.parquet", index=False)
         _write_json(folder / "privacy.json", self.privacy.to_dict())
-        _write_json(folder / "transcript.json", self.transcript.rows())
+        _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
         self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
         return folder
 

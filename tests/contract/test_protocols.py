@@ -164,6 +164,19 @@ def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
 
 
 @every_protocol
+def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(case: Case) -> None:
+    federation = case.federation()
+    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    privacy = case.module.train(case.config(), parties, federation.schemas).privacy
+    for name in federation.holders:
+        rows = [row for row in parties.transcript.rows(privacy) if row["party"] == name]
+        prices = [row["epsilon"] for row in rows if row["paid"]]
+        assert [row["epsilon"] for row in rows if not row["paid"]] == [None] * (len(rows) - len(prices))
+        assert max(prices) <= privacy.epsilon(name) * (1 + 1e-9)
+        assert sum(prices) >= privacy.epsilon(name) * (1 - 1e-9)
+
+
+@every_protocol
 def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = case.federation()
     parties = recorded(case, federation)

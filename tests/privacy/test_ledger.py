@@ -18,6 +18,7 @@ from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyE
 from understudy.privacy import ledger as ledger_module
 from understudy.privacy.accounting import PureDp, epsilon
 from understudy.privacy.budget import Budget
+from understudy.privacy.events import event_to_json
 from understudy.privacy.ledger import Ledger, Receipt
 
 BUDGET = Budget(2.0, 1e-5)
@@ -55,9 +56,10 @@ def test_a_charge_outlives_the_process_that_made_it(tmp_path: Path) -> None:
 
 def test_receipts_name_the_entry_and_survive_a_message() -> None:
     ledger = rehearse()
-    first, second = (ledger.charge(PureDp(0.1), run="r", what=f"round {k}") for k in (1, 2))
+    first, second = (ledger.charge(PureDp(0.1), run="r", what=f"round {k}", count=3) for k in (1, 2))
     assert second.entry == first.entry + 1
-    assert second == Receipt("clinic", ledger.id, second.entry, "r", "round 2")
+    price = event_to_json(PureDp(0.1))
+    assert second == Receipt("clinic", ledger.id, second.entry, "r", "round 2", price, 3)
     assert Receipt.from_dict(second.to_dict()) == second
 
 

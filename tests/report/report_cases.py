@@ -97,7 +97,8 @@ def _artefacts(
         "privacy": statement,
     }
     line = {"ask": "verti_gan.Round", "count": ROUNDS, "down_bytes": 54_321, "up_bytes": 1_234_567}
-    lines = [{"party": name, **line, "paid": ROUNDS} for name in parts]
+    prices = {party["name"]: party["epsilon"]["server"] for party in statement["parties"]}
+    lines = [{"party": name, **line, "paid": ROUNDS, "epsilon": prices[name]} for name in parts]
     files = {
         "privacy.json": statement,
         "transcript.json": lines,

@@ -118,3 +118,13 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 def test_size_is_close_to_the_bytes_on_the_wire() -> None:
     big = Question(round=1, rate=0.1, weights=torch.zeros(1000, 10), layers=(1,), extra={}, salt=None)
     assert size(big) == pytest.approx(len(encode(big)), rel=0.02)
+
+
+@pytest.mark.parametrize("wrong", [{"entry": "7"}, {"entry": True}, {"event": None}, {"more": 1}])
+def test_a_receipt_with_values_of_other_types_is_refused(wrong: dict[str, object]) -> None:
+    fields = {
+        "gradient": {"paid": RECEIPT.to_dict() | wrong, "value": 1},
+        "people": {"public": "r", "value": 1},
+    }
+    with pytest.raises(MessageError, match="cannot be read"):
+        decode(pack({"kind": Answer.kind(), "fields": fields}), [Answer])

@@ -26,6 +26,7 @@ from understudy.errors import BudgetExceeded, ConfigError, LedgerError
 from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import AGAINST, Budget
 from understudy.privacy.entries import Entry, merge, read_entries, views
+from understudy.privacy.events import event_to_json
 from understudy.privacy.ledger_store import Priced, Store, seen
 
 _REMEMBERED = 64  # spends known to fit the budget
@@ -33,20 +34,29 @@ _REMEMBERED = 64  # spends known to fit the budget
 
 @dataclass(frozen=True)
 class Receipt:
-    """Proof that a price stands in a ledger: which ledger, which entry. It carries nothing about people."""
+    """Proof that a price stands in a ledger: which ledger, which entry, how many uses of which event.
+
+    It carries nothing about people. The event is the one that an insider can hold the holder to.
+    """
 
     holder: str
     ledger: str
     entry: int
     run: str
     what: str
+    event: str = ""
+    uses: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Receipt":
-        return cls(**values)
+        """The inverse of `to_dict`. TypeError for anything else."""
+        receipt = cls(**values)
+        if any(type(value) is not cls.__annotations__[name] for name, value in values.items()):
+            raise TypeError("a receipt holds texts and whole numbers.")
+        return receipt
 
 
 class Ledger:
@@ -125,7 +135,9 @@ class Ledger:
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, _listed(ids))
-        return Receipt(self.holder, self.id, entry, run, what)
+        inside = event_to_json(event if insider is None else insider)
+        uses = count if insider_count is None else insider_count
+        return Receipt(self.holder, self.id, entry, run, what, inside, uses)
 
     def afford(
         self,

@@ -115,7 +115,7 @@ def _write(
         "books": books or {},
         "reason": real.reason,
         **_tables(real.comparison, run),
-        "transcript": view.transcript(run.transcript, statement, sizes=private)
+        "transcript": view.transcript(run.transcript, sizes=private)
         if run is not None and run.transcript is not None
         else None,
         "settings": _settings(run),

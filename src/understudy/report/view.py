@@ -182,13 +182,8 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def transcript(
-    rows: Sequence[Mapping[str, Any]], statement: Mapping[str, Any] | None, *, sizes: bool
-) -> dict[str, list[dict[str, str]]] | None:
+def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, list[dict[str, str]]] | None:
     """What crossed the line, in cells, by kind of message; None where the transcript is damaged."""
-    prices = {}
-    if statement is not None:
-        prices = {party["name"]: at_price(party["epsilon"]["server"]) for party in statement["parties"]}
     kinds: dict[str, list[dict[str, str]]] = {}
     try:
         for row in rows:
@@ -198,7 +193,7 @@ def transcript(
                 "down": size(row["down_bytes"]) if sizes else "",
                 "up": size(row["up_bytes"]) if sizes else "",
                 "paid": f"{row['paid']:,}" if row["paid"] else "–",
-                "price": prices.get(row["party"], "–") if row["paid"] else "–",
+                "price": at_price(row["epsilon"]) if row["paid"] else "–",
             }
             kinds.setdefault(str(row["ask"]), []).append(cells)
     except DAMAGED:

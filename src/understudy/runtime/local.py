@@ -5,13 +5,18 @@ format and rebuilds every party from its saved state before each ask; it is slow
 "works here" means "works over a network".
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.errors import PartyError
+from understudy.errors import PartyError, UnderstudyError
 from understudy.pack import pack, unpack
+from understudy.privacy.accounting import DpEvent, epsilon, flatten
+from understudy.privacy.events import event_from_json
+from understudy.privacy.ledger import Receipt
+from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Ask, Paid, Party, Reply
 from understudy.runtime.wire import decode, encode, size
 
@@ -24,10 +29,38 @@ class Line:
     down_bytes: int = 0
     up_bytes: int = 0
     paid: int = 0
+    uses: Counter[str] = field(default_factory=Counter)
+    entry: int = -1
+
+    def add(self, receipts: Iterable[Receipt]) -> None:
+        """Count each payment once: a ledger's entries are numbered upwards, and one may pay for several replies."""
+        for receipt in sorted(receipts, key=lambda receipt: receipt.entry):
+            if receipt.entry > self.entry:
+                self.uses[receipt.event] += receipt.uses
+                self.entry = receipt.entry
+
+    def price(self, party: PartyPrivacy) -> float | None:
+        """ε of the payments behind these messages for the party's worst-off person; None: nothing, or no guarantee.
+
+        Where a payment is for some people only, no person bears more uses of an event than the worst-off one.
+        """
+        try:
+            spend: Counter[DpEvent] = Counter()
+            for event, count in self.uses.items():
+                spend += flatten(event_from_json(event), count)
+            total = epsilon({e: min(n, party.insider[e]) for e, n in spend.items()}, party.budget.delta)
+        except (
+            UnderstudyError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ):  # a price that the party did not settle for
+            return None
+        return total if spend and math.isfinite(total) else None
 
 
 class Transcript:
-    """What crossed the line, by party and kind of ask: counts, bytes each way, and paid values."""
+    """What crossed the line, by party and kind of ask: counts, bytes each way, paid values and their price."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], Line] = defaultdict(Line)
@@ -40,11 +73,28 @@ class Transcript:
         line.count += 1
         line.down_bytes += size(ask) if down is None else down
         line.up_bytes += size(reply) if up is None else up
-        line.paid += any(isinstance(value, Paid) for value in vars(reply).values())
+        receipts = {value.receipt for value in vars(reply).values() if isinstance(value, Paid)}
+        line.paid += bool(receipts)
+        line.add(receipts)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """The transcript as plain rows, in order of first appearance."""
-        return [{"party": party, "ask": kind, **vars(line)} for (party, kind), line in self.lines.items()]
+    def rows(self, privacy: PrivacyStatement | None = None) -> list[dict[str, Any]]:
+        """The transcript as plain rows, in order of first appearance, with prices where the run's privacy is given.
+
+        A payment behind two kinds of message stands at both; what a person paid in all is in the statement.
+        """
+        parties = {} if privacy is None else {party.name: party for party in privacy.parties}
+        return [
+            {
+                "party": party,
+                "ask": kind,
+                "count": line.count,
+                "down_bytes": line.down_bytes,
+                "up_bytes": line.up_bytes,
+                "paid": line.paid,
+                **({"epsilon": line.price(parties[party])} if party in parties else {}),
+            }
+            for (party, kind), line in self.lines.items()
+        ]
 
 
 class LocalParties:
