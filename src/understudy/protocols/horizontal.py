@@ -62,11 +62,15 @@ class Begun(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Round(Ask):
-    """The global model, and which of the party's people are to report on it: their places, (n,)."""
+    """The global model, and which of the party's people are to report on it: their places, (n,).
+
+    `rate` is γ, by which the server is to multiply the mean of what it gets.
+    """
 
     round: int
     people: Tensor
     weights: Tensor
+    rate: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +122,8 @@ class HostParty(Party):
         """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
 
     @abstractmethod
-    def reports(self, people: Tensor, weights: Tensor) -> Value:
-        """What these people report on the global model. It has been paid for."""
+    def reports(self, ask: Round) -> Value:
+        """What the asked people report on the global model. It has been paid for."""
 
     def respond(self, ask: Ask) -> Reply:
         match ask:
@@ -159,7 +163,7 @@ class HostParty(Party):
             what=f"round {ask.round}: one report each",
         )
         self.participations[people] += 1
-        return Reported(reports=Paid(self.reports(people, ask.weights), receipt))
+        return Reported(reports=Paid(self.reports(ask), receipt))
 
     def _admit(self, people: Tensor) -> None:
         once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)

@@ -11,97 +11,58 @@ bare updates ("none").
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from understudy.check import one_of, positive, whole
+from understudy.check import one_of, whole
 from understudy.classifier import Classifier
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError, PrivacyError
+from understudy.errors import ConfigError, PartyError
 from understudy.models.classifier import Classifier as Network
 from understudy.models.classifier import LeNet, LogisticRegression, Mlp, from_description
-from understudy.models.cohort import OPTIMIZERS, local_updates
-from understudy.models.device import pick_device
-from understudy.pack import Value
-from understudy.privacy.accounting import Spend
+from understudy.models.cohort import local_updates
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.reporter import Report, Reporter
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import PrivacyStatement
-from understudy.protocols.base import Parties, Progress, Watcher, settled
-from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.horizontal import (
-    Begin,
-    Hosting,
-    HostParty,
-    Round,
-    common_features,
-    statement,
-)
-from understudy.protocols.poisoning import Poison
-from understudy.protocols.reporting import SELECTION, Reporting, form_of, from_message, to_message
+from understudy.protocols.base import Parties, Watcher
+from understudy.protocols.horizontal import Begin, Hosting, common_features
+from understudy.protocols.reporting import form_of, from_message
+from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 ARTEFACT = "model"
 MODELS = ("logistic", "mlp", "lenet")
-_CHUNK = 2**26  # update values in work at a time
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Reporting):
-    """The paper's settings (§3.5.1), beside those of `Reporting`. A table needs a `target`, arrays do not.
+class Config(Settings):
+    """The paper's settings (§3.5.1), beside those of `Settings`. A table needs a `target`, arrays do not.
 
     Without a `global_rate` it is 0.05 times the cohort for signs, and 1 for means of updates (Eq. 3.1).
-    Without a `clip` values
-    are bounded by epochs · learning_rate: on features in [0, 1], gradient descent moves no weight of a logistic
-    regression further.
+    Without a `clip` values are bounded by epochs · learning_rate: on features in [0, 1], gradient descent moves
+    no weight of a logistic regression further.
     """
 
     target: str | None = None
     model: str = "logistic"
     hidden: int = 96
-    rounds: int = 500
-    cohort: int = 250
-    epochs: int = 10
-    learning_rate: float = 0.001
-    optimizer: str = "sgd"
-    global_rate: float | None = None
-    poison: Poison | None = None
     evaluate_every: int = 10
-    checkpoint_every: int = 100
-    device: str = "auto"
-    seed: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("hidden", "rounds", "cohort", "epochs", "evaluate_every", "checkpoint_every")
-        whole(**{name: getattr(self, name) for name in names})
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ConfigError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
-        positive(learning_rate=self.learning_rate, global_rate=self.step)
+        whole(hidden=self.hidden, evaluate_every=self.evaluate_every)
         one_of(MODELS, model=self.model)
-        one_of(OPTIMIZERS, optimizer=self.optimizer)
-        if isinstance(self.poison, Mapping):
-            object.__setattr__(self, "poison", Poison(**self.poison))
 
     @property
-    def step(self) -> float:
-        """γ."""
-        default = 0.05 * self.cohort if self.reporter in SELECTION else 1.0
-        return default if self.global_rate is None else self.global_rate
-
-    def local(self, dims: int) -> Reporter:
-        """The mechanism of a client."""
-        return self.mechanism(dims, clip=self.epochs * self.learning_rate)
+    def sign_step(self) -> float:
+        return 0.05 * self.cohort
 
 
 def build_network(config: Config, features: Features) -> Network:
@@ -118,31 +79,18 @@ def build_network(config: Config, features: Features) -> Network:
     return LeNet(classes)
 
 
-class SignDsParty(HostParty):
-    """A host of clients. Their models and rows stay with it.
-
-    Guarantee: a report is ε-LDP in the content of the client's rows (`privacy/selection`, `privacy/mean`), and
-    stands in the ledger before a row is touched.
-    Edges: a client without rows, or whose update is not finite, reports on a zero update, which is noise alone.
-    """
+class SignDsParty(LearningParty):
+    """A host of clients who train a classifier."""
 
     def open(self, ask: Begin) -> Hosting:
         self.config = Config(**ask.config)
-        if self.config.poison is not None and self.ledger.real:
-            raise PrivacyError(
-                f"{self.name}: poisoned clients are for rehearsals; this ledger is real. Nothing was sent."
-            )
         self.network = from_description(ask.network)
         population = self._population(self.config.target)
         if build_network(self.config, population.features) != self.network:
             raise PartyError(
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
-        self.reporter = self.config.local(self.network.size)
-        self.device = pick_device(self.config.device)
-        if self.config.poison is not None:
-            self.liars = self.config.poison.liars(population.people, self.config.seed)
-        return Hosting(population, self.reporter.event, self.config.cap)
+        return self.host(self.config, population, self.config.local(self.network.size))
 
     def _population(self, target: str | None) -> Population:
         if isinstance(self.data, Table):
@@ -152,21 +100,13 @@ class SignDsParty(HostParty):
         return self.data
 
     # Algorithm 1, LocalUpdate, for a whole cohort
-    def reports(self, people: Tensor, weights: Tensor) -> Value:
-        parts = torch.split(people, max(1, _CHUNK // self.network.size))
-        return to_message([self._report(part, weights) for part in parts])
-
-    def _report(self, people: Tensor, weights: Tensor) -> Report:
+    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
         config = self.config
         x, y, mask = self.population.gather(people)
-        updates = local_updates(
+        return local_updates(
             self.network, weights, x, y, None if bool(mask.all()) else mask,
             epochs=config.epochs, lr=config.learning_rate, optimizer=config.optimizer, device=self.device,
         )  # fmt: skip
-        updates[~updates.sum(1).isfinite()] = 0
-        if config.poison is not None:
-            config.poison.spoil(updates, self.liars[people].to(self.device), self.rng)
-        return self.reporter.report(updates, self.rng)
 
 
 @dataclass(frozen=True)
@@ -206,81 +146,15 @@ def train(
     network = build_network(config, features)
     reporter = config.local(network.size)
     form = form_of(reporter)
-    weights, done, ended, history = network.init(FastRng(config.seed)), 0, "", []
-    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    saved = store.load() if store is not None and resume else None
-    begun = _begin(config, parties, network) if saved is None else saved[1]["begun"]
-    cohorts = Cohorts(
-        {name: info["people"] for name, info in begun.items()},
-        rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
+    run = Rounds(
+        config, parties, network.describe(), network.init(FastRng(config.seed)),
+        notes={"history": []}, checkpoint=checkpoint, resume=resume,
     )  # fmt: skip
-    if saved is not None:
-        done, state = saved
-        _same_settings(config, state["config"])
-        weights, history, cohorts.asked = state["weights"], state["history"], state["asked"].numpy()
-
-    def save() -> None:
-        if store is not None and done:
-            state = {"weights": weights, "history": history, "asked": torch.from_numpy(cohorts.asked)}
-            store.save(done, state | {"begun": begun, "config": asdict(config)})
-
-    def spent() -> Mapping[str, float]:
-        uses: dict[str, Spend] = {name: {reporter.event: n} for name, n in cohorts.most().items()}
-        return statement(begun, uses).per_party()
-
-    try:
-        while done < config.rounds:
-            cohort = cohorts.pick(done + 1)
-            replies = parties.ask(
-                {name: Round(round=done + 1, people=who, weights=weights) for name, who in cohort.items()}
-            )
-            totals = [
-                from_message(reply.reports.value, form, len(cohort[name])).total()
-                for name, reply in replies.items()
-            ]
-            mean = torch.stack(totals).sum(0) / config.cohort  # lines 6–9
-            weights = weights + config.step * mean.to(weights.dtype)  # line 10
-            done += 1
-            if holdout is not None and (done % config.evaluate_every == 0 or done == config.rounds):
-                accuracy = Classifier(network, weights, features, {}).accuracy(holdout)
-                history.append({"round": done, "accuracy": accuracy})
-            if watch is not None:
-                watch(Progress(done, config.rounds, spent))
-            if done % config.checkpoint_every == 0:
-                save()
-    except BudgetExceeded as refusal:
-        ended = f"ended after {done} of {config.rounds} rounds: {refusal}"
-    except KeyboardInterrupt:
-        save()
-        raise
-    save()
-    privacy = statement(begun, {name: spends["anyone"] for name, spends in settled(parties).items()})
-    card = {
-        "protocol": "sign-ds",
-        "config": asdict(config),
-        "rounds": done,
-        "ended": ended or "after all rounds",
-        "people": len(cohorts.asked),
-        "reports": {"all": int(cohorts.asked.sum()), "of the busiest person": int(cohorts.asked.max())},
-        "history": history,
-        "privacy": privacy.to_dict(),
-    }
-    return Outcome(Classifier(network, weights, features, card), privacy, len(cohorts.asked))
-
-
-def _begin(config: Config, parties: Parties, network: Network) -> dict[str, dict[str, Any]]:
-    """What each party states when it begins."""
-    replies = parties.ask(Begin(config=asdict(config), network=network.describe()))
-    return {
-        name: {key: public.value for key, public in vars(reply).items()} for name, reply in replies.items()
-    }
-
-
-def _same_settings(config: Config, saved: Mapping[str, Any]) -> None:
-    """The parties go on with the settings that they began with, so the server must, too."""
-    for name, value in asdict(config).items():
-        if saved.get(name) != value:
-            raise ArtefactError(
-                f"The saved run has {name}={saved.get(name)!r}, not {value!r}. Resume it as it was. "
-                "Nothing was charged."
-            )
+    for answers in run.rounds(reporter.event, watch):
+        run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–10
+        if holdout is not None and (run.done % config.evaluate_every == 0 or run.done == config.rounds):
+            accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
+            run.notes["history"].append({"round": run.done, "accuracy": accuracy})
+    privacy = run.privacy()
+    card = run.card("sign-ds", privacy)
+    return Outcome(Classifier(network, run.weights, features, card), privacy, card["people"])

@@ -1,0 +1,62 @@
+"""The kernel distance between latent points and the prior: the printed formula, for every client by itself."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import gradcheck
+
+from understudy.errors import ConfigError
+from understudy.models.mmd import mmd
+
+
+def printed(q: Tensor, p: Tensor, sigma: float = 1.0) -> Tensor:
+    """Eq. 4.4, pair by pair."""
+    n, kappa = len(q), 2 * q.shape[1] * sigma**2
+
+    def k(x: Tensor, y: Tensor) -> Tensor:
+        return kappa / (kappa + ((x - y) ** 2).sum())
+
+    pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
+    own = sum((k(p[i], p[j]) + k(q[i], q[j]) for i, j in pairs), torch.zeros((), dtype=q.dtype))
+    cross = sum((k(p[i], q[j]) for i in range(n) for j in range(n)), torch.zeros((), dtype=q.dtype))
+    return own / max(1, n * (n - 1)) - 2 * cross / n**2
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("rows", "sigma"), [(1, 1.0), (2, 1.0), (5, 0.5)])
+def test_it_is_the_printed_formula_for_every_client(rows: int, sigma: float) -> None:
+    q, p = draw(4, rows, 3), draw(4, rows, 3, seed=1)
+    wanted = torch.stack([printed(*client, sigma) for client in zip(q, p, strict=True)])
+    torch.testing.assert_close(mmd(q, p, sigma=sigma), wanted)
+
+
+def test_a_masked_row_reaches_neither_the_distance_nor_its_gradient() -> None:
+    q, p = draw(3, 4, 2).requires_grad_(), draw(3, 4, 2, seed=1)
+    sizes = [4, 2, 0]
+    mask = torch.arange(4) < torch.tensor(sizes)[:, None]
+    distance = mmd(q, p, mask)
+    wanted = [printed(q[i, :n], p[i, :n]) for i, n in enumerate(sizes[:2])]
+    torch.testing.assert_close(distance, torch.stack([*wanted, torch.zeros((), dtype=q.dtype)]))
+    (gradient,) = torch.autograd.grad(distance.sum(), q)
+    assert gradient.any(2).tolist() == mask.tolist()
+
+
+def test_its_gradient_is_the_numerical_one() -> None:
+    mask = torch.arange(3) < torch.tensor([3, 2])[:, None]
+    assert gradcheck(mmd, (draw(2, 3, 2).requires_grad_(), draw(2, 3, 2, seed=1), mask))
+
+
+def test_it_is_about_zero_between_samples_of_one_law_and_grows_with_the_shift() -> None:
+    q, p = draw(200, 8, 4), draw(200, 8, 4, seed=1)
+    near, far, further = (float(mmd(q + shift, p).mean()) for shift in (0.0, 0.5, 1.0))
+    assert abs(near) < 0.01 < far < further
+
+
+def test_samples_of_different_shapes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="cannot be compared"):
+        mmd(draw(2, 3, 2), draw(2, 3, 1))
+    with pytest.raises(ConfigError, match="sigma"):
+        mmd(draw(2, 3, 2), draw(2, 3, 2), sigma=0.0)
