@@ -86,6 +86,25 @@ def test_a_sum_of_shares_is_as_near_to_one_discrete_gaussian_as_stated(scale: fl
     assert 0 < apart <= closeness(scale, shares)
 
 
+@pytest.mark.parametrize(("scale", "shares"), [(0.5, 2), (0.5, 3), (0.7, 4)])
+def test_a_count_under_a_sum_of_shares_costs_what_one_discrete_gaussian_does_and_the_stated_excess(
+    scale: float, shares: int
+) -> None:
+    """The exact δ of a count with and without one person, by summing over all outputs."""
+
+    def delta(noise: NDArray[np.float64], epsilon: float) -> float:
+        return float(np.maximum(noise[1:] - math.exp(epsilon) * noise[:-1], 0).sum())
+
+    one = total = gaussian(scale, 60)
+    for _ in range(shares - 1):
+        total = np.convolve(total, one)
+    ideal = gaussian(scale * math.sqrt(shares), len(total) // 2)
+    tau = closeness(scale, shares)
+    for epsilon in (0.0, 0.5, 1.0, 2.0, 3.0):
+        assert delta(total, epsilon + 2 * tau) <= math.exp(tau) * delta(ideal, epsilon)
+    assert any(delta(total, x) > delta(ideal, x) for x in (0.0, 1.0, 2.0, 3.0)), "the excess is not idle"
+
+
 def test_the_stated_distance_is_below_any_printed_figure_for_the_shares_in_use() -> None:
     assert 2e6 * closeness(4.0, 10**5) < 1e-55
     assert closeness(0.4, 3) == math.inf

@@ -12,10 +12,16 @@ pads would let a server that lies about who went away unmask a holder's counts.
 Noise. Of M holders up to t (`colluding`) may pool what they know, also with the server: their shares protect nobody
 from them. Each holder adds a discrete Gaussian of scale σ/√(M − t). The M − t others' shares then add up to
 variance σ², and their sum is a discrete Gaussian of scale σ but for a factor of e^±τ in every probability, with
-τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10). One person's presence moves each of c cells by
-1, so the privacy loss is that of c discrete Gaussians of scale σ, and at most 2cτ more. With s ≥ 4 that is below
-10⁻⁵⁵ for a million cells and 100,000 holders: far below the rounding of any ε that is printed. Where t = M − 1,
-each share is the whole σ and no such term arises.
+τ ≤ 10 Σ_{k<n} exp(−2π²s²k/(k+1)) for n shares of scale s (Cor. 10; Thm 9 alone gives half of it: 5 for each of the
+n − 1 additions). Where fewer than t pool, the further shares are independent noise on top, which costs nothing.
+*Price.* One person moves each of c cells by 1, and no other. Let P, Q be the c moved cells with and without that
+person under one discrete Gaussian of scale σ each, and P′, Q′ under sums of shares. As P′ ≤ e^(cτ)P, Q′ ≥ e^(−cτ)Q,
+
+    P′(S) − e^(ε+2cτ) Q′(S) ≤ e^(cτ) (P(S) − e^ε Q(S)) ≤ e^(cτ) δ:
+
+the sum is (ε + 2cτ, e^(cτ) δ)-DP where c discrete Gaussians are (ε, δ)-DP. With s ≥ 4 the exponents are below 10⁻⁵⁵ for
+a million cells and 100,000 holders: far below the rounding of any ε that is printed. Where t = M − 1, each share is
+the whole σ and no such term arises.
 """
 
 import math
