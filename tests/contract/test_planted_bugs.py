@@ -23,10 +23,11 @@ from understudy.evaluate.canaries import VertiGanAudit
 from understudy.privacy import critic
 from understudy.privacy.budget import Budget
 from understudy.privacy.rng import FastRng, Rng, SecureRng, poisson_samples
-from understudy.protocols import critic_round, verti_gan
+from understudy.protocols import critic_round, gan_party, verti_gan
 from understudy.protocols.base import Paid, Public
 from understudy.protocols.critic_round import CriticRound, Drawn
-from understudy.protocols.verti_gan import Gradient, Round, VertiGanParty, sparsify, split_like
+from understudy.protocols.gan_party import Gradient
+from understudy.protocols.verti_gan import Round, VertiGanParty, sparsify, split_like
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch
@@ -349,7 +350,7 @@ def test_a_planted_bug_is_caught(
 
 
 def test_noise_that_is_too_small_for_the_promise_is_refused_by_the_ledger(monkeypatch: Patch) -> None:
-    honest = verti_gan.calibrate
-    monkeypatch.setattr(verti_gan, "calibrate", lambda *price, **promise: honest(*price, **promise) / 2)
+    honest = gan_party.calibrate
+    monkeypatch.setattr(gan_party, "calibrate", lambda *price, **promise: honest(*price, **promise) / 2)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         begun_party()

@@ -42,6 +42,7 @@ from understudy.privacy.rng import Normals, SecureRng
 from understudy.protocols import verti_gan
 from understudy.protocols.base import Parties, Reply
 from understudy.protocols.critic_round import CriticRound
+from understudy.protocols.gan_party import Gradient
 from understudy.protocols.verti_gan import VertiGanParty, densify
 
 STEPS = "one who also sees every noised step and knows everybody else"
@@ -54,11 +55,12 @@ R = TypeVar("R", bound=CriticRound)
 
 
 @lru_cache(maxsize=16)
-def made_up(schema: Schema, people: int, canary: int = 0) -> Table:
-    """A table in which one person differs from all others in every column."""
+def made_up(schema: Schema, people: int, canary: int | None = 0) -> Table:
+    """A table in which one person, if any, differs from all others in every column."""
     codec = Codec(replace(schema, person=None))
     codes = np.zeros((people, len(codec.sizes)), np.int32)
-    codes[canary] = np.array(codec.sizes) - 1
+    if canary is not None:
+        codes[canary] = np.array(codec.sizes) - 1
     return Table(codec.decode(codes), codec.schema, "made-up rows")
 
 
@@ -238,7 +240,7 @@ class VertiGanAudit:
 def gradients(party: Any, replies: list[Reply]) -> Tensor:
     """All gradients that a party sent, one after the other."""
     size = sum(parameter.numel() for parameter in party.network.parameters())
-    sent = [reply for reply in replies if isinstance(reply, verti_gan.Gradient)]
+    sent = [reply for reply in replies if isinstance(reply, Gradient)]
     return torch.cat([densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent])
 
 

@@ -61,6 +61,32 @@ class CriticRound:
             }
         self._graph: _CapturedRound | None = None
 
+    @classmethod
+    def from_settings(
+        cls,
+        config: Any,
+        network: BranchedGenerator,
+        name: str,
+        critic: Critic,
+        rows: Tensor,
+        *,
+        rng: Rng,
+        noise_multiplier: float,
+    ) -> "CriticRound":
+        """As a protocol's config says; without privacy nothing is clipped."""
+        return cls(
+            network,
+            name,
+            critic,
+            rows,
+            rng=rng,
+            batch=config.batch,
+            clip_norm=config.clip_norm if config.private else math.inf,
+            noise_multiplier=noise_multiplier,
+            penalty=config.penalty,
+            learning_rate=config.learning_rate,
+        )
+
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         """Train the critic on these batches of rows; the generator's gradient under it, as one vector."""
         if self.device.type == "cuda" and max(map(len, batches)) <= _capacity(self.batch):

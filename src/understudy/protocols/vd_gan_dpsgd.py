@@ -8,7 +8,6 @@ batch, not once a sample (Eq. 4.5); batches are Poisson samples, drawn in secret
 synthetic row in secret too, not by place.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +24,7 @@ from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import poisson_samples
 from understudy.protocols.critic_round import CriticRound
+from understudy.protocols.gan_party import Begin
 from understudy.protocols.vd_gan import Settings, VdGanParty, train
 from understudy.protocols.verti_gan import split_like
 
@@ -103,34 +103,30 @@ class DpSgdParty(VdGanParty):
     @cached_property
     def work(self) -> CriticRound:
         """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
-        config = self.config
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)  # of no row, and public
+            torch.manual_seed(self.config.seed)  # of no row, and public
             network = BranchedGenerator.for_parties({self.name: self.codec.sizes}).to(self.device)
-        return CriticRound(
+        return CriticRound.from_settings(
+            self.config,
             network,
             self.name,
             self.initial_critic(),
             self.encoded(),
             rng=self.rng,
-            batch=config.batch,
-            clip_norm=config.clip_norm if config.private else math.inf,
             noise_multiplier=self.noise_multiplier,
-            penalty=config.penalty,
-            learning_rate=config.learning_rate,
         )
 
-    def open(self, config: Mapping[str, Any]) -> None:
-        super().open(config)
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
         self.__dict__.pop("work", None)
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
-        return state if self.config is None else state | {"work": self.work.state_dict()}
+        return state if self.begun is None else state | {"work": self.work.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if "work" in state:
+        if self.begun is not None:
             self.work.load_state_dict(state["work"])
 
 

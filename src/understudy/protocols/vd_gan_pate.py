@@ -25,6 +25,7 @@ from understudy.pack import LIMIT
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.pate import GradientVote
+from understudy.protocols.gan_party import Begin
 from understudy.protocols.teachers import Teachers
 from understudy.protocols.vd_gan import Settings, VdGanParty, train
 
@@ -133,20 +134,20 @@ class PateParty(VdGanParty):
             learning_rate=config.learning_rate,
         )
 
-    def open(self, config: Mapping[str, Any]) -> None:
-        super().open(config)
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
         self.__dict__.pop("assigned", None)
         self.__dict__.pop("teachers", None)
 
     def state_dict(self) -> dict[str, Any]:
-        if self.config is None:
+        if self.begun is None:
             return super().state_dict()
         held = {"assigned": self.assigned, "teachers": self.teachers.state_dict()}
         return super().state_dict() | held  # dealing draws, so the state of the randomness comes after it
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if "assigned" in state:
+        if self.begun is not None:
             self.__dict__["assigned"] = state["assigned"]
             self.teachers.load_state_dict(state["teachers"])
 

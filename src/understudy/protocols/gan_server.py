@@ -1,0 +1,151 @@
+"""The server of the vertical GANs: a generator, begun or resumed, taken through its rounds, saved."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from understudy.data.codec import Codec
+from understudy.data.schema import Schema, join
+from understudy.errors import BudgetExceeded, PartyError
+from understudy.generator import Generator
+from understudy.models.gan import BranchedGenerator
+from understudy.privacy.budget import Budget
+from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.alignment import align_people
+from understudy.protocols.base import Parties, Progress, Watcher, settled
+from understudy.protocols.checkpoint import Checkpoint
+from understudy.protocols.gan_party import Begin, Settings
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What training gives."""
+
+    generator: Generator
+    privacy: PrivacyStatement
+    people: int
+
+
+class Server:
+    """The generator, its optimiser and its public draws: begun or resumed, taken through the rounds, saved.
+
+    What it holds is post-processing of the parties' paid answers.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        parties: Parties,
+        schemas: Mapping[str, Schema],
+        *,
+        checkpoint: Path | None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config, self.parties, self.device = config, parties, torch.device(device)
+        self.schemas = {name: schemas[name] for name in parties.names}
+        layouts = {name: Codec(schema).sizes for name, schema in self.schemas.items()}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = BranchedGenerator.for_parties(layouts, latent=config.latent, common=config.common)
+        self.network = network.to(device)
+        self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=config.learning_rate)
+        self.draws = torch.Generator().manual_seed(config.seed)
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        self.begun: dict[str, dict[str, Any]] = {}
+        self.done = 0
+
+    def begin(
+        self,
+        ask: Callable[[str], Begin],
+        *,
+        resume: bool,
+        align: Callable[[Parties], object] = align_people,
+    ) -> None:
+        """Align the parties' people and tell each party the settings, or go on from the checkpoint."""
+        if self.store is not None and resume and (saved := self.store.load()) is not None:
+            self.done, state = saved
+            self.begun = state["begun"]
+            self.network.load_state_dict(state["network"])
+            self.draws.set_state(state["draws"])
+            for parameter, square in zip(self.network.parameters(), state["squares"], strict=True):
+                self.optimizer.state[parameter] = {
+                    "step": torch.tensor(float(self.done)),
+                    "square_avg": square.to(self.device),
+                }
+        else:
+            align(self.parties)
+            replies = self.parties.ask({name: ask(name) for name in self.parties.names})
+            self.begun = {
+                name: {key: public.value for key, public in vars(reply).items()}
+                for name, reply in replies.items()
+            }
+        if len({info["people"] for info in self.begun.values()}) != 1:
+            raise PartyError("The parties do not agree on how many people they share.")
+
+    def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
+        """All rounds: `learn` asks the parties and leaves the generator's gradient in its parameters.
+
+        Ends early, with what it has, when a party's budget is spent. It saves every `checkpoint_every` rounds and
+        when it is interrupted.
+        """
+        ended, rounds = "after all rounds", self.config.rounds
+        try:
+            while self.done < rounds:
+                self.optimizer.zero_grad()
+                learn(self.done + 1)
+                self.optimizer.step()
+                self.done += 1
+                if watch is not None:
+                    watch(Progress(self.done, rounds, lambda: self.statement().per_party()))
+                if self.done % self.config.checkpoint_every == 0:
+                    self._save()
+        except BudgetExceeded as refusal:
+            ended = f"ended after {self.done} of {rounds} rounds: {refusal}"
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        self._save()
+        return self._outcome(ended)
+
+    def statement(self) -> PrivacyStatement:
+        """What was paid, by the ledgers' own word: a round that was paid for and then lost is in it."""
+        spends = settled(self.parties)
+        return PrivacyStatement(
+            parties=tuple(
+                PartyPrivacy(
+                    name=name,
+                    budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
+                    outsider=spends[name]["outsider"],
+                    insider=spends[name]["anyone"],
+                    noise=info["noise"],
+                    people=info["people"],
+                    rounds=max(1, self.done),
+                )
+                for name, info in self.begun.items()
+            )
+        )
+
+    def _save(self) -> None:
+        if self.store is None or not self.done:
+            return
+        squares = [self.optimizer.state[p]["square_avg"].cpu() for p in self.network.parameters()]
+        weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
+        state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
+        self.store.save(self.done, state)
+
+    def _outcome(self, ended: str) -> Outcome:
+        privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
+        card = {
+            "protocol": self.config.protocol,
+            "config": asdict(self.config),
+            "rounds": self.done,
+            "ended": ended,
+            "owners": {column: name for name, schema in self.schemas.items() for column in schema.names},
+            "people": people,
+            "privacy": privacy.to_dict(),
+        }
+        return Outcome(Generator(self.network.cpu().eval(), join(self.schemas), card), privacy, people)
