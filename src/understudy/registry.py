@@ -11,12 +11,13 @@ from typing import Any
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
-from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols import central_gan, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.runfile import known_keys
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,
     "verti-gan": verti_gan,
+    "central-gan": central_gan,
     "vd-gan-dpsgd": vd_gan_dpsgd,
     "vd-gan-pate": vd_gan_pate,
     "sign-ds": sign_ds,

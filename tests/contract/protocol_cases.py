@@ -15,7 +15,7 @@ from understudy.data.schema import Schema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols import central_gan, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -131,6 +131,7 @@ CASES = [
         "VertiGAN, shared batches, anyone's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
         lambda: vertical(2), BUDGET, ("anyone",),
     ),
+    Case("Central GAN", "central-gan", central_gan, SMALL, lambda: vertical(1)),
     Case("VDGAN, DPSGD, two parties", "vd-gan-dpsgd", vd_gan_dpsgd, SMALL | {"rows": 8}, lambda: vertical(2)),
     Case(
         "VDGAN, DPSGD, three parties, deep critic, warm-up", "vd-gan-dpsgd", vd_gan_dpsgd,
