@@ -164,13 +164,15 @@ class Case:
     """A protocol set up for an audit: one person of one party is there or is not, all else is the same.
 
     `parties(present, trial)` builds fresh ones, with ledgers in memory and randomness by the trial's number.
-    `scores` names the adversaries, each with its score; without any, a linear rule is learned from all paid values.
+    `scores` names the adversaries, each with its score; without any, a linear rule is learned from `numbers`, which
+    are all paid values unless the case knows better.
     """
 
     target: str
     parties: Callable[[bool, int], Mapping[str, Party]]
     train: Callable[[Parties], object]
     scores: Mapping[str, Score] = field(default_factory=dict)
+    numbers: Callable[[Any, list[Reply]], list[float]] = lambda party, replies: paid_numbers(replies)
     notes: tuple[str, ...] = ()
 
 
@@ -199,7 +201,7 @@ def audit_protocol(
             case.train(seen)
             target, replies = parties[case.target], seen.replies[case.target]
             rows[present].append(
-                [score(target, replies) for score in case.scores.values()] or paid_numbers(replies)
+                [score(target, replies) for score in case.scores.values()] or case.numbers(target, replies)
             )
             spend, delta = target.ledger.spend(), target.ledger.budget.delta
             if not claimed or _price(spend, delta) > price:

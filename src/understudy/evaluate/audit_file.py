@@ -18,12 +18,14 @@ from understudy.check import one_of, whole
 from understudy.data.schema import Schema
 from understudy.evaluate.audit import AuditResult, Case, audit_protocol
 from understudy.evaluate.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
+from understudy.evaluate.cohort_canary import cohort_case
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols import verti_gan
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Party
+from understudy.protocols.reporting import Reporting
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
@@ -119,6 +121,8 @@ def audit_run_file(
         case = VertiGanAudit(
             config=small, schema=schemas[name], budget=budgets[name], people=few, name=name
         ).case()
+    elif issubclass(module.Config, Reporting):
+        case = cohort_case(module, config, schemas[name], budgets[name], target=name)
     else:
         if "rounds" in {field.name for field in fields(config)}:
             config = replace(config, rounds=min(config.rounds, ROUNDS))

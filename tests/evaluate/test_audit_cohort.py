@@ -1,0 +1,59 @@
+"""The audit finds people by their own reports, no further than the ledger says, and sees a mechanism that leaks."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from understudy.data.samples import toy
+from understudy.errors import ConfigError
+from understudy.evaluate.audit import AuditResult, audit_protocol
+from understudy.evaluate.cohort_canary import cohort_case
+from understudy.privacy.accounting import DpEvent, PureDp
+from understudy.privacy.budget import Budget
+from understudy.privacy.selection.ps import Ps
+from understudy.protocols import sign_ds
+from understudy.protocols.reporting import Reporting
+
+SCHEMA = toy(rows=2, seed=3)[1]
+SETTINGS = {"target": "smoker", "epochs": 1, "learning_rate": 0.1, "rounds": 1, "reporter": "ps"}
+
+
+def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
+    config = sign_ds.Config(**(SETTINGS | {"epsilon": epsilon} | settings))  # type: ignore[arg-type]
+    case = cohort_case(sign_ds, config, SCHEMA, Budget(epsilon, 0.0), target="phones")
+    return audit_protocol(case, trials=trials, seconds=60)
+
+
+def test_the_canarys_reports_give_it_away_but_not_beyond_the_claim() -> None:
+    result = audited(3.0, 100)
+    assert result.claimed == 3.0
+    assert 0.1 < result.observed <= 3.0
+    assert result.passed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Louder(Ps):
+    """A planted bug: it chooses as for ε = 20 and charges for ε = 0.5."""
+
+    @property
+    def event(self) -> DpEvent:
+        return PureDp(0.5)
+
+
+def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def louder(self: Reporting, dims: int, clip: float = 1.0) -> Ps:
+        return Louder(dims=dims, top=4, epsilon=20.0)
+
+    monkeypatch.setattr(Reporting, "mechanism", louder)
+    result = audited(0.5, 60)
+    assert result.claimed == 0.5
+    assert result.observed > 0.5
+    assert not result.passed
+
+
+def test_bare_updates_have_no_claim_to_refute() -> None:
+    config = sign_ds.Config(**(SETTINGS | {"reporter": "none"}))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        cohort_case(sign_ds, config, SCHEMA, Budget(1.0, 0.0), target="phones")
