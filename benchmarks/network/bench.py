@@ -34,11 +34,12 @@ from understudy.data.samples import toy
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Ask, Party, Public, Reply
+from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import SERVER, Authority, Invitation, load_server
+from understudy.runtime.identity import SERVER, Invitation, load_server
 from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
@@ -241,7 +242,7 @@ def main() -> None:
         authority = Authority.found(home / "federation", name="bench", address="127.0.0.1:1")
         names = [f"party {number}" for number in range(max(parties for parties, _ in CASES))]
         for name in names:
-            authority.invite(name)
+            authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
         places = {"disk": home} | ({"memory": shelf} if shelf is not None else {})
         for parties, payload in CASES:
             raw: list[float] = []

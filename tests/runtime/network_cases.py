@@ -19,12 +19,12 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
-from understudy.run import PROTOCOLS
+from understudy.registry import PROTOCOLS
 from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
-from understudy.runtime.identity import Authority, Invitation
 from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
@@ -121,7 +121,7 @@ class Network:
     def __init__(self, folder: Path, *names: str) -> None:
         self.folder = folder
         self.authority = Authority.found(folder / "federation", name="test", address="127.0.0.1:1")
-        self.invitations = {name: Invitation.load(self.authority.invite(name)) for name in names}
+        self.invitations = {name: self.authority.issue(name) for name in names}
         self.errors: dict[str, BaseException] = {}
         self.threads: list[threading.Thread] = []
 

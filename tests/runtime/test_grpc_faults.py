@@ -14,18 +14,16 @@ from typing import Any
 import grpc
 import pytest
 import torch
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_cases import Network, Next, Number, contract_for, counting
 
 from understudy.errors import MessageError, PartyError
-from understudy.runtime import identity, session
+from understudy.runtime import certificates, session
+from understudy.runtime.authority import Authority
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
 from understudy.runtime.grpc.server import GrpcParties, Limits
-from understudy.runtime.identity import SERVER, Authority, Invitation
+from understudy.runtime.identity import SERVER, Invitation
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +77,13 @@ def frame(body: bytes = b"", **head: Any) -> bytes:
 HELLO = frame(type="hello", version=1)
 
 
+def signed_again(network: Network, name: str, *, days: int) -> Invitation:
+    """A certificate of the authority that is not on its roster."""
+    key = certificates.new_key()
+    pem = network.authority._sign(name, key.public_key(), days).decode()
+    return replace(network.invitations[name], certificate=pem, key=certificates.key_pem(key).decode())
+
+
 # Who they are
 
 
@@ -86,7 +91,7 @@ def test_another_authority_s_certificate_does_not_get_past_tls(
     network: Network, service: GrpcParties, tmp_path: Path
 ) -> None:
     other = Authority.found(tmp_path / "other", name="test", address="127.0.0.1:1")
-    forged = Invitation.load(other.invite("b"))
+    forged = other.issue("b")
     honest_root = replace(forged, authority=network.invitations["b"].authority)
     for invitation in (forged, honest_root):  # it distrusts the server; the server distrusts it
         assert raw(invitation, service.port, HELLO) == (grpc.StatusCode.UNAVAILABLE, [])
@@ -95,11 +100,8 @@ def test_another_authority_s_certificate_does_not_get_past_tls(
 def test_an_expired_certificate_does_not_get_past_tls(
     network: Network, service: GrpcParties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(identity, "_SKEW", timedelta(days=3))
-    key = ec.generate_private_key(ec.SECP256R1())
-    old = network.authority._sign("b", key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, -1)
-    pem = old.public_bytes(serialization.Encoding.PEM).decode()
-    expired = replace(network.invitations["b"], certificate=pem, key=identity._pem_key(key).decode())
+    monkeypatch.setattr(certificates, "SKEW", timedelta(days=3))
+    expired = signed_again(network, "b", days=-1)
     assert raw(expired, service.port, HELLO) == (grpc.StatusCode.UNAVAILABLE, [])
 
 
@@ -129,10 +131,7 @@ def test_a_certificate_of_this_authority_under_another_s_name_is_refused(
     network: Network, service: GrpcParties
 ) -> None:
     """Signed by the authority for the name "b", and not the one that was handed to b."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    shown = network.authority._sign("b", key.public_key(), ExtendedKeyUsageOID.CLIENT_AUTH, 5)
-    pem = shown.public_bytes(serialization.Encoding.PEM).decode()
-    posing = replace(network.invitations["b"], certificate=pem, key=identity._pem_key(key).decode())
+    posing = signed_again(network, "b", days=5)
     assert raw(posing, service.port, HELLO) == (grpc.StatusCode.PERMISSION_DENIED, [])
 
 

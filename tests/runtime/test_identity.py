@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from understudy.errors import ArtefactError, ConfigError, MessageError
+from understudy.errors import ArtefactError, ConfigError, MessageError, PartyError
+from understudy.runtime import certificates
+from understudy.runtime.authority import Authority
 from understudy.runtime.identity import (
-    Authority,
     Invitation,
     Roster,
     common_name,
@@ -24,7 +25,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def test_an_invited_party_is_admitted_under_its_name_alone(authority: Authority) -> None:
-    clinic, insurer = (Invitation.load(authority.invite(name)) for name in ("clinic", "insurer"))
+    clinic, insurer = (authority.issue(name) for name in ("clinic", "insurer"))
     roster = authority.roster
     assert roster.refusal("clinic", clinic.certificate) is None
     assert roster.refusal("insurer", insurer.certificate) is None
@@ -37,7 +38,7 @@ def test_a_name_signed_by_another_authority_is_not_on_the_roster(
 ) -> None:
     authority.invite("clinic")
     other = Authority.found(tmp_path / "other", name="joint study", address="hub.example:7400")
-    forged = Invitation.load(other.invite("clinic"))
+    forged = other.issue("clinic")
     assert (
         authority.roster.refusal("clinic", forged.certificate)
         == "the certificate is not the one on the roster"
@@ -45,14 +46,14 @@ def test_a_name_signed_by_another_authority_is_not_on_the_roster(
 
 
 def test_renewal_admits_the_new_certificate_and_refuses_the_old(authority: Authority) -> None:
-    old = Invitation.load(authority.invite("clinic"))
-    new = Invitation.load(authority.renew("clinic", days=30))
+    old = authority.issue("clinic")
+    new = authority.issue("clinic", days=30)
     assert authority.roster.refusal("clinic", new.certificate) is None
     assert authority.roster.refusal("clinic", old.certificate) == "the certificate was revoked"
 
 
 def test_revocation_is_seen_by_a_roster_that_is_already_open(authority: Authority) -> None:
-    invitation = Invitation.load(authority.invite("clinic"))
+    invitation = authority.issue("clinic")
     running = Roster(authority.folder / "federation.toml")
     assert running.refusal("clinic", invitation.certificate) is None
     authority.revoke("clinic")
@@ -63,7 +64,7 @@ def test_revocation_is_seen_by_a_roster_that_is_already_open(authority: Authorit
 
 
 def test_a_certificate_ends(authority: Authority) -> None:
-    invitation = Invitation.load(authority.invite("clinic", days=10))
+    invitation = authority.issue("clinic", days=10)
     late, early = (datetime.now(UTC) + timedelta(days=days) for days in (11, -1))
     for now in (late, early):
         refusal = authority.roster.refusal("clinic", invitation.certificate, now=now)
@@ -79,7 +80,7 @@ def test_keys_are_for_their_owners_eyes(authority: Authority) -> None:
 
 
 def test_a_signature_holds_for_its_text_and_its_signer(authority: Authority) -> None:
-    clinic, insurer = (Invitation.load(authority.invite(name)) for name in ("clinic", "insurer"))
+    clinic, insurer = (authority.issue(name) for name in ("clinic", "insurer"))
     signature = clinic.sign(b"contract")
     assert verify(clinic.certificate, signature, b"contract")
     assert not verify(clinic.certificate, signature, b"contracT")
@@ -121,3 +122,69 @@ def test_what_is_not_an_invitation_is_refused(tmp_path: Path) -> None:
             Invitation.load(tmp_path / "x.toml")
     with pytest.raises(MessageError):
         fingerprint("not a certificate")
+
+
+# An invitation is exchanged once, for a certificate whose key the party made
+
+
+def exchanged(authority: Authority, invitation: Invitation, key: certificates.PrivateKey) -> bytes:
+    return authority.enrol(
+        "clinic", invitation.certificate.encode(), certificates.request(key, invitation.party)
+    )
+
+
+def test_an_invitation_admits_nobody_and_what_it_is_exchanged_for_does(authority: Authority) -> None:
+    invitation, key = Invitation.load(authority.invite("clinic")), certificates.new_key()
+    assert "must be exchanged first" in str(authority.roster.refusal("clinic", invitation.certificate))
+    certificate = exchanged(authority, invitation, key)
+    assert authority.roster.refusal("clinic", certificate) is None
+    assert "exchanged already" in str(authority.roster.refusal("clinic", invitation.certificate))
+    assert verify(certificate, key.sign(b"x", certificates.ec.ECDSA(certificates.hashes.SHA256())), b"x")
+
+
+def test_an_invitation_is_exchanged_again_for_the_same_key_and_for_no_other(authority: Authority) -> None:
+    invitation, key = Invitation.load(authority.invite("clinic")), certificates.new_key()
+    first = exchanged(authority, invitation, key)
+    second = exchanged(authority, invitation, key)  # the first answer was lost on its way
+    assert authority.roster.refusal("clinic", first) == "the certificate was revoked"
+    assert authority.roster.refusal("clinic", second) is None
+    with pytest.raises(PartyError, match="exchanged already"):
+        exchanged(authority, invitation, certificates.new_key())
+
+
+def test_a_new_invitation_puts_the_old_certificate_and_the_old_invitation_out(authority: Authority) -> None:
+    invitation, key = Invitation.load(authority.invite("clinic")), certificates.new_key()
+    certificate = exchanged(authority, invitation, key)
+    renewed = Invitation.load(authority.renew("clinic"))
+    for out in (certificate, invitation.certificate):
+        assert authority.roster.refusal("clinic", out) == "the certificate was revoked"
+    with pytest.raises(PartyError, match="exchanged already"):
+        exchanged(authority, invitation, key)
+    assert authority.roster.refusal("clinic", exchanged(authority, renewed, key)) is None
+
+
+def test_only_its_own_invitation_gets_a_party_a_certificate(authority: Authority) -> None:
+    other, request = authority.issue("insurer"), certificates.request(certificates.new_key(), "clinic")
+    authority.invite("clinic")
+    for shown in (other.certificate, authority.issue("third").certificate):
+        with pytest.raises(PartyError, match="exchanged already"):
+            authority.enrol("clinic", shown.encode(), request)
+    for odd in (b"", b"noise", other.certificate.encode()):
+        with pytest.raises(MessageError, match="not a request"):
+            authority.enrol("clinic", other.certificate.encode(), odd)
+
+
+def test_a_request_signed_with_another_key_is_refused(authority: Authority) -> None:
+    """Somebody asks for a certificate over a public key whose private half is not theirs."""
+    mine, theirs = (certificates.request(certificates.new_key(), "clinic").splitlines() for _ in range(2))
+    with pytest.raises(MessageError, match="not a request"):
+        certificates.requested_key(b"\n".join([*mine[: len(mine) // 2], *theirs[len(theirs) // 2 :]]))
+
+
+@pytest.mark.parametrize(("days", "word"), [(400, "ended"), (-1, "begins")])
+def test_a_wrong_clock_and_an_old_certificate_are_told_with_what_to_do(
+    authority: Authority, days: int, word: str
+) -> None:
+    now = datetime.now(UTC) + timedelta(days=days)
+    with pytest.raises(ConfigError, match=f"{word} on .* clock says .* federation renew clinic"):
+        authority.issue("clinic").check_time(now)

@@ -1,12 +1,13 @@
-"""A party's end: `join` dials the server, signs, and answers until the run is over."""
+"""A party's end: `enrol` exchanges an invitation, `join` dials the server, signs, and answers until the run is over."""
 
 import asyncio
 import json
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -15,10 +16,13 @@ from grpc import aio
 
 from understudy.check import positive
 from understudy.errors import MessageError, PartyError, UnderstudyError
+from understudy.runtime import certificates
+from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.certificates import SERVER, PrivateKey
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
 from understudy.runtime.grpc.loop import run
-from understudy.runtime.identity import SERVER
+from understudy.runtime.identity import Invitation
 from understudy.runtime.session import Answer, AskId, Seat, Session, spoken
 
 T = TypeVar("T")
@@ -39,21 +43,129 @@ def join(
     Dials again whenever the stream breaks, after a pause that doubles and is drawn at random, and gives up with
     PartyError when the server could not be reached for `patience` seconds or turns this party away.
     """
-    positive(patience=patience, pause=pause, longest_pause=longest_pause)
-    attendance = _Attendance(seat, address or seat.invitation.address)
+    line = _Line(
+        seat.invitation, address or seat.invitation.address, seat.log, patience, pause, longest_pause
+    )
+    attendance = _Attendance(seat, line)
     try:
-        return run(attendance.keep(patience, pause, longest_pause))
+        contract = run(line.keep(attendance.converse))
     finally:
         attendance.close()
+    seat.log.write("ended", run=contract.run)
+    return contract
+
+
+def enrol(
+    invitation: Invitation,
+    key: PrivateKey,
+    *,
+    address: str | None = None,
+    log: AuditLog | None = None,
+    patience: float = 86_400.0,
+    pause: float = 0.5,
+    longest_pause: float = 30.0,
+) -> Invitation:
+    """Exchange an invitation for an identity with this key, which stays here.
+
+    With the same key it may be called again, if the answer was lost. PartyError if somebody else was first.
+    """
+    log = log or AuditLog(None)
+    line = _Line(invitation, address or invitation.address, log, patience, pause, longest_pause)
+    request = certificates.request(key, invitation.party)
+
+    async def converse(call: Any) -> bytes:
+        await send(call.write, {"type": "enrol"}, request)
+        head, body = await receive(call.read, limit=TEXT)
+        expect(head, "certificate")
+        await call.done_writing()
+        return body
+
+    certificate = run(line.keep(converse))
+    mine = certificates.key_mark(key.public_key())
+    if certificates.key_mark(certificates.load(certificate).public_key()) != mine:  # type: ignore[arg-type]
+        raise MessageError(
+            f"{invitation.party}: the server certified another key than ours. Nothing was kept."
+        )
+    log.write("enrolled", certificate=certificates.fingerprint(certificate))
+    return replace(
+        invitation,
+        certificate=certificate.decode(),
+        key=certificates.key_pem(key).decode(),
+        once=False,
+        invitation=invitation.fingerprint,
+    )
+
+
+class _Broken(Exception):  # noqa: N818
+    """The stream is over, and the conversation is not."""
+
+
+@dataclass
+class _Line:
+    """A party's way to the server: dials until a conversation has come to its end."""
+
+    identity: Invitation
+    address: str
+    log: AuditLog
+    patience: float
+    pause: float
+    longest_pause: float
+    contact: float = field(default_factory=time.monotonic)  # when the server was last heard
+
+    def __post_init__(self) -> None:
+        positive(patience=self.patience, pause=self.pause, longest_pause=self.longest_pause)
+
+    async def keep(self, converse: Callable[[Any], Awaitable[T]]) -> T:
+        wait, name = self.pause, self.identity.party
+        while True:
+            before = self.contact
+            try:
+                return await self._once(converse)
+            except _Broken as broken:
+                self.log.write("disconnected", why=str(broken))
+                if time.monotonic() - self.contact > self.patience:
+                    raise PartyError(
+                        f"{name}: no server at {self.address} for {self.patience:g} s ({broken}). Is it running, "
+                        "and may this machine dial that port?"
+                    ) from None
+            wait = self.pause if self.contact > before else min(self.longest_pause, 2 * wait)
+            await asyncio.sleep(random.uniform(0.5, 1) * wait)  # not all parties at once
+
+    async def _once(self, converse: Callable[[Any], Awaitable[T]]) -> T:
+        """One stream."""
+        mine = self.identity
+        credentials = grpc.ssl_channel_credentials(
+            mine.authority.encode(), mine.key.encode(), mine.certificate.encode()
+        )
+        options = [*OPTIONS, ("grpc.ssl_target_name_override", SERVER)]
+        async with aio.secure_channel(self.address, credentials, options=options) as channel:
+            call = channel.stream_stream(METHOD)()
+            try:
+                return await converse(call)
+            except aio.AioRpcError as error:
+                raise self._broken(error.code(), error.details()) from None
+            except (EOFError, asyncio.InvalidStateError):  # the latter: written to a stream that is over
+                raise self._broken(await call.code(), await call.details()) from None
+            except MessageError as error:  # a server outside the protocol is left, and tried again
+                call.cancel()
+                raise _Broken(str(error)) from None
+
+    def _broken(self, code: grpc.StatusCode, details: str | None) -> Exception:
+        said = (details or "")[:200]
+        if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
+            return PartyError(
+                f"{self.identity.party}: the server turned this party away ({said}). "
+                + ("" if "take part" in said else "Ask its operator for a new invitation.")
+            )
+        return _Broken(_words(code, details or ""))
 
 
 class _Attendance:
-    """A party's stream, and what outlives it: the session with the party in it."""
+    """What outlives a stream: the session with the party in it."""
 
-    def __init__(self, seat: Seat, address: str) -> None:
-        self.seat, self.address = seat, address
+    def __init__(self, seat: Seat, line: _Line) -> None:
+        self.seat, self.line = seat, line
         self.session: Session | None = None
-        self.contact = time.monotonic()  # when the server was last heard
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="understudy-party")
 
     def close(self) -> None:
@@ -61,60 +173,18 @@ class _Attendance:
         if self.session is not None:
             self.session.close()
 
-    async def keep(self, patience: float, pause: float, longest: float) -> Contract:
-        wait = pause
-        while True:
-            before = self.contact
-            why = await self._once()
-            if why is None and self.session is not None:
-                self.seat.log.write("ended", run=self.session.contract.run)
-                return self.session.contract
-            self.seat.log.write("disconnected", why=why)
-            if time.monotonic() - self.contact > patience:
-                raise PartyError(f"{self.seat.name}: no server at {self.address} for {patience:g} s ({why}).")
-            wait = pause if self.contact > before else min(longest, 2 * wait)
-            await asyncio.sleep(random.uniform(0.5, 1) * wait)  # not all parties at once
-
-    async def _once(self) -> str | None:
-        """One stream; why it broke, or None when the run has ended."""
-        invitation = self.seat.invitation
-        credentials = grpc.ssl_channel_credentials(
-            invitation.authority.encode(), invitation.key.encode(), invitation.certificate.encode()
-        )
-        options = [*OPTIONS, ("grpc.ssl_target_name_override", SERVER)]
-        async with aio.secure_channel(self.address, credentials, options=options) as channel:
-            call = channel.stream_stream(METHOD)()
-            try:
-                return await self._converse(call)
-            except aio.AioRpcError as error:
-                return self._broken(error.code(), error.details())
-            except (EOFError, asyncio.InvalidStateError):  # the latter: written to a stream that is over
-                return self._broken(await call.code(), await call.details())
-            except (
-                MessageError
-            ) as error:  # a server that does not keep to the protocol is left, and tried again
-                call.cancel()
-                return str(error)
-
-    def _broken(self, code: grpc.StatusCode, details: str | None) -> str:
-        if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
-            raise PartyError(
-                f"{self.seat.name}: the server turned this party away ({(details or '')[:200]})."
-            )
-        return f"{code.name}: {(details or '')[:200]}"
-
-    async def _converse(self, call: Any) -> str | None:
+    async def converse(self, call: Any) -> Contract:
         await send(call.write, {"type": "hello", "version": _VERSION})
         head, body = await receive(call.read, limit=TEXT)
         expect(head, "contract")
         session_id = str(head.get("session"))[:64]
         session = await self._signed(call, Contract.from_text(body))
         while True:
-            self.contact = time.monotonic()
+            self.line.contact = time.monotonic()
             head, body = await receive(call.read, limit=session.contract.message)
             if expect(head, "ask", "end") == "end":
                 await call.done_writing()
-                return None
+                return session.contract
             number, seconds = head.get("number"), head.get("seconds")
             if type(number) is not int or not isinstance(seconds, int | float):
                 raise MessageError("An ask without its number.")
@@ -148,3 +218,19 @@ def _answer(session: Session, ask: AskId, body: bytes, expires: float) -> Answer
     except Exception as error:  # the record could not be written: nothing of the answer may leave
         _log.exception("%s could not answer", session.seat.name)
         return Answer("refusal", json.dumps(spoken(session.seat.name, error)).encode())
+
+
+_WORDS = {
+    "Connection refused": "nothing listens there",
+    "DNS resolution failed": "its name is not known here",
+    "Name or service not known": "its name is not known here",
+    "Network is unreachable": "there is no way to it from here",
+    "No route to host": "there is no way to it from here",
+    "Ssl handshake failed": "TLS failed: the other end is not of this federation, distrusts us, or a clock is wrong",
+    "Connection timed out": "it does not answer; perhaps a firewall",
+}
+
+
+def _words(code: grpc.StatusCode, details: str) -> str:
+    """Why a stream broke, as a person would say it."""
+    return next((words for sign, words in _WORDS.items() if sign in details), f"{code.name}: {details[:120]}")

@@ -1,10 +1,12 @@
 """The server's end: `GrpcParties`, the parties of one signed contract behind one port."""
 
 import asyncio
+import errno
 import json
+import socket
 import time
 import uuid
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -18,6 +20,7 @@ from understudy.check import positive
 from understudy.errors import ConfigError, MessageError, PartyError, UnderstudyError
 from understudy.protocols.base import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
 from understudy.runtime.grpc.loop import loop, run
@@ -70,7 +73,6 @@ class _Link:
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
     )
-    joins: deque[float] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -103,6 +105,7 @@ class GrpcParties:
         self._kinds, self._session = kinds, uuid.uuid4().hex
         self._ended, self._started = False, time.time()
         self._links = {name: _Link(name) for name in contract.parties}
+        self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
         self.port = run(self._start(listen or identity.roster.address))
         self.log.write("started", run=contract.run, contract=contract.digest, parties=list(contract.parties))
 
@@ -207,7 +210,9 @@ class GrpcParties:
         try:
             port = int(self._server.add_secure_port(listen, credentials))
         except RuntimeError:
-            raise ConfigError(f"{listen} cannot be listened on: it is taken, or not ours.") from None
+            raise ConfigError(
+                f"{listen} cannot be listened on: {_why_not(listen)}. Nothing was sent."
+            ) from None
         await self._server.start()
         return port
 
@@ -243,10 +248,12 @@ class GrpcParties:
         """One stream of one party, from its hello to its end."""
         name = "?"
         try:
-            link, pem = self._admitted(context)
-            name = link.name
-            head, _body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.limits.hello)
-            expect(head, "hello")
+            name, pem = self._known(context)
+            head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.limits.hello)
+            if expect(head, "hello", "enrol") == "enrol":
+                await self._enrol(name, pem, body, context)
+                return
+            link = self._admitted(name, pem)
             await self._sign(link, pem, context)
             await self._attend(link, pem, context)
         except _Denied as denied:
@@ -262,24 +269,39 @@ class GrpcParties:
             self.log.write("left", party=name)
         except asyncio.CancelledError:
             self.log.write("left", party=name)
-            if name == "?" or self._links[name].stream in (None, asyncio.current_task()):
+            if name not in self._links or self._links[name].stream in (None, asyncio.current_task()):
                 raise  # the peer is gone
             await context.abort(grpc.StatusCode.ABORTED, "another stream of this party came after")
 
-    def _admitted(self, context: Any) -> tuple[_Link, bytes]:
+    def _known(self, context: Any) -> tuple[str, bytes]:
+        """Who shows a certificate that is on the roster, before a byte of theirs is read."""
         (pem,) = context.auth_context().get("x509_pem_cert", [b""])
-        name = common_name(pem)
+        name, roster = common_name(pem), self.identity.roster
+        if (refusal := roster.refusal(name, pem)) and not roster.may_enrol(name, pem):
+            raise _Denied(refusal)
+        visits, now = self._visits[name], time.monotonic()
+        visits.append(now)
+        while visits[0] < now - 60:
+            visits.popleft()
+        if len(visits) > self.limits.joins:
+            raise _Slow
+        return name, pem
+
+    def _admitted(self, name: str, pem: bytes) -> _Link:
         if refusal := self.identity.roster.refusal(name, pem):
             raise _Denied(refusal)
         if (link := self._links.get(name)) is None:
             raise _Denied("this party does not take part in the run")
-        now = time.monotonic()
-        link.joins.append(now)
-        while link.joins and link.joins[0] < now - 60:
-            link.joins.popleft()
-        if len(link.joins) > self.limits.joins:
-            raise _Slow
-        return link, pem
+        return link
+
+    async def _enrol(self, name: str, pem: bytes, request: bytes, context: Any) -> None:
+        """Exchange an invitation; the stream is over then, and the party comes back as itself."""
+        try:
+            certificate = Authority(self.identity.folder).enrol(name, pem, request)
+        except (PartyError, ConfigError) as error:
+            raise _Denied(str(error)) from None
+        self.log.write("enrolled", party=name, certificate=fingerprint(certificate))
+        await send(context.write, {"type": "certificate"}, certificate)
 
     async def _sign(self, link: _Link, pem: bytes, context: Any) -> None:
         """Offer the contract; the party signs it with the key of its certificate."""
@@ -329,6 +351,29 @@ class GrpcParties:
         link.counts["up"] += len(body)
         if not ask.answer.done():
             ask.answer.set_result(Answer(status, body))
+
+
+def _why_not(address: str) -> str:
+    """Why an address cannot be listened on, and what to do."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        with socket.socket(found[0][0]) as probe:
+            probe.bind(found[0][4])
+    except OSError as error:
+        match error.errno:
+            case errno.EADDRINUSE:
+                return "the port is taken. Is another `understudy serve` running? Otherwise choose another address"
+            case errno.EADDRNOTAVAIL:
+                return "this machine does not have that address. Behind a router, listen on 0.0.0.0:PORT"
+            case errno.EACCES:
+                return "ports below 1024 are for the system. Choose a higher one"
+        return error.strerror or type(error).__name__
+    except (ValueError, OverflowError):
+        return "it is not HOST:PORT"
+    return "the port is taken, or was a moment ago"
 
 
 class _Denied(Exception):  # noqa: N818

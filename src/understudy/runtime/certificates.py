@@ -1,0 +1,166 @@
+"""Keys, requests and certificates: elliptic curves (P-256) with SHA-256, in PEM.
+
+Guarantee: nothing here touches a row, and a private key is in no certificate and no request.
+"""
+
+import hashlib
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from understudy.errors import ConfigError, MessageError
+
+SERVER = "server.understudy"  # every server's name inside its own federation, wherever it listens
+SKEW = timedelta(minutes=10)  # clocks of institutions differ
+FOR_PARTY, FOR_SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
+
+PrivateKey = ec.EllipticCurvePrivateKey
+PublicKey = ec.EllipticCurvePublicKey
+
+
+def new_key() -> PrivateKey:
+    """A fresh private key."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_pem(key: PrivateKey) -> bytes:
+    """A private key as a file holds it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def load_key(pem: bytes) -> PrivateKey:
+    """The inverse of `key_pem`. ConfigError for any other kind of key."""
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if not isinstance(key, PrivateKey):
+        raise ConfigError("This is not a key of the kind that we make.")
+    return key
+
+
+def sign(key: bytes, data: bytes) -> bytes:
+    """ECDSA with SHA-256."""
+    return load_key(key).sign(data, ec.ECDSA(hashes.SHA256()))
+
+
+def verify(certificate: str | bytes, signature: bytes, data: bytes) -> bool:
+    """Whether the holder of this certificate signed these bytes."""
+    key = load(certificate).public_key()
+    if not isinstance(key, PublicKey):
+        return False
+    try:
+        key.verify(signature, data, ec.ECDSA(hashes.SHA256()))
+    except InvalidSignature:
+        return False
+    return True
+
+
+def request(key: PrivateKey, name: str) -> bytes:
+    """A request to certify this key under this name, signed with the key itself."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return signed.public_bytes(serialization.Encoding.PEM)
+
+
+def requested_key(pem: bytes) -> PublicKey:
+    """The key of a request whose sender has its private half. MessageError for anything else."""
+    try:
+        asked = x509.load_pem_x509_csr(pem)
+        key = asked.public_key()
+        sound = asked.is_signature_valid and isinstance(key, PublicKey) and key.curve.name == "secp256r1"
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        sound = False
+    if not sound:
+        raise MessageError("This is not a request for a certificate.")
+    assert isinstance(key, PublicKey)
+    return key
+
+
+def key_mark(key: PublicKey) -> str:
+    """SHA-256 of a public key."""
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return "sha256:" + hashlib.sha256(key.public_bytes(serialization.Encoding.DER, form)).hexdigest()
+
+
+def issue(
+    name: str,
+    federation: str,
+    key: PublicKey,
+    signer: PrivateKey,
+    use: x509.ObjectIdentifier | None,
+    *,
+    days: int,
+    host: x509.GeneralName | None = None,
+) -> bytes:
+    """A certificate; with no `use` it is the authority's own."""
+    now = datetime.now(UTC)
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
+        ]
+    )
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {federation}"[:64])])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(issuer if use is None else subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=use is None, path_length=0 if use is None else None), True)
+    )
+    if use is not None:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([use]), critical=True)
+    if host is not None:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(SERVER), host]), False)
+    return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@lru_cache(maxsize=256)  # a server looks at the same few for every ask
+def load(pem: str | bytes) -> x509.Certificate:
+    """The certificate. MessageError for anything else."""
+    try:
+        return x509.load_pem_x509_certificate(pem.encode() if isinstance(pem, str) else pem)
+    except ValueError:
+        raise MessageError("This is not a certificate.") from None
+
+
+@lru_cache(maxsize=256)
+def fingerprint(certificate: str | bytes) -> str:
+    """SHA-256 of a certificate, as the federation file has it."""
+    return "sha256:" + load(certificate).fingerprint(hashes.SHA256()).hex()
+
+
+def common_name(certificate: str | bytes) -> str:
+    """The name that a certificate bears."""
+    found = load(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(found[0].value) if found else ""
+
+
+def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
+    """Whether it has begun and not ended."""
+    shown = load(certificate)
+    return shown.not_valid_before_utc <= (now or datetime.now(UTC)) <= shown.not_valid_after_utc
+
+
+def host_of(address: str) -> x509.GeneralName:
+    """The host of HOST:PORT as a certificate names it."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        raise ConfigError(f"address must be HOST:PORT, not {address!r}.")
+    host = host.strip("[]")
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
