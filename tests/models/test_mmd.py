@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 from understudy.errors import ConfigError
-from understudy.models.mmd import mmd
+from understudy.models.mmd import Mmd, mmd
 
 
 def printed(q: Tensor, p: Tensor, sigma: float = 1.0) -> Tensor:
@@ -47,6 +47,13 @@ def test_a_masked_row_reaches_neither_the_distance_nor_its_gradient() -> None:
 def test_its_gradient_is_the_numerical_one() -> None:
     mask = torch.arange(3) < torch.tensor([3, 2])[:, None]
     assert gradcheck(mmd, (draw(2, 3, 2).requires_grad_(), draw(2, 3, 2, seed=1), mask))
+
+
+def test_the_gradient_in_closed_form_is_that_of_the_distance() -> None:
+    mask = torch.arange(4) < torch.tensor([4, 3, 1, 0])[:, None]
+    q, p = draw(4, 4, 3).requires_grad_(), draw(4, 4, 3, seed=1)
+    (gradient,) = torch.autograd.grad(mmd(q, p, mask).sum(), q)
+    torch.testing.assert_close(Mmd(mask.double(), 3).gradient(q.detach(), p), gradient)
 
 
 def test_it_is_about_zero_between_samples_of_one_law_and_grows_with_the_shift() -> None:

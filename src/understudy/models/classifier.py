@@ -6,47 +6,29 @@ logistic regression on USPS; 76,330 and 44,426 for the two networks on Fashion-M
 Paper → code: LR → LogisticRegression, NN → Mlp, CNN → LeNet, d → size, M → params.
 Differs from the paper: the initial weights are not stated there; these are PyTorch's own defaults.
 
-A network here holds no weights. It says how the d numbers of a flat vector are to be read, so one vector
-is one model and a matrix (clients, d) is a model for every client of a cohort: `forward` takes both, with
-rows of shape (rows, …) and (clients, rows, …). The order is that of `torch.nn.Module.parameters()`.
+Each is a `Flat`: it holds no weights and reads them from a vector. `forward` takes one model, with rows (rows, …),
+or one for every client of a cohort, with rows (clients, rows, …).
 """
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, cast
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.check import nearest, whole
+from understudy.check import nearest
 from understudy.errors import ConfigError
 from understudy.models.client_axis import linear
-
-Shapes = dict[str, tuple[int, ...]]
-
-
-class Uniform(Protocol):
-    """All that `init` asks of a random generator: numbers in [0, 1)."""
-
-    def uniform(self, *shape: int) -> Tensor: ...
+from understudy.models.flat import Flat, Shapes, read
 
 
-class Classifier(ABC):
-    """A network from rows to one score per class. Each is a frozen dataclass of whole numbers."""
+class Classifier(Flat):
+    """A network from rows to one score per class: `forward` takes one model, or one per client."""
 
-    kind: ClassVar[str]
     classes: int
-
-    def __post_init__(self) -> None:
-        whole(**self._numbers())
-
-    @property
-    @abstractmethod
-    def shapes(self) -> Shapes:
-        """Name → shape of every parameter, in the order in which they lie in the flat vector."""
 
     @property
     @abstractmethod
@@ -66,42 +48,6 @@ class Classifier(ABC):
         if params.ndim == 2:
             return self.scores(params, self.prepare(x))
         return self.scores(params[None], self.prepare(x[None]))[0]
-
-    @property
-    def size(self) -> int:
-        """d, the length of the flat vector."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
-
-    def views(self, params: Tensor) -> dict[str, Tensor]:
-        """Read a flat vector (…, d) as named parameters (…, *shape) that share its memory."""
-        if params.shape[-1] != self.size:
-            raise ConfigError(f"A {self.kind} has {self.size:,} parameters, not {params.shape[-1]:,}.")
-        return dict(zip(self.shapes, _read(params, self.shapes.values()), strict=True))
-
-    def flat(self, named: Mapping[str, Tensor]) -> Tensor:
-        """Named parameters as one flat vector: the inverse of `views`."""
-        if set(named) != set(self.shapes):
-            raise ConfigError(f"A {self.kind} has parameters {sorted(self.shapes)}, not {sorted(named)}.")
-        for name, shape in self.shapes.items():
-            if tuple(named[name].shape[-len(shape) :]) != shape:
-                raise ConfigError(f"{name} has shape {tuple(named[name].shape)}, not (…, {shape}).")
-        return torch.cat([named[name].flatten(-len(shape)) for name, shape in self.shapes.items()], dim=-1)
-
-    def init(self, rng: Uniform, *, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw a global model M_1: every layer uniform in ±1/√fan-in, as `torch.nn` does by default."""
-        parts = []
-        for shape in self.shapes.values():
-            if len(shape) > 1:  # a bias follows its weight and shares its bound
-                bound = 1 / math.sqrt(math.prod(shape[1:]))
-            parts.append((2 * rng.uniform(*shape).flatten() - 1) * bound)
-        return torch.cat(parts).to(dtype)
-
-    def describe(self) -> dict[str, str | int]:
-        """Plain JSON values from which `from_description` builds the same network."""
-        return {"kind": self.kind, **self._numbers()}
-
-    def _numbers(self) -> dict[str, int]:
-        return {field.name: getattr(self, field.name) for field in fields(cast(Any, self))}
 
 
 class Dense(Classifier):
@@ -139,7 +85,7 @@ class Dense(Classifier):
 
     def tail(self, params: Tensor, z: Tensor) -> Tensor:
         """Logits from the input layer's pre-activations z and the flat parameters behind that layer."""
-        return _behind(z, _read(params, list(self.shapes.values())[2:]))
+        return _behind(z, read(params, list(self.shapes.values())[2:]))
 
 
 @dataclass(frozen=True)
@@ -217,13 +163,6 @@ class LeNet(Classifier):
         return _behind(h.flatten(1), dense)
 
 
-def _read(params: Tensor, shapes: Collection[tuple[int, ...]]) -> list[Tensor]:
-    """Consecutive parameters (…, *shape) of a flat vector (…, d), as views."""
-    # One split, not a slice for each: its backward pass is one concatenation.
-    parts = torch.split(params, [math.prod(shape) for shape in shapes], dim=-1)
-    return [part.view(*part.shape[:-1], *shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
 def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
     """ReLU and a linear layer, as often as there are layers (weight, bias, weight, bias, …)."""
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
@@ -259,14 +198,10 @@ def from_description(description: Mapping[str, object]) -> Classifier:
 
     Edges: an unknown kind, a missing or surplus entry, a value that is not a whole number → ConfigError.
     """
-    numbers = dict(description)
-    kind = numbers.pop("kind", None)
+    kind = description.get("kind")
     network = NETWORKS.get(kind) if isinstance(kind, str) else None
     if network is None:
         raise ConfigError(
             f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}.{nearest(kind, NETWORKS)}"
         )
-    names = {field.name for field in fields(network)}
-    if numbers.keys() != names:
-        raise ConfigError(f"A {kind} is described by {sorted(names)}, not {sorted(numbers)}.")
-    return network(**cast(dict[str, int], numbers))
+    return network.from_description(description)

@@ -88,7 +88,7 @@ def update_chunks(
     50,000 clients of LeNet are 9 GB of updates; a chunk is a few megabytes. With `out` (clients, d) the
     chunks are written there, and are views of it.
     """
-    _check(params, epochs, lr, optimizer, chunk)
+    check_training(params, epochs, lr, optimizer, chunk)
     weights = _row_weights(model, params, x, y, mask)
     rows = x.shape[1]
     # The span of a client's rows is the smaller space while it has no more rows than features.
@@ -102,10 +102,10 @@ def update_chunks(
             behind = lambda tail, z: loss(span.tail(tail, z))  # noqa: E731
             descend_in_span(behind, start, inputs, updates, span.widths[0], epochs, lr)
         else:
-            _descend(lambda local: loss(model.scores(local, inputs)), start, updates, epochs, lr, optimizer)
+            descend(lambda local: loss(model.scores(local, inputs)), start, updates, epochs, lr, optimizer)
 
     floats = rows * model.row_floats + model.size * (4 if span is None else 1)
-    return _walk(train, params, (x, y, weights), chunk, floats, device, out)
+    return walk(train, params, (x, y, weights), chunk, floats, device, out)
 
 
 def train_cohort(
@@ -127,20 +127,20 @@ def train_cohort(
     Guarantee: an update depends on its own client alone if `loss` keeps the clients apart.
     Edges: a loss that draws random numbers draws them chunk by chunk, so the result then depends on `chunk`.
     """
-    _check(params, epochs, lr, optimizer, chunk)
+    check_training(params, epochs, lr, optimizer, chunk)
     if not batch or len({len(tensor) for tensor in batch}) != 1:
         raise ConfigError(f"A batch needs the same clients in each tensor, not {[len(t) for t in batch]}.")
 
     def train(start: Tensor, part: Batch, updates: Tensor) -> None:
-        _descend(lambda local: loss(local, part), start, updates, epochs, lr, optimizer)
+        descend(lambda local: loss(local, part), start, updates, epochs, lr, optimizer)
 
     out = params.new_empty((len(batch[0]), params.numel()), device=device)
-    for _ in _walk(train, params, batch, chunk, 4 * params.numel(), device, out):
+    for _ in walk(train, params, batch, chunk, 4 * params.numel(), device, out):
         pass
     return out
 
 
-def _walk(
+def walk(
     train: Train,
     params: Tensor,
     batch: Batch,
@@ -160,7 +160,7 @@ def _walk(
         yield updates
 
 
-def _descend(
+def descend(
     loss: Callable[[Tensor], Tensor], start: Tensor, out: Tensor, epochs: int, lr: float, optimizer: str
 ) -> None:
     """Train in `out` itself, every client from `start`, then leave there what has changed."""
@@ -191,7 +191,7 @@ def _cross_entropy(
     return model.prepare(x.to(start.dtype)), loss
 
 
-def _check(params: Tensor, epochs: int, lr: float, optimizer: str, chunk: int | None) -> None:
+def check_training(params: Tensor, epochs: int, lr: float, optimizer: str, chunk: int | None) -> None:
     whole(epochs=epochs, chunk=1 if chunk is None else chunk)
     positive(lr=lr)
     one_of(OPTIMIZERS, optimizer=optimizer)

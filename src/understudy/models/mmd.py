@@ -30,23 +30,37 @@ def mmd(latent: Tensor, prior: Tensor, mask: Tensor | None = None, *, sigma: flo
         raise ConfigError(
             f"samples of shape {tuple(latent.shape)} and {tuple(prior.shape)} cannot be compared."
         )
-    scale = 2 * latent.shape[2] * sigma**2
-    pairs, across = _weights(latent, mask)
-    own = _kernel(latent, latent, scale) + _kernel(prior, prior, scale)  # (clients, rows, rows)
-    return (own * pairs - _kernel(latent, prior, scale) * across).sum((1, 2))
+    real = latent.new_ones(latent.shape[:2]) if mask is None else mask.to(latent.dtype)
+    return Mmd(real, latent.shape[2], sigma)(latent, prior)
 
 
-def _kernel(x: Tensor, y: Tensor, scale: float) -> Tensor:
-    """K between all rows of each client: (clients, rows, rows)."""
-    norms = x.square().sum(2)[:, :, None] + y.square().sum(2)[:, None, :]
-    return scale / (scale + (norms - 2 * times_transposed(x, y)).clamp(min=0))
+class Mmd:
+    """The distance for clients whose real rows are 1 in `real` (clients, rows), and 0 elsewhere."""
 
+    def __init__(self, real: Tensor, latent: int, sigma: float = 1.0) -> None:
+        self.scale = 2 * latent * sigma**2
+        count = real.sum(1)[:, None, None]
+        both = real[:, :, None] * real[:, None, :]  # (clients, rows, rows)
+        different = both * (1 - torch.eye(real.shape[1], dtype=real.dtype, device=real.device))
+        self.pairs = different / (count * (count - 1)).clamp(min=1)  # 1/(N(N − 1))
+        self.across = 2 * both / count.square().clamp(min=1)  # 2/N²
 
-def _weights(latent: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """1/(N(N−1)) for each pair of different real rows, and 2/N² for each pair across the samples."""
-    clients, rows, _ = latent.shape
-    real = latent.new_ones(clients, rows) if mask is None else mask.to(latent.dtype)
-    count = real.sum(1)[:, None, None]
-    both = real[:, :, None] * real[:, None, :]
-    different = both * (1 - torch.eye(rows, dtype=latent.dtype, device=latent.device))
-    return different / (count * (count - 1)).clamp(min=1), 2 * both / count.square().clamp(min=1)
+    def __call__(self, latent: Tensor, prior: Tensor) -> Tensor:
+        """Eq. 4.4: (clients,)."""
+        own = self.scale / self._far(latent, latent) + self.scale / self._far(prior, prior)
+        return (own * self.pairs - self.scale / self._far(latent, prior) * self.across).sum((1, 2))
+
+    def gradient(self, latent: Tensor, prior: Tensor) -> Tensor:
+        """Its gradient by the latent points, in closed form: (clients, rows, d_z).
+
+        ∂K/∂x = −2κ (x − y) / (κ + ‖x − y‖²)², and a point of the latent sample is in each of its pairs twice.
+        """
+        own = self.pairs * (-4 * self.scale) / self._far(latent, latent).square()
+        cross = self.across * (2 * self.scale) / self._far(latent, prior).square()
+        pull = (own.sum(2) + cross.sum(2))[:, :, None]
+        return pull * latent - torch.bmm(own, latent) - torch.bmm(cross, prior)
+
+    def _far(self, x: Tensor, y: Tensor) -> Tensor:
+        """κ + ‖x − y‖² between all rows of each client: (clients, rows, rows)."""
+        norms = x.square().sum(2)[:, :, None] + y.square().sum(2)[:, None, :]
+        return (norms - 2 * times_transposed(x, y)).clamp(min=0) + self.scale

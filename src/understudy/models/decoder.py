@@ -1,0 +1,131 @@
+"""The decoders of the autoencoders, as networks of a generator: a point of the prior in, a row out.
+
+Jiang, dissertation, TUM 2024, §4.4.3: z ~ N(0, I), one number in [0, 1] for each slot of the encoded row.
+Differs from the paper: it takes the largest slot of each column. Here a row's numbers are the odds of its levels, from
+which a level can be drawn, too.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from understudy.check import whole
+from understudy.errors import ConfigError
+
+_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def slots(sizes: Sequence[int]) -> tuple[int, ...]:
+    """How many slots each column takes: one up to two levels, else one for each level."""
+    return tuple(1 if size <= 2 else size for size in sizes)
+
+
+def check_sides(height: int, width: int) -> None:
+    """Two strides of 2 and back must give the same image."""
+    if height % 4 or width % 4:
+        raise ConfigError(
+            f"images must have sides that 4 divides, not {height} × {width}. Nothing was charged."
+        )
+
+
+def filled(module: M, values: Sequence[Tensor]) -> M:
+    """The module with these parameters, in their order."""
+    with torch.no_grad():
+        for parameter, value in zip(module.parameters(), values, strict=True):
+            parameter.copy_(value)
+    return module.eval()
+
+
+class _Described(nn.Module):
+    """A module that its constructor's arguments describe."""
+
+    kind: str
+    latent: int
+
+    def __init__(self, **sizes: Any) -> None:
+        super().__init__()
+        for name, value in sizes.items():
+            for number in value if isinstance(value, tuple) else (value,):
+                whole(**{name: number})
+        self.described = sizes
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        plain = {name: list(v) if isinstance(v, tuple) else v for name, v in self.described.items()}
+        return {"kind": self.kind, **plain}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> Self:
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        sizes = {k: tuple(v) if isinstance(v, list) else v for k, v in description.items() if k != "kind"}
+        try:
+            return cls(**sizes)
+        except TypeError as error:
+            raise ConfigError(f"this describes no {cls.kind}: {error}.") from None
+
+
+class TableDecoder(_Described):
+    """Two dense layers, and from the slots to the odds of each level; `sizes` are the levels of each column."""
+
+    kind = "decoder-table"
+    source: Tensor
+    other: Tensor
+    sure: Tensor
+
+    def __init__(self, sizes: Sequence[int], hidden: int, latent: int) -> None:
+        super().__init__(sizes=tuple(sizes), hidden=hidden, latent=latent)
+        self.latent, each = latent, slots(sizes)
+        whole(columns=len(each))
+        if hidden * (latent + sum(each)) > _MOST_PARAMETERS:
+            raise ConfigError(
+                f"a decoder of {sum(each):,} × {hidden:,} weights is larger than {_MOST_PARAMETERS:,}."
+            )
+        self.layers = nn.Sequential(nn.Linear(latent, hidden), nn.ReLU(), nn.Linear(hidden, sum(each)))
+        starts = accumulate(each, initial=0)
+        levels = [
+            (start + (level if size > 2 else 0), size == 2 and level == 0, size == 1)
+            for start, size in zip(starts, sizes, strict=False)
+            for level in range(size)
+        ]
+        for name, values in zip(("source", "other", "sure"), zip(*levels, strict=True), strict=True):
+            self.register_buffer(name, torch.tensor(values), persistent=False)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → one number in [0, 1] for each slot (n, slots)."""
+        out: Tensor = self.layers(z).sigmoid()
+        return out
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → the odds of every level, column by column (n, width)."""
+        odds = self(z)[:, self.source]  # (n, width)
+        return torch.where(self.other, 1 - odds, odds).masked_fill(self.sure, 1.0)
+
+
+class ImageDecoder(_Described):
+    """A dense layer and two transposed convolutions of 4 × 4 and stride 2."""
+
+    kind = "decoder-image"
+
+    def __init__(self, height: int, width: int, channels: int, latent: int) -> None:
+        super().__init__(height=height, width=width, channels=channels, latent=latent)
+        check_sides(height, width)
+        self.latent, inner = latent, channels * height * width // 8
+        if inner * (latent + 1) > _MOST_PARAMETERS:
+            raise ConfigError(
+                f"a decoder of {inner:,} × {latent:,} weights is larger than {_MOST_PARAMETERS:,}."
+            )
+        self.layers = nn.Sequential(
+            nn.Linear(latent, inner), nn.ReLU(), nn.Unflatten(1, (2 * channels, height // 4, width // 4)),
+            nn.ConvTranspose2d(2 * channels, channels, 4, stride=2, padding=1), nn.ReLU(),
+            nn.ConvTranspose2d(channels, 1, 4, stride=2, padding=1), nn.Sigmoid(), nn.Flatten(1, 2),
+        )  # fmt: skip
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → images in [0, 1] (n, height, width)."""
+        out: Tensor = self.layers(z)
+        return out
