@@ -38,6 +38,7 @@ ONLY_IN = {
     "fastapi": {"exchange"},
     "starlette": {"exchange"},
     "statsmodels": {"data/samples"},
+    "sdmetrics": {"evaluate/second_opinion"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

@@ -397,3 +397,48 @@ def test_tables_at_the_edge_give_a_page_with_reasons(tmp_path: Path, edge: str, 
     text = write_evaluation_page(comparison, tmp_path / "e.html", now=NOW).read_text()
     Page(text)
     assert "nan" not in re.sub(r"<style>.*</style>", "", text, flags=re.DOTALL).lower().split()
+
+
+AUDIT = {
+    "claimed": 2.0,
+    "delta": 1e-5,
+    "confidence": 0.95,
+    "trials": 400,
+    "passed": True,
+    "views": [{"adversary": "the server", "observed": 0.91239, "any_noise": 0.4}],
+    "notes": ["party clinic"],
+}
+
+
+@pytest.fixture
+def own(folder: Path, tmp_path: Path) -> Path:
+    """A copy of the run's folder, to be changed."""
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def sections(page: str) -> list[str | None]:
+    return [section.get("id") for section in Page(page).all("section")]
+
+
+def test_an_audit_of_the_run_is_shown_to_everyone_and_rounded_down(own: Path) -> None:
+    (own / "audit.json").write_text(json.dumps(AUDIT))
+    for text in (private(own), public(own)):
+        assert "audit" in sections(text)
+        assert "0.912" in text
+        assert "0.913" not in text
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "no", json.dumps({**AUDIT, "views": [1]})])
+def test_a_damaged_audit_is_left_out(own: Path, body: str) -> None:
+    (own / "audit.json").write_text(body)
+    assert "audit" not in sections(private(own))
+
+
+def test_the_page_of_a_classifier_shows_how_it_learned_and_no_columns(own: Path) -> None:
+    (own / "generator").rename(own / "model")
+    card = json.loads((own / "model" / "card.json").read_text())
+    history = [{"round": 10, "accuracy": 0.5}, {"round": 20, "accuracy": 0.8125}]
+    (own / "model" / "card.json").write_text(json.dumps(card | {"history": history}))
+    text = private(own)
+    assert sections(text) == ["verdict", "privacy", "model", "transcript", "reproduce"]
+    assert "after round 20" in text

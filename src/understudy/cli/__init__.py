@@ -1,6 +1,7 @@
 """The `understudy` command."""
 
 import dataclasses
+import json
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -143,6 +144,9 @@ def evaluate(
     schema: Annotated[Path, typer.Option(help="The public schema of both.")],
     holdout: Annotated[Path | None, typer.Option(help="Real rows that the generator has not seen.")] = None,
     target: Annotated[str | None, typer.Option(help="A column to predict.")] = None,
+    another: Annotated[
+        bool, typer.Option("--second-opinion", help="Figures of the library sdmetrics, too.")
+    ] = False,
     to: Annotated[Path | None, typer.Option("--out", help="Write a page, too (HTML).")] = None,
 ) -> None:
     """Compare a synthetic table with the real one, for the holder of the real rows."""
@@ -154,6 +158,7 @@ def evaluate(
         public,
         holdout=held_out,
         target=target,
+        another=another,
     )
     out.print(str(comparison.evaluation), markup=False)
     if to is not None:
@@ -170,7 +175,8 @@ def audit(
     """Try to catch the code breaking its promise: an empirical lower bound on ε.
 
     Many small runs with and without one worst-case person, on made-up rows that fit the schemas; no row of yours is
-    read. It fails (exit 1) when more is observed than is claimed.
+    read. It fails (exit 1) when more is observed than is claimed. Where the run was carried out, the result is saved
+    beside it, and `understudy report` shows it.
     """
     body = RunFile.load(file)
     config = config_for(body.protocol, body.settings)
@@ -178,6 +184,8 @@ def audit(
         body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
     )
     out.print(str(result), markup=False)
+    if (folder := body.path(body.out)).is_dir():
+        (folder / "audit.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     if not result.passed:
         raise typer.Exit(1)
 

@@ -22,6 +22,7 @@ from understudy.evaluate.downstream import MODELS
 from understudy.evaluate.fidelity import Evaluation, evaluate_tables
 from understudy.evaluate.leakage import Leakage, attack_tables
 from understudy.evaluate.marginals import Figure
+from understudy.evaluate.second_opinion import second_opinion
 from understudy.evaluate.yardstick import Yardstick
 
 NO_OUTSIDERS = (
@@ -105,14 +106,21 @@ def compare(
     owners: Mapping[str, str] | None = None,
     target: str | None = None,
     models: Sequence[str] = MODELS,
+    another: bool = False,
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> Comparison:
-    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party."""
+    """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party.
+
+    `another` adds what `sdmetrics` says of the same tables (`second_opinion`).
+    """
     evaluation = evaluate_tables(
         real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed
     )
     known = schema.select(evaluation.columns) if evaluation.columns else None
+    if another and known is not None:
+        more = second_opinion(real, synthetic, known, seed=seed)
+        evaluation = replace(evaluation, figures=(*evaluation.figures, *more))
     figures = tuple(f for f in evaluation.figures if not f.name.startswith("tstr_"))
     shares: tuple[Shares, ...] = ()
     if known is not None:

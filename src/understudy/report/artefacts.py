@@ -32,6 +32,7 @@ class Artefacts:
     synthetic: pd.DataFrame | None
     privacy: Mapping[str, Any] | None
     transcript: list[dict[str, Any]] | None
+    audit: Mapping[str, Any] | None
     settings: Mapping[str, Any] | None
     run: str
     model: bool
@@ -78,12 +79,13 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         synthetic=None if home == "model" else piece("synthetic.parquet", pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
         transcript=piece("transcript.json", _rows),
+        audit=piece("audit.json", _audit) if (folder / "audit.json").exists() else None,
         settings=piece("run.toml", _run_file),
         run=str((piece("run.json", _table) or {}).get("run", "")),
         model=home == "model",
         missing=missing,
     )
-    if len(missing) == 7 - pieces.model:
+    if len(missing.keys() - {"audit.json"}) == 7 - pieces.model:
         raise ArtefactError(f"{folder} holds no run: {', '.join(missing)} are missing or damaged.")
     return pieces
 
@@ -106,6 +108,13 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     body = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(body, list) or not all(isinstance(row, dict) for row in body):
         raise ValueError("it holds no list of rows")
+    return body
+
+
+def _audit(path: Path) -> dict[str, Any]:
+    body = _table(path)
+    if not isinstance(body.get("views"), list) or not {"claimed", "passed"} <= body.keys():
+        raise ValueError("it holds no audit")
     return body
 
 

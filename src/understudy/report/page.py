@@ -118,6 +118,8 @@ def _write(
         "transcript": view.transcript(run.transcript, sizes=private)
         if run is not None and run.transcript is not None
         else None,
+        "learning": view.learning(run.card) if run is not None and run.model else [],
+        "audit": view.audit(run.audit) if run is not None else None,
         "settings": _settings(run),
         "versions": _versions(),
         "words": words,

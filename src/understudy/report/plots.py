@@ -164,8 +164,20 @@ def heat(matrix: Matrix, names: Sequence[str], owners: Sequence[str | None], tit
 
 def steps(points: Sequence[tuple[int, float]], limit: float, label: str) -> Markup:
     """ε after each entry of a ledger, below the limit that its budget sets."""
-    first, last = points[0][0], points[-1][0]
     top = 1.12 * max([limit, *(value for _, value in points)])
+    return _curve(points, top, limit, "allowed", "entry", label)
+
+
+def learning(points: Sequence[tuple[int, float]], label: str) -> Markup:
+    """Accuracy over the rounds, between 0 and 1."""
+    return _curve(points, 1.05, 1.0, "all right", "round", label)
+
+
+def _curve(
+    points: Sequence[tuple[int, float]], top: float, limit: float, hint: str, unit: str, label: str
+) -> Markup:
+    """Values in order between 0 and a top, and a dashed line at the limit."""
+    first, last = points[0][0], points[-1][0]
     x, y = _across(first, max(last, first + 1)), _across(top, 0)
     path = "M" + "L".join(f"{x(number):.2f} {y(value):.2f}" for number, value in points)
     inside = tag(
@@ -179,9 +191,9 @@ def steps(points: Sequence[tuple[int, float]], limit: float, label: str) -> Mark
     ticks = [
         tag("text", f"{limit:g}", x="7.5%", y=place + 4, class_="tick"),
         tag("text", "0", x="7.5%", y=140, class_="tick"),
-        tag("text", "allowed", x="10%", y=place - 5, class_="hint"),
-        tag("text", f"entry {first}", x="9%", y=153, class_="hint"),
-        tag("text", f"entry {last}", x="100%", y=153, class_="hint last"),
+        tag("text", hint, x="10%", y=place - 5, class_="hint"),
+        tag("text", f"{unit} {first}", x="9%", y=153, class_="hint"),
+        tag("text", f"{unit} {last}", x="100%", y=153, class_="hint last"),
         tag("line", x1="9%", x2="100%", y1=136, y2=136, class_="axis"),
     ]
     return picture(label, 158, inside, *ticks)

@@ -14,7 +14,7 @@ from understudy.evaluate.marginals import Figure
 from understudy.privacy.statement import AGAINST
 from understudy.report import plots
 from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name
-from understudy.report.words import at_price, best_guess, chance, number, price, signed, size
+from understudy.report.words import at_price, best_guess, chance, lower_bound, number, price, signed, size
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -199,3 +199,32 @@ def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, l
     except DAMAGED:
         return None
     return kinds
+
+
+def learning(card: Mapping[str, Any] | None) -> list[tuple[int, float]]:
+    """Accuracy on public held-out rows after each round that was tested, from a classifier's card."""
+    try:
+        return [(int(test["round"]), float(test["accuracy"])) for test in (card or {}).get("history", [])]
+    except DAMAGED:
+        return []
+
+
+def audit(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What an audit claimed and observed, in cells; None where there was none."""
+    if body is None:
+        return None
+    try:
+        views = [
+            (str(one["adversary"]), lower_bound(one["observed"]), lower_bound(one["any_noise"]))
+            for one in body["views"]
+        ]
+        return {
+            "passed": bool(body["passed"]),
+            "claimed": at_price(body["claimed"], body["delta"]),
+            "views": views,
+            "confidence": f"{100 * body['confidence']:g} %",
+            "trials": f"{body['trials']:,}",
+            "notes": [str(note) for note in body["notes"]],
+        }
+    except DAMAGED:
+        return None
