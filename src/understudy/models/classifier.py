@@ -198,7 +198,7 @@ def from_description(description: Mapping[str, object]) -> Classifier:
 
     Edges: an unknown kind, a missing or surplus entry, a value that is not a whole number → ConfigError.
     """
-    kind = description.get("kind")
+    kind = dict(description).get("kind")
     network = NETWORKS.get(kind) if isinstance(kind, str) else None
     if network is None:
         raise ConfigError(
