@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.check import one_of
-from understudy.data.schema import Schema
+from understudy.data.described import AnySchema
 from understudy.held import Held, Opened, budgets, description, has_population, open_held
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -45,13 +45,13 @@ class Federation:
     `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
     `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
     the same people, a row each; without it they have the same columns about different people, who may have
-    several rows. A `Population`, from arrays, has its public description in it and needs no schema.
+    several rows. A `Population` or an `ArrayTable`, from arrays, has its public description in it and needs no schema.
     """
 
     def __init__(
         self,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, Schema | str | Path] | None = None,
+        schemas: Mapping[str, AnySchema | str | Path] | None = None,
         *,
         budget: Budget | Mapping[str, Budget],
         ledgers: str | Path = "ledgers",
@@ -69,7 +69,7 @@ class Federation:
     def rehearsal(
         cls,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, Schema | str | Path] | None = None,
+        schemas: Mapping[str, AnySchema | str | Path] | None = None,
         *,
         budget: Budget | Mapping[str, Budget],
         seed: int | None = None,

@@ -1,11 +1,14 @@
 """A trained network, the public schema it speaks, and the card that says what it cost.
 
+What a network's output means follows from the schema: for a table, probabilities of each column's levels, from which
+a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units.
+
 On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`. The network is rebuilt from
 a description in the card, by name, from the short list below; nothing is unpickled or executed.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,13 +16,17 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
+from understudy.data.described import AnySchema, load_schema
+from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
@@ -36,7 +43,8 @@ class Network(Protocol):
     latent: int
 
     def rows(self, z: Tensor) -> Tensor:
-        """Latent points (n, latent) → probabilities (n, width), one softmax per column of the schema."""
+        """Latent points (n, latent) → probabilities (n, width), one softmax per column of a table's schema; or, for
+        series and images, values in [0, 1], (n, *schema.shape)."""
 
     def describe(self) -> dict[str, Any]:
         """Plain values from which the same network can be rebuilt."""
@@ -47,25 +55,55 @@ class Generator:
     """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
 
     network: Network
-    schema: Schema
+    schema: AnySchema
     card: Mapping[str, Any]
 
     def sample(self, n: int, *, seed: int | None = None, draw: str = "sample") -> pd.DataFrame:
         """`n` synthetic rows in the schema's columns and dtypes.
 
-        `draw="sample"` draws each column from its probabilities; `"argmax"` takes the likeliest level.
+        Of a table, `draw="sample"` draws each column from its probabilities; `"argmax"` takes the likeliest level.
+        Series come as a tidy table with a row for each step, images with a column for each pixel.
         """
-        not_negative(n=n)
         one_of(("sample", "argmax"), draw=draw)
+        if not isinstance(self.schema, Schema):
+            return self.schema.frame(self._values(n, seed))
         rng, codec = FastRng(seed), Codec(self.schema)
-        device = next(self._module().parameters()).device
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
-        with torch.no_grad():
-            for start in range(0, n, CHUNK):
-                z = rng.normal(min(CHUNK, n - start), self.network.latent, device=device)
-                rows = self.network.rows(z).cpu()
-                frames.append(codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng))
+        for rows in self._rows(n, rng):
+            frames.append(codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng))
         return pd.concat(frames[1:] or frames, ignore_index=True)
+
+    def series(self, n: int, *, seed: int | None = None) -> NDArray[np.float64]:
+        """`n` synthetic series in the declared units: (n, length, channels)."""
+        if not isinstance(self.schema, SeriesSchema):
+            raise ArtefactError(
+                f"This generator draws no series, but what {type(self.schema).__name__} describes."
+            )
+        return self.schema.unscaled(self._values(n, seed))
+
+    def images(self, n: int, *, seed: int | None = None) -> NDArray[Any]:
+        """`n` synthetic images in the declared units: (n, height, width)."""
+        if not isinstance(self.schema, ImageSchema):
+            raise ArtefactError(
+                f"This generator draws no images, but what {type(self.schema).__name__} describes."
+            )
+        return self.schema.unscaled(self._values(n, seed))
+
+    def _values(self, n: int, seed: int | None) -> NDArray[np.float32]:
+        """Series or images in [0, 1]: (n, *shape)."""
+        shape = self.schema.shape  # type: ignore[union-attr]
+        parts = [part.reshape(-1, *shape).numpy() for part in self._rows(n, FastRng(seed))]
+        return np.concatenate([np.zeros((0, *shape), dtype=np.float32), *parts])
+
+    def _rows(self, n: int, rng: FastRng) -> Iterator[Tensor]:
+        """What the network makes of `n` latent points, some at a time."""
+        not_negative(n=n)
+        device = next(self._module().parameters()).device
+        for start in range(0, n, CHUNK):
+            z = rng.normal(min(CHUNK, n - start), self.network.latent, device=device)
+            with torch.no_grad():
+                rows = self.network.rows(z).cpu()
+            yield rows
 
     def save(self, folder: str | Path) -> Path:
         """Write the three files. The card goes last: a folder without one is not a generator."""
@@ -91,7 +129,7 @@ class Generator:
             description = card["network"]
             network = NETWORKS[description["kind"]].from_description(description)
             network.load_state_dict(load_file(folder / "weights.safetensors"))
-            schema = Schema.load(folder / "schema.toml")
+            schema = load_schema(folder / "schema.toml")
         except FileNotFoundError as error:
             name = Path(error.filename).name if error.filename else "a file"
             raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None

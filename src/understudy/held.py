@@ -1,4 +1,4 @@
-"""What holders bring to a run, opened: tables read by their schemas, or people from arrays.
+"""What holders bring to a run, opened: tables, series and images read by their schemas, or people from arrays.
 
 With the same people at every holder (columns are split) a person has one row, and no two holders the same
 column. With different people at each (rows are split) a person may have several rows.
@@ -9,41 +9,47 @@ Guarantee: whatever comes from here fits its public schema; nothing was charged.
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import AnySchema, Rows, load_schema, read_rows
 from understudy.data.features import Features
 from understudy.data.files import Source
 from understudy.data.population import Population
 from understudy.data.schema import Schema, join
-from understudy.data.table import Table, read_table
+from understudy.data.table import read_table
 from understudy.errors import ConfigError
 from understudy.privacy.budget import Budget
 
-Held = Source | Population  # a DataFrame, a path, or people from arrays
-Opened = Table | Population
+# A DataFrame or a path; or arrays, with their description in them.
+Held = Source | Population | ArrayTable[Any]
+Opened = Rows | Population
 
 
 def open_held(
-    held: Mapping[str, Held], schemas: Mapping[str, Schema | str | Path], *, same_people: bool
+    held: Mapping[str, Held], schemas: Mapping[str, AnySchema | str | Path], *, same_people: bool
 ) -> dict[str, Opened]:
-    """Each holder's rows, checked. A population has its public description in it and needs no schema."""
-    tables = {name: source for name, source in held.items() if not isinstance(source, Population)}
+    """Each holder's rows, checked. Arrays have their public description in them and need no schema."""
+    tables = {
+        name: source for name, source in held.items() if not isinstance(source, Population | ArrayTable)
+    }
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
     public = {
-        name: schema if isinstance(schema := schemas[name], Schema) else Schema.load(schema)
+        name: load_schema(schema) if isinstance(schema := schemas[name], str | Path) else schema
         for name in tables
     }
     if same_people:
-        join(public)
+        join(_tables_only(public))
     opened: dict[str, Opened] = {}
     for name, source in held.items():
-        if isinstance(source, Population):
+        if isinstance(source, Population | ArrayTable):
             opened[name] = source
             continue
         title = name if isinstance(source, pd.DataFrame) else None
-        table = opened[name] = read_table(source, public[name], name=title, one_row_each=same_people)
+        table = opened[name] = read_rows(source, public[name], name=title, one_row_each=same_people)
         if same_people and table.rows < 2:
             raise ConfigError(
                 f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
@@ -51,11 +57,22 @@ def open_held(
     return opened
 
 
-def open_holdout(holdout: Held, described: Schema | Features, target: str | None) -> Population:
+def _tables_only(schemas: Mapping[str, AnySchema]) -> dict[str, Schema]:
+    """The schemas, where all describe tables. ConfigError otherwise: columns are of tables alone."""
+    tables = {name: schema for name, schema in schemas.items() if isinstance(schema, Schema)}
+    if other := sorted(schemas.keys() - tables.keys()):
+        raise ConfigError(
+            f"{other[0]} holds series or images, and holders of the same people hold columns of a table. "
+            "Nothing was read or charged."
+        )
+    return tables
+
+
+def open_holdout(holdout: Held, described: AnySchema | Features, target: str | None) -> Population:
     """Public rows to test on, read as the parties read theirs; each row stands for itself."""
     if isinstance(holdout, Population):
         return holdout
-    if not isinstance(described, Schema) or target is None:
+    if not isinstance(described, Schema) or isinstance(holdout, ArrayTable) or target is None:
         raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
 
@@ -65,7 +82,7 @@ def has_population(held: Mapping[str, Held]) -> bool:
     return any(isinstance(source, Population) for source in held.values())
 
 
-def description(held: Opened) -> Schema | Features:
+def description(held: Opened) -> AnySchema | Features:
     """What is public about a holder's rows."""
     return held.features if isinstance(held, Population) else held.schema
 

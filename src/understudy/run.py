@@ -24,7 +24,8 @@ from types import FrameType
 from typing import Any
 
 from understudy.classifier import Classifier
-from understudy.data.schema import Schema, join
+from understudy.data.described import load_schema
+from understudy.data.schema import join
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
@@ -142,7 +143,7 @@ def run_file(
         if resume
         else f"{file.protocol}-{uuid.uuid4().hex[:8]}"
     )
-    schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
+    schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
     paths = {name: file.path(section.table) for name, section in file.parties.items()}

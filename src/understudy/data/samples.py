@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from understudy.check import whole
 from understudy.data.partition import overlap_people
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.series import SeriesSchema
 from understudy.errors import ConfigError
 
 SITES = {
@@ -123,6 +124,25 @@ def toy(rows: int = 200, seed: int = 0, person: str | None = "id") -> tuple[pd.D
     if person is not None:
         frame.insert(0, person, rng.permutation(rows) + 1)
     return frame, schema
+
+
+def sines(
+    series: int = 50_000, *, length: int = 30, channels: int = 5, seed: int = 0
+) -> tuple[NDArray[np.float32], SeriesSchema]:
+    """Sine waves (series, length, channels) in [0, 1], each of a frequency and a phase of its own, and their schema.
+
+    Yoon, Jarrett, van der Schaar, "Time-series Generative Adversarial Networks" (NeurIPS 2019), the recipe of its
+    `sine_data_generation`: (sin(f·t + φ) + 1) / 2 at t = 0, 1, …, with f and φ uniform in [0, 0.1]; 50,000 series of
+    30 steps and 5 channels are the Sine dataset of FedSTDG (Jiang, dissertation, TUM 2024, Table 5.2).
+    """
+    whole(series=series, channels=channels)
+    rng = np.random.default_rng(seed)
+    frequency, phase = rng.uniform(0, 0.1, (2, series, 1, channels))
+    waves = (np.sin(frequency * np.arange(length)[:, None] + phase) + 1) / 2
+    bounds = tuple(Real(name=f"wave_{j}", low=0, high=1) for j in range(channels))
+    return waves.astype(np.float32), SeriesSchema(
+        channels=bounds, length=length, series="series", time="time"
+    )
 
 
 def _readable(people: pd.DataFrame) -> pd.DataFrame:

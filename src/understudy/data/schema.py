@@ -19,17 +19,15 @@ lower edge; the last bin also holds `high`. Whole numbers and days without `bins
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
 """
 
-import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 import tomli_w
 
 from understudy.check import nearest
 from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.document import Document, known_keys
 from understudy.errors import DraftSchemaError, SchemaError
 
 __all__ = [
@@ -52,7 +50,7 @@ KINDS: dict[str, type[Column]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
+class Schema(Document):
     """The columns of a table, in order, and the name of the column that identifies people.
 
     `person` names the id column. It is never encoded, learned or sampled; without it each row is a
@@ -125,38 +123,13 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read `to_dict`'s form, or a mapping from column names to columns."""
-        _known_keys(data, ("person", "origin", "note", "columns"), "the schema")
+        known_keys(data, ("person", "origin", "note", "columns"), "the schema")
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
         if not isinstance(columns, list | tuple):
             raise SchemaError(f"columns must be tables or a list of tables, not {columns!r}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
-
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a schema from a .toml or .json file."""
-        path = Path(path)
-        parse = tomllib.loads if _suffix(path) == ".toml" else json.loads
-        try:
-            data = parse(path.read_text(encoding="utf-8"))
-            if not isinstance(data, dict):
-                raise SchemaError("the file holds no table of keys.")
-            return cls.from_dict(data)
-        except OSError as error:
-            raise SchemaError(f"{path}: the schema cannot be read ({error.strerror}).") from error
-        except SchemaError as error:
-            raise SchemaError(f"{path.name}: {error}") from error
-        except ValueError as error:  # what tomllib and json raise, and text that is not UTF-8
-            raise SchemaError(
-                f"{path.name}: not a valid {_suffix(path)[1:].upper()} file ({error})."
-            ) from error
-
-    def save(self, path: str | Path) -> None:
-        """Write the schema to a .toml or .json file."""
-        path = Path(path)
-        text = self.to_toml() if _suffix(path) == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
-        path.write_text(text, encoding="utf-8")
 
     def to_toml(self) -> str:
         """The schema as a TOML document, a table for each column."""
@@ -213,7 +186,7 @@ def _column(data: Mapping[str, Any]) -> Column:
         said = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
         raise SchemaError(f"{where} {said}; the kinds are {', '.join(KINDS)}.{nearest(kind, KINDS)}")
     known = {f.name: f.default is MISSING for f in fields(KINDS[kind])}
-    _known_keys(keys, known, where)
+    known_keys(keys, known, where)
     if lacking := [key for key, needed in known.items() if needed and key not in keys]:
         raise SchemaError(f"{where} is {kind} and needs {' and '.join(lacking)}.")
     return KINDS[kind](**keys)
@@ -223,18 +196,3 @@ def _table(name: str, keys: object) -> dict[str, Any]:
     if not isinstance(keys, Mapping):
         raise SchemaError(f'column "{name}" must be a table of keys, not {keys!r}.')
     return dict(keys)
-
-
-def _known_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    known = tuple(known)
-    if strange := [key for key in data if key not in known]:
-        raise SchemaError(
-            f'{where} has the unknown key "{strange[0]}"; the keys are {", ".join(known)}.'
-            f"{nearest(strange[0], known)}"
-        )
-
-
-def _suffix(path: Path) -> str:
-    if path.suffix.lower() not in (".toml", ".json"):
-        raise SchemaError(f"{path.name}: a schema is kept in a .toml or .json file.")
-    return path.suffix.lower()

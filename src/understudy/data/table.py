@@ -12,10 +12,11 @@ does not know are never read. Messages quote the wrong value and are for the hol
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice, repeat
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.check import nearest
 from understudy.data.cells import Fault, read_cells, read_ids
 from understudy.data.files import Raw, Source, open_source
-from understudy.data.schema import Integer, Real, Schema
+from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.errors import SchemaError
 
 
@@ -81,13 +82,25 @@ def read_table(
 
     A person who comes twice is an error, unless `one_row_each=False` lets people have several rows.
     """
-    raw = open_source(source, _want(schema), name)
-    cells, faults = _scan(raw, schema, one_row_each)
+    hint = '; "understudy schema check" lists all'
+    raw, cells = read_columns(source, _readers(schema, one_row_each), name, hint=hint)
+    return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
+
+
+def read_columns(
+    source: Source, readers: Mapping[str, "Reader"], name: str | None = None, *, hint: str = ""
+) -> tuple[Raw, dict[str, "pd.Series[Any]"]]:
+    """The columns that the readers name, each in its own type; other columns are not read.
+
+    The first cell that does not fit is a SchemaError, which says how many more there are.
+    """
+    raw = open_source(source, _want(readers), name)
+    cells, faults = _scan(raw, readers)
     if count := sum(fault.count for fault in faults if fault.error):
         first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
-        more = f' (and {count - 1:,} more; "understudy schema check" lists all)' if count > 1 else ""
+        more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
         raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
-    return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
+    return raw, cells
 
 
 def check_table(
@@ -99,48 +112,66 @@ def check_table(
     one_row_each: bool = True,
 ) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
-    raw = open_source(source, _want(schema), name)
-    return list(islice(_violations(raw.name, _scan(raw, schema, one_row_each)[1]), limit))
+    readers = _readers(schema, one_row_each)
+    raw = open_source(source, _want(readers), name)
+    return list(islice(_violations(raw.name, _scan(raw, readers)[1]), limit))
 
 
-def _want(schema: Schema) -> dict[str, bool]:
-    """The columns to read, the person first, and whether each holds numbers."""
-    person = {} if schema.person is None else {schema.person: False}
-    return person | {column.name: isinstance(column, Integer | Real) for column in schema.columns}
+def _readers(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
+    """How each column is read, the person first."""
+    person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each)}
+    return person | {column.name: cell_reader(column) for column in schema.columns}
 
 
-def _scan(raw: Raw, schema: Schema, one_row_each: bool) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+class Reader(NamedTuple):
+    """How one column is read: whether it holds numbers, and its cells and row numbers → values and faults."""
+
+    numeric: bool
+    read: Callable[["pd.Series[Any]", NDArray[np.int64]], tuple["pd.Series[Any]", list[Fault]]]
+
+
+def cell_reader(column: Column) -> Reader:
+    """Values of the declared kind."""
+    return Reader(isinstance(column, Integer | Real), partial(read_cells, column))
+
+
+def id_reader(name: str, one_row_each: bool) -> Reader:
+    """Ids, whole numbers or text."""
+    return Reader(False, partial(read_ids if one_row_each else _repeated_ids, name))
+
+
+def _want(readers: Mapping[str, Reader]) -> dict[str, bool]:
+    """The columns to read, and whether each holds numbers."""
+    return {name: reader.numeric for name, reader in readers.items()}
+
+
+def _scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
     """The cells in their own types (unusable where there is an error), and what is wrong with them."""
-    faults = [*_header_faults(raw, schema), *raw.faults]
+    faults = [*_header_faults(raw, readers), *raw.faults]
     cells: dict[str, pd.Series[Any]] = {}
-    if schema.person is not None and schema.person in raw.columns:
-        cells[schema.person], found = _ids(raw, schema.person, one_row_each)
-        faults += found
-    for column in schema.columns:
-        if column.name in raw.columns:
-            cells[column.name], found = read_cells(column, raw.columns[column.name], raw.numbers)
+    for name, reader in readers.items():
+        if name in raw.columns:
+            cells[name], found = reader.read(raw.columns[name], raw.numbers)
             faults += found
     if raw.columns and not len(raw.numbers):
         faults.append(Fault(reason="the table has no rows."))
     return cells, faults
 
 
-def _ids(raw: Raw, person: str, one_row_each: bool) -> tuple["pd.Series[Any]", list[Fault]]:
-    """Whose each row is. Where people may have several rows, an id is judged where it first stands."""
-    cells = raw.columns[person]
-    if one_row_each:
-        return read_ids(person, cells, raw.numbers)
+def _repeated_ids(
+    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
+) -> tuple["pd.Series[Any]", list[Fault]]:
+    """Whose each row is, where people may have several: an id is judged where it first stands."""
     try:
         first = np.flatnonzero(~cells.duplicated())
         where, _ = pd.factorize(cells, use_na_sentinel=False)  # numbered as they first come, too
     except TypeError:  # cells that cannot be compared, which `read_ids` says
-        return read_ids(person, cells, raw.numbers)
-    ids, faults = read_ids(person, cells.iloc[first].reset_index(drop=True), raw.numbers[first])
+        return read_ids(name, cells, numbers)
+    ids, faults = read_ids(name, cells.iloc[first].reset_index(drop=True), numbers[first])
     return (ids if faults else ids.iloc[where].reset_index(drop=True)), faults
 
 
-def _header_faults(raw: Raw, schema: Schema) -> Iterator[Fault]:
-    declared = _want(schema)
+def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
     for name in declared:
         if name not in raw.header:
             spare = [str(label) for label in raw.header if label not in declared]

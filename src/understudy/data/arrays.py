@@ -1,0 +1,104 @@
+"""Rows that are arrays, of series or of images, each with its person: what `Table` is for tables.
+
+Values lie in [0, 1] by the public bounds of the schema.
+
+Guarantee: the values of a row depend on that row and the schema alone, and every row is somebody's.
+Edges: a person may have no rows; a value outside the bounds, or not finite → SchemaError, nothing is read further.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.errors import ConfigError, SchemaError
+
+Values = NDArray[np.float32]
+
+
+class Described(Protocol):
+    """What is public about such rows."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+
+    def scaled(self, values: ArrayLike, source: str) -> Values:
+        """Values (rows, *shape) in declared units, checked, as numbers in [0, 1]."""
+
+
+S = TypeVar("S", bound=Described)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayTable(Generic[S]):
+    """People in the order in which they first come, and the rows of each. Its repr shows no rows."""
+
+    values: Values = field(repr=False)  # (rows, *schema.shape), person after person
+    ids: NDArray[Any] = field(repr=False)  # one for each person
+    starts: NDArray[np.int64] = field(
+        repr=False
+    )  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
+    schema: S = field(repr=False)
+    source: str
+
+    def __post_init__(self) -> None:
+        if not len(self.values):
+            raise SchemaError(f"{self.source}: nobody has a row. Nothing was charged.")
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+    @property
+    def people(self) -> NDArray[Any]:
+        """Who each row is."""
+        return np.repeat(self.ids, np.diff(self.starts))
+
+    @classmethod
+    def grouped(
+        cls, values: Values, owner: NDArray[np.integer[Any]], ids: NDArray[Any], schema: S, source: str
+    ) -> Self:
+        """Bring each person's rows together; `owner` says for each row whose it is, as a place in `ids`."""
+        if (np.diff(owner) < 0).any():
+            values = values[np.argsort(owner, kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))])
+        return cls(values, ids, starts, schema, source)
+
+    @classmethod
+    def from_array(
+        cls, values: ArrayLike, schema: S, people: ArrayLike | None = None, source: str = "the array"
+    ) -> Self:
+        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person."""
+        scaled = schema.scaled(values, source)
+        if people is None:
+            people = np.arange(len(scaled))
+        if np.shape(people) != (len(scaled),):
+            raise ConfigError(
+                f"people must name the person of each of {len(scaled):,} rows, not of {np.shape(people)}. "
+                "Nothing was read."
+            )
+        owner, ids = pd.factorize(np.asarray(people))
+        if (missing := owner < 0).any():
+            row = int(missing.argmax()) + 1
+            raise SchemaError(f"{source}: row {row:,} is of no person. Nothing was read further.")
+        return cls.grouped(scaled, owner, np.asarray(ids), schema, source)
+
+
+def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[Any]:
+    """The values as numbers of the shape (rows, *shape)."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.shape[1:] != shape:
+        raise SchemaError(
+            f"{source}: rows are numbers of the shape {shape}, not {array.dtype} of {array.shape[1:]}. "
+            "Nothing was read."
+        )
+    return array
+
+
+def outside(values: NDArray[Any], low: Any, high: Any) -> tuple[int, ...] | None:
+    """Where the first value stands that lies outside its bounds or is not a number."""
+    wrong = ~((values >= low) & (values <= high))
+    return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape))) if wrong.any() else None

@@ -1,0 +1,80 @@
+"""A public description kept in a file: plain keys in TOML or JSON, read and written in one voice.
+
+Guarantee: whatever is read was checked by its class before anybody uses it.
+Edges: an unreadable file, text that is no TOML or JSON, a strange key → SchemaError that names the file.
+"""
+
+import json
+import tomllib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import tomli_w
+
+from understudy.check import nearest
+from understudy.errors import SchemaError
+
+T = TypeVar("T")
+
+
+class Document(ABC):
+    """What can be written down as a table of keys, and read back."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, in plain types."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read it from a .toml or .json file."""
+        return read(path, cls.from_dict)
+
+    def save(self, path: str | Path) -> None:
+        """Write it to a .toml or .json file."""
+        path = Path(path)
+        text = self.to_toml() if _suffix(path) == ".toml" else json.dumps(self.to_dict(), indent=2) + "\n"
+        path.write_text(text, encoding="utf-8")
+
+    def to_toml(self) -> str:
+        """It as a TOML document."""
+        return tomli_w.dumps(self.to_dict())
+
+
+def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
+    """What `build` makes of the keys in a .toml or .json file."""
+    path = Path(path)
+    parse = tomllib.loads if _suffix(path) == ".toml" else json.loads
+    try:
+        data = parse(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise SchemaError("the file holds no table of keys.")
+        return build(data)
+    except OSError as error:
+        raise SchemaError(f"{path}: the schema cannot be read ({error.strerror}).") from error
+    except SchemaError as error:
+        raise SchemaError(f"{path.name}: {error}") from error
+    except ValueError as error:  # what tomllib and json raise, and text that is not UTF-8
+        raise SchemaError(f"{path.name}: not a valid {_suffix(path)[1:].upper()} file ({error}).") from error
+
+
+def known_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    """Refuse a key that means nothing here, and name the nearest one that does."""
+    known = tuple(known)
+    if strange := [key for key in data if key not in known]:
+        raise SchemaError(
+            f'{where} has the unknown key "{strange[0]}"; the keys are {", ".join(known)}.'
+            f"{nearest(strange[0], known)}"
+        )
+
+
+def _suffix(path: Path) -> str:
+    if path.suffix.lower() not in (".toml", ".json"):
+        raise SchemaError(f"{path.name}: a schema is kept in a .toml or .json file.")
+    return path.suffix.lower()

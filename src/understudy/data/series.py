@@ -1,0 +1,279 @@
+"""Series of several channels: what is public about them, and how tables of them are read.
+
+    kind = "series"
+    length = 24                 # steps of one series, L
+    series = "stay"             # the column that says which series a row is of; without it, a person's rows are one
+    time = "hour"               # the column that orders the rows; without it, their order in the file
+    step = 1                    # the distance of two times; then a gap is seen
+    stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
+    person = "patient"          # the column that says whose series it is
+
+    [channels.heart_rate]       # W channels, each with public bounds
+    low = 0
+    high = 250
+
+Times are numbers, or ISO dates and times, which count in seconds. A row of the table is one step.
+
+Who is one person? Whoever `person` names, with all series and windows; without it each series, with all its windows
+(overlapping windows share values, so they can never be people of their own); and where the table names neither, it is
+one long series, and one person. `windows_are_people = true` says otherwise, for windows that do not overlap: then a
+guarantee covers one window, a stretch of time, and not the person behind all of them.
+
+Guarantee: bounds, length and cuts are public; nothing is fitted on rows, so a channel may as well never move.
+Edges: a series of another length, a time that does not increase, a value outside its bounds or missing → SchemaError
+that names the file, and the series or the row. A gap is refused, or, where series are cut, no window goes across it;
+what is left of a stretch after its last whole window is not used.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.check import positive
+from understudy.data.arrays import ArrayTable, Values, checked, outside
+from understudy.data.cells import Fault, days, floats
+from understudy.data.column import Real
+from understudy.data.document import Document, known_keys
+from understudy.data.files import Source
+from understudy.data.table import Reader, cell_reader, id_reader, read_columns
+from understudy.errors import SchemaError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesSchema(Document):
+    """The channels, the length, and the columns that say which row belongs where."""
+
+    kind: ClassVar[str] = "series"
+    channels: tuple[Real, ...]
+    length: int
+    series: str | None = None
+    time: str | None = None
+    step: float | None = None
+    stride: int | None = None
+    person: str | None = None
+    windows_are_people: bool = False
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))
+        if not self.channels or not all(isinstance(channel, Real) for channel in self.channels):
+            raise SchemaError("a series needs at least one channel, with the bounds low and high.")
+        for name in ("series", "time", "person"):
+            if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
+                raise SchemaError(f"{name} must name a column, not {value!r}.")
+        columns = [*self.names, *filter(None, (self.person, *self._places))]
+        if twice := [name for name in columns if columns.count(name) > 1]:
+            raise SchemaError(f'"{twice[0]}" stands for two things: every column has one meaning.')
+        for name, least in (("length", 2), ("stride", 1)):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < least):
+                raise SchemaError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        if self.step is not None:
+            positive(step=self.step)
+            if self.time is None:
+                raise SchemaError("step is the distance of two times, and no column holds the time.")
+        if self.series is None and self.stride is None:
+            raise SchemaError(
+                "without a series column, rows are one long series to be cut into windows: say its stride."
+            )
+        if not isinstance(self.windows_are_people, bool) or not isinstance(self.note, str):
+            raise SchemaError("windows_are_people is true or false, and note is text.")
+        if self.windows_are_people and (self.person or (self.stride or self.length) < self.length):
+            raise SchemaError(
+                "windows_are_people goes with windows that do not overlap (stride ≥ length) and without a person."
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the channels."""
+        return tuple(channel.name for channel in self.channels)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(L, W)."""
+        return self.length, len(self.channels)
+
+    @property
+    def _places(self) -> tuple[str, str]:
+        """The columns that say which series, and when, in a table of sampled series."""
+        return self.series or "series", self.time or "time"
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.float64]:
+        return np.array([(channel.low, channel.high) for channel in self.channels]).T  # (2, W)
+
+    def require_public(self) -> None:
+        """Bounds of series are always declared: nothing drafts them from rows."""
+
+    def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
+        """Series (series, L, W) in declared units as numbers in [0, 1]."""
+        array, (low, high) = checked(values, self.shape, source), self._bounds
+        if place := outside(array, low, high):
+            row, step, channel = place
+            raise SchemaError(
+                f'{source}, channel "{self.names[channel]}": value {array[place]:g} at step {step + 1} of series '
+                f"{row + 1:,} is outside the declared {low[channel]:g} to {high[channel]:g}. Nothing was read further."
+            )
+        return np.asarray((array - low) / (high - low), dtype=np.float32)
+
+    def unscaled(self, values: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+        """Numbers in [0, 1] in declared units, (series, L, W)."""
+        low, high = self._bounds
+        return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
+
+    def frame(self, values: NDArray[np.floating[Any]]) -> pd.DataFrame:
+        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step."""
+        count, (length, width) = len(values), self.shape
+        steps = np.arange(length) if self.step is None else np.arange(length) * self.step
+        places = np.repeat(np.arange(count), length), np.tile(steps, count)
+        flat = self.unscaled(values).reshape(count * length, width)
+        channels = {name: flat[:, j] for j, name in enumerate(self.names)}
+        return pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema in plain types, without what is at its default."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "channels"}
+        defaults = {f.name: f.default for f in fields(self)}
+        bounds = {channel.name: {"low": channel.low, "high": channel.high} for channel in self.channels}
+        return (
+            {"kind": self.kind}
+            | {key: value for key, value in given.items() if value != defaults[key]}
+            | {"channels": bounds}
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`."""
+        keys = {key: value for key, value in data.items() if key != "kind"}
+        known_keys(keys, (field.name for field in fields(cls)), "a series schema")
+        channels = keys.get("channels")
+        if "length" not in keys or not isinstance(channels, Mapping):
+            raise SchemaError("a series schema needs a length, and channels with low and high.")
+        for name, bounds in channels.items():
+            if not isinstance(bounds, Mapping) or bounds.keys() != {"low", "high"}:
+                raise SchemaError(f'channel "{name}" needs low and high, and nothing else.')
+        return cls(
+            **keys | {"channels": tuple(Real(name=name, **bounds) for name, bounds in channels.items())}
+        )
+
+
+Series = ArrayTable[SeriesSchema]
+
+
+def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -> Series:
+    """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
+    readers = {channel.name: cell_reader(channel) for channel in schema.channels}
+    readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
+    if schema.time is not None:
+        readers[schema.time] = Reader(True, partial(_read_times, schema.time))
+    raw, cells = read_columns(source, readers, name)
+    rows = _Rows.of(schema, cells, raw.name)
+    first = rows.windows()
+    steps = rows.order[first[:, None] + np.arange(schema.length)]  # (windows, L): rows of the table
+    values = np.stack([cells[channel].to_numpy() for channel in schema.names], axis=1)[steps]
+    owner, ids = rows.people(cells, first)
+    return Series.grouped(schema.scaled(values, raw.name), owner, ids, schema, raw.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """The rows of a table, series after series in the order of time."""
+
+    schema: SeriesSchema
+    source: str
+    order: NDArray[np.intp]  # the rows of the table
+    series: NDArray[np.intp]  # which series each is of, (rows,), in that order
+    ids: NDArray[Any]  # the ids of the series
+    fresh: NDArray[np.bool_]  # true where a new stretch begins: a series, or what follows a gap
+
+    @classmethod
+    def of(cls, schema: SeriesSchema, cells: Mapping[str, "pd.Series[Any]"], source: str) -> Self:
+        count = len(cells[schema.names[0]])
+        # Without a series column, a person's rows are one long series.
+        column = schema.series or schema.person
+        which, ids = pd.factorize(cells[column] if column else np.zeros(count, dtype=np.int64))
+        order = np.argsort(which, kind="stable")
+        series = which[order]
+        fresh = np.concatenate([[True], series[1:] != series[:-1]])
+        rows = cls(schema=schema, source=source, order=order, series=series, ids=np.asarray(ids), fresh=fresh)
+        if schema.time is not None:
+            rows.mark_gaps(cells[schema.time].to_numpy()[order])
+        return rows
+
+    def mark_gaps(self, times: NDArray[np.float64]) -> None:
+        """See that time increases, and begin a stretch after each gap."""
+        distance = np.diff(times, prepend=times[0])
+        distance[self.fresh] = self.schema.step or 1
+        if (back := ~(distance > 0)).any():
+            raise self.error(int(back.argmax()), "the time does not increase")
+        if self.schema.step is None:
+            return
+        gaps = np.abs(distance - self.schema.step) > 1e-6 * self.schema.step
+        if gaps.any() and self.schema.stride is None:
+            at = int(gaps.argmax())
+            raise self.error(
+                at, f"a step of {distance[at]:g} instead of {self.schema.step:g}, so there is a gap"
+            )
+        self.fresh[gaps] = True
+
+    def windows(self) -> NDArray[np.intp]:
+        """Where each window begins, in the order of `order`: (windows,)."""
+        starts, length, stride = np.flatnonzero(self.fresh), self.schema.length, self.schema.stride
+        sizes = np.diff(np.append(starts, len(self.order)))
+        if stride is None:
+            if (wrong := sizes != length).any():
+                at = int(wrong.argmax())
+                raise self.error(
+                    int(starts[at]), f"it has {sizes[at]:,} steps, and the schema says {length:,}", row=False
+                )
+            return starts
+        counts = np.maximum(0, (sizes - length) // stride + 1)
+        if not counts.any():
+            raise SchemaError(
+                f"{self.source}: no stretch without a gap has {length:,} steps; the longest has {sizes.max():,}. "
+                "Nothing was read further."
+            )
+        ends = np.cumsum(counts)
+        place = np.arange(ends[-1]) - np.repeat(ends - counts, counts)  # 0, 1, 2, … in each stretch
+        return np.asarray(np.repeat(starts, counts) + stride * place)
+
+    def people(
+        self, cells: Mapping[str, "pd.Series[Any]"], first: NDArray[np.intp]
+    ) -> tuple[NDArray[np.intp], NDArray[Any]]:
+        """Whose each window is, as a place among the ids of all people, also of those without a window."""
+        if self.schema.windows_are_people:
+            return np.arange(len(first)), np.arange(len(first))
+        if self.schema.person is None or self.schema.series is None:
+            return self.series[first], self.ids
+        who, ids = pd.factorize(cells[self.schema.person])
+        who = who[self.order]
+        other = (who[1:] != who[:-1]) & (self.series[1:] == self.series[:-1])
+        if other.any():
+            raise self.error(int(other.argmax()) + 1, "it changes the person")
+        return who[first], np.asarray(ids)
+
+    def error(self, place: int, what: str, *, row: bool = True) -> SchemaError:
+        where = f" at row {self.order[place] + 1:,}" if row else ""
+        return SchemaError(
+            f'{self.source}, series "{self.ids[self.series[place]]}"{where}: {what}. Nothing was read further.'
+        )
+
+
+def _read_times(
+    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
+) -> tuple["pd.Series[Any]", list[Fault]]:
+    """Times as numbers: as they are, or seconds since 1970 where they are dates."""
+    if cells.dtype.kind == "M":
+        stamps = cells if cells.dt.tz is None else cells.dt.tz_convert(None)
+        times = ((stamps - pd.Timestamp(0)) / pd.Timedelta(seconds=1)).to_numpy()
+    else:
+        times = min((floats(cells), days(cells) * 86400), key=lambda read: int(np.isnan(read).sum()))
+    if not (wrong := ~np.isfinite(times)).any():
+        return pd.Series(times), []
+    reason = "is neither a number nor an ISO date or time."
+    return cells, [Fault(column=name, rows=numbers[wrong], values=cells[wrong].to_numpy(), reason=reason)]
