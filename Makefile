@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Set PYTHON=…"; exit 1; }
 	@echo "Making the environment in $(VENV) (once, about two minutes) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,images,network,sdmetrics,dev]'
+	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,images,network,sdmetrics,exchange,dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data

@@ -37,6 +37,9 @@ ONLY_IN = {
     "flwr": {"runtime/flower"},
     "fastapi": {"exchange"},
     "starlette": {"exchange"},
+    "sqlalchemy": {"exchange"},
+    "httpx": {"exchange"},
+    "uvicorn": {"exchange"},
     "statsmodels": {"data/samples"},
     "sdmetrics": {"evaluate/second_opinion"},
 }

@@ -11,7 +11,8 @@
     │   └── BareReplyError     a reply holds a value with neither a receipt nor a public reason
     ├── MessageError           bytes or a message outside the protocol
     ├── PartyError             a party failed, refused or went away
-    └── ArtefactError          a saved run or generator is missing, damaged, or in the way
+    ├── ArtefactError          a saved run or generator is missing, damaged, or in the way
+    └── ExchangeError          the generator exchange refused, or cannot be reached; carries the HTTP status
 
 `PrivacyWarning` is a warning: something is allowed, but a holder should know what it means.
 
@@ -70,3 +71,11 @@ class PartyError(UnderstudyError):
 
 class ArtefactError(UnderstudyError):
     """A saved run or generator is missing, damaged, or in the way."""
+
+
+class ExchangeError(UnderstudyError):
+    """The generator exchange refused, or cannot be reached (status 0)."""
+
+    def __init__(self, status: int, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after

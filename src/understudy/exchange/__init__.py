@@ -1,0 +1,1 @@
+"""The generator exchange: silos trade generators instead of gradients, over HTTP."""

@@ -1,0 +1,120 @@
+"""Serve an exchange: one process, one port, one folder.
+
+Guarantee: without a certificate it listens on this machine alone, since tokens would cross the network readable.
+Edges: a second process on the same folder is refused; so is a pool file that differs from the pool of its name.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import uvicorn
+from sqlalchemy import select
+
+from understudy.errors import ConfigError, ExchangeError
+from understudy.exchange.app import build_app
+from understudy.exchange.database import Database, Token
+from understudy.exchange.limits import Limits
+from understudy.exchange.service import Exchange
+from understudy.exchange.store import Store
+from understudy.exchange.tokens import ADMIN, Caller, issue
+from understudy.exchange.transport import loopback
+from understudy.protocols.sgde_offer import Requirements
+
+OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
+
+
+def open_exchange(
+    data: str | Path,
+    *,
+    database: str | None = None,
+    pools: Mapping[str, Requirements] | None = None,
+    limits: Limits | None = None,
+) -> Exchange:
+    """The exchange in this folder; a new one gets an administrator's token, in `admin.token`."""
+    folder = Path(data)
+    store = Store(folder)
+    try:
+        exchange = Exchange(
+            Database.in_folder(folder) if database is None else Database(database), store, limits
+        )
+        for name, requirements in (pools or {}).items():
+            _found(exchange, name, requirements)
+        _first_administrator(exchange, folder / "admin.token")
+    except BaseException:
+        store.close()
+        raise
+    return exchange
+
+
+def serve(
+    exchange: Exchange,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8600,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxied: bool = False,
+) -> None:
+    """Serve until stopped. `proxied`: a proxy in front speaks TLS."""
+    server_for(exchange, host=host, port=port, certificate=certificate, key=key, proxied=proxied).run()
+
+
+def server_for(
+    exchange: Exchange,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8600,
+    certificate: Path | None = None,
+    key: Path | None = None,
+    proxied: bool = False,
+) -> uvicorn.Server:
+    """The server, not yet running."""
+    if (certificate is None) != (key is None):
+        raise ConfigError("TLS needs a certificate and its key.")
+    if certificate is None and not proxied and not loopback(host):
+        raise ConfigError(
+            f"on {host} tokens would cross the network readable: give a certificate and its key, "
+            "or say that a proxy in front speaks TLS."
+        )
+    config = uvicorn.Config(
+        build_app(exchange),
+        host=host,
+        port=port,
+        ssl_certfile=certificate,
+        ssl_keyfile=key,
+        log_level="warning",
+        server_header=False,
+        proxy_headers=proxied,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=30,
+        limit_concurrency=1024,
+        ws="none",
+    )
+    return uvicorn.Server(config)
+
+
+def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
+    try:
+        exchange.add_pool(OPERATOR, name, requirements)
+    except ExchangeError as error:
+        if error.status != 409:
+            raise
+        if json.loads(exchange.pool(OPERATOR, name).requirements) != json.loads(
+            json.dumps(requirements.to_dict())
+        ):
+            raise ConfigError(
+                f'pool "{name}" has other requirements. They never change, since offers were accepted by them: '
+                "give the new ones a new name."
+            ) from None
+
+
+def _first_administrator(exchange: Exchange, path: Path) -> None:
+    query = select(Token.id).where(Token.role == ADMIN, Token.revoked.is_(None))
+    with exchange.database.read() as session:
+        if session.scalars(query).first() is not None:
+            return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(issue(exchange.database, "operator", role=ADMIN) + "\n")
