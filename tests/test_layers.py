@@ -22,6 +22,7 @@ LAYERS = [
     {"registry"},
     {"federation"},
     {"run"},
+    {"network"},
     {"demo"},
     {"__init__"},
     {"cli", "__main__"},

@@ -7,11 +7,12 @@ read here: `SAME_PEOPLE` (its parties hold columns of the same people, or rows o
 import dataclasses
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
 from understudy.protocols import central_gan, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.base import Message
 from understudy.runfile import known_keys
 
 PROTOCOLS: dict[str, ModuleType] = {
@@ -44,6 +45,12 @@ def people_of(module: ModuleType) -> bool | None:
     """Whether the protocol's parties hold columns of the same people, or rows of different ones; None: either."""
     same: bool | None = getattr(module, "SAME_PEOPLE", True)
     return same
+
+
+def messages_of(module: ModuleType) -> tuple[type[Message], ...]:
+    """The protocol's messages: those of the party that its `build_party` says it returns."""
+    messages: tuple[type[Message], ...] = get_type_hints(module.build_party)["return"].messages
+    return messages
 
 
 def artefact_of(module: ModuleType) -> str:

@@ -107,7 +107,7 @@ def train(
     parties = LocalParties(
         federation.parties(protocol, run=run, folder=None if home is None else home / "parties")
     )
-    with _stoppable(watch) as watcher:
+    with stoppable(watch) as watcher:
         outcome = module.train(
             config,
             parties,
@@ -191,7 +191,7 @@ def _fits(protocol: str, same_people: bool) -> None:
 
 
 @contextmanager
-def _stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
+def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
     """Turn Ctrl-C into a stop between two rounds, so that what is saved is whole. A second one is immediate."""
     asked = threading.Event()
 

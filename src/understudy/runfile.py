@@ -28,7 +28,8 @@ public rows to test on.
     epsilon_total = 8.0             # of all reports of a person together
     cap = 4                         # so many at most
 
-Paths are relative to the run file. Every key is checked before a row is read.
+Where the holders are elsewhere (`understudy serve`), a party has no `table`, `ledger` and `noise` here: those are
+its own. Paths are relative to the run file. Every key is checked before a row is read.
 """
 
 import tomllib
@@ -80,8 +81,11 @@ class RunFile:
     folder: Path = Path()
 
     @classmethod
-    def load(cls, path: str | Path) -> "RunFile":
-        """Read and check a run file. ConfigError names the key and the nearest right one."""
+    def load(cls, path: str | Path, *, elsewhere: bool = False) -> "RunFile":
+        """Read and check a run file. ConfigError names the key and the nearest right one.
+
+        `elsewhere`: the holders are on machines of their own, and so are their tables.
+        """
         path = Path(path)
         try:
             data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -89,10 +93,12 @@ class RunFile:
             raise ConfigError(f"{path}: the run file cannot be read ({error.strerror}).") from None
         except ValueError as error:
             raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
-        return cls.from_dict(data, folder=path.parent, name=path.name)
+        return cls.from_dict(data, folder=path.parent, name=path.name, elsewhere=elsewhere)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file") -> "RunFile":
+    def from_dict(
+        cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file", elsewhere: bool = False
+    ) -> "RunFile":
         """The same from plain values."""
         known_keys(data, ("protocol", "out", "rows", "holdout", "settings", "parties"), name)
         for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
@@ -109,7 +115,8 @@ class RunFile:
         if not data["parties"]:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
         parties = {
-            party: _section(body, f"{name}: parties.{party}") for party, body in data["parties"].items()
+            party: _section(body, f"{name}: parties.{party}", elsewhere)
+            for party, body in data["parties"].items()
         }
         return cls(
             protocol=data["protocol"],
@@ -138,17 +145,19 @@ class RunFile:
             body["holdout"] = str(self.path(self.holdout))
         body["settings"] = dict(self.settings)
         body["parties"] = {
-            name: {key: value for key, value in vars(section).items() if value is not None}
-            | {
-                "table": str(self.path(section.table)),
-                "schema": str(self.path(section.schema)),
-                "ledger": str(self.ledger_path(name)),
-            }
+            name: {key: value for key, value in vars(section).items() if value not in (None, "")}
+            | {"schema": str(self.path(section.schema))}
+            | (
+                {"table": str(self.path(section.table)), "ledger": str(self.ledger_path(name))}
+                if section.table
+                else {}
+            )
             for name, section in self.parties.items()
         }
         return tomli_w.dumps(body)
 
 
+_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "noise")
 _WORDS = {str: "a text", dict: "a table of keys"}
 
 
@@ -161,18 +170,23 @@ def known_keys(data: Iterable[str], known: Iterable[str], where: str) -> None:
             raise ConfigError(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
 
 
-def _section(body: Any, where: str) -> PartySection:
+def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     if not isinstance(body, dict):
         raise ConfigError(f"{where} must be a table of keys.")
+    if elsewhere and (own := [key for key in _HOLDERS_OWN if key in body]):
+        raise ConfigError(
+            f'{where}: "{own[0]}" is for its holder to say when it joins (`understudy join`). Nothing was sent.'
+        )
     known = {field.name: field for field in fields(PartySection)}
     known_keys(body, known, where)
-    if missing := [key for key in ("table", "schema", "epsilon", "delta") if key not in body]:
+    needed = ("schema", "epsilon", "delta") if elsewhere else ("table", "schema", "epsilon", "delta")
+    if missing := [key for key in needed if key not in body]:
         raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
     for key, value in body.items():
         number = key in ("epsilon", "delta", "ledger_epsilon")
         if not isinstance(value, int | float if number else str) or isinstance(value, bool):
             raise ConfigError(f'{where}: "{key}" must be a {"number" if number else "text"}, not {value!r}.')
-    section = PartySection(**body)
+    section = PartySection(**body) if "table" in body else PartySection(table="", **body)
     try:
         section.budget()
         section.total()

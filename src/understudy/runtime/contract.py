@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -29,7 +29,7 @@ class Contract:
     """One run. `schemas` are digests of what is public about each party's rows, `budgets` the run's price there.
 
     The parties are the keys of `schemas`, in the order in which they are asked; `message` is the largest message
-    in bytes, either way.
+    in bytes, either way. `columns` (`columns_of`) are there so that a party can say where a schema differs.
     """
 
     federation: str
@@ -39,6 +39,7 @@ class Contract:
     schemas: Mapping[str, str]
     budgets: Mapping[str, Budget]
     message: int = LIMIT
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
@@ -58,7 +59,7 @@ class Contract:
         }
         body = {
             "federation": self.federation, "run": self.run, "protocol": self.protocol, "message": self.message,
-            "settings": _plain(self.settings),
+            "settings": _plain(self.settings), "columns": _plain(self.columns),
             "parties": [{"name": n, "schema": self.schemas[n], "budget": budgets[n]} for n in self.parties],
         }  # fmt: skip
         return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -82,7 +83,11 @@ class Contract:
             same = contract.text == (text if isinstance(text, str) else text.decode())
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError):
             raise MessageError("This is not a contract.") from None
-        if not same or not all(isinstance(body[key], str) for key in ("federation", "run", "protocol")):
+        named = all(isinstance(body[key], str) for key in ("federation", "run", "protocol"))
+        listed = isinstance(contract.columns, dict) and all(
+            isinstance(part, dict) for part in contract.columns.values()
+        )
+        if not (same and named and listed):
             raise MessageError("This is not a contract.")
         return contract
 
@@ -94,7 +99,17 @@ class Contract:
 def digest_of(description: Any) -> str:
     """SHA-256 of what is public about a party's rows: a schema, or the features of a population."""
     values = description.to_dict() if hasattr(description, "to_dict") else asdict(description)
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), default=str)
+    return _digest(values)
+
+
+def columns_of(description: Any) -> dict[str, str]:
+    """Each column of a schema with a short digest of what is public about it; nothing for other descriptions."""
+    columns = getattr(description, "columns", ())
+    return {column.name: _digest(asdict(column) | {"kind": column.kind})[:16] for column in columns}
+
+
+def _digest(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -160,7 +160,7 @@ class Roster:
         entry, mark = self.read()["parties"].get(party), fingerprint(certificate)
         if entry is None or common_name(certificate) != party or not certificates.valid(certificate):
             return False
-        return mark == (entry["fingerprint"] if entry.get("once") else entry.get("invitation"))
+        return bool(mark == (entry["fingerprint"] if entry.get("once") else entry.get("invitation")))
 
 
 def load_server(folder: str | Path) -> ServerIdentity:

@@ -14,6 +14,7 @@ Guarantee: a contract that a policy has not passed is not signed, and no row is 
 """
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -77,38 +78,78 @@ class Policy:
                 raise ConfigError(f'{name}: "{key}" is missing.')
         return cls(**values)
 
-    def check(self, contract: Contract, party: str, *, schema: str, people: int, spent: float) -> None:
-        """PartyError if this contract is not for this party as the holder allows it.
+    def check(
+        self,
+        contract: Contract,
+        party: str,
+        *,
+        schema: str,
+        people: int,
+        spent: float,
+        columns: Mapping[str, str] | None = None,
+    ) -> None:
+        """PartyError if this contract is not for this party as the holder allows it, and what to do then.
 
         `spent` is the ε of the holder's ledger so far. It is added to the price of the run as it stands, which
         is more than the two compose to at the same δ's: the check may refuse early; the ledger decides exactly.
-        The number of people is told to nobody here: too few is all that the refusal says.
+        The number of people is told to nobody here: too few is all that the refusal says. `columns` are those
+        of this party's schema (`columns_of`), to say where another one differs.
         """
-        if refusal := self._refusal(contract, party, schema, people, spent):
-            raise PartyError(f"{party} refuses the contract: {refusal}. Nothing was read, charged or sent.")
+        if refusal := self._refusal(contract, party, schema, people, spent, columns or {}):
+            why, then = refusal
+            raise PartyError(
+                f"{party} refuses the contract: {why}. Nothing was read, charged or sent. {then}"
+            )
 
-    def _refusal(self, contract: Contract, party: str, schema: str, people: int, spent: float) -> str | None:
+    def _refusal(
+        self,
+        contract: Contract,
+        party: str,
+        schema: str,
+        people: int,
+        spent: float,
+        columns: Mapping[str, str],
+    ) -> tuple[str, str] | None:
         if party not in contract.parties:
-            return "it is not among the parties"
-        budget = contract.budgets[party]
+            return "it is not among the parties", "The run file names them."
+        budget, limits = contract.budgets[party], f"the policy of {party}"
         if contract.protocol not in self.protocols:
-            return f"protocol {contract.protocol!r} is not allowed here"
+            return f"protocol {contract.protocol!r} is not allowed here", f"See `protocols` in {limits}."
         if contract.schemas[party] != schema:
-            return "the contract is about another schema than this party's"
+            return _difference(
+                contract.columns.get(party, {}), columns
+            ), "Both sides need the same schema file."
+        lower = f"Lower `epsilon` of {party} in the run file, or have its holder raise"
         if budget.epsilon > self.epsilon_run:
-            return f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one run may cost"
+            why = f"ε={budget.epsilon:g} is above the ε={self.epsilon_run:g} that one run may cost"
+            return why, f"{lower} `epsilon_run` in {limits}."
         if spent + budget.epsilon > self.epsilon_total:
-            return f"ε={budget.epsilon:g} on top of what was spent is above ε={self.epsilon_total:g} in all"
+            why = f"ε={budget.epsilon:g} on top of what was spent is above ε={self.epsilon_total:g} in all"
+            return why, f"{lower} `epsilon_total` in {limits}, and the budget of its ledger."
         if budget.delta > self.delta:
-            return f"δ={budget.delta:g} is above the allowed δ={self.delta:g}"
+            why = f"δ={budget.delta:g} is above the allowed δ={self.delta:g}"
+            return why, f"Lower `delta` of {party} in the run file."
         if budget.against != self.against and self.against == "anyone":
-            return "its price would bind against an outsider only"
+            return "its price would bind against an outsider only", f"See `against` in {limits}."
         if people < self.people:
-            return "there are too few people here to hide among"
+            return "there are too few people here to hide among", f"See `people` in {limits}."
         if contract.message > self.message_mb << 20:
-            return f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
+            why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
+            return why, f"See `message_mb` in {limits}."
         if self.partners is not None and (
             strange := [p for p in contract.parties if p not in (*self.partners, party)]
         ):
-            return f"{strange[0]!r} is not a partner of this holder"
+            return f"{strange[0]!r} is not a partner of this holder", f"See `partners` in {limits}."
         return None
+
+
+def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:
+    """Where the contract's copy of a schema is another than the party's."""
+    both = theirs.keys() & ours.keys()
+    parts = [f"column {name!r} differs" for name in sorted(both) if theirs[name] != ours[name]]
+    parts += [f"column {name!r} is missing here" for name in sorted(theirs.keys() - both)]
+    parts += [f"column {name!r} is missing there" for name in sorted(ours.keys() - both)]
+    if not theirs or not parts:
+        return "the contract is about another schema than this party's"
+    more = f" and {len(parts) - 3} more" if len(parts) > 3 else ""
+    return f"its copy of this party's schema is another: {', '.join(parts[:3])}{more}"

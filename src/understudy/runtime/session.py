@@ -36,7 +36,7 @@ from understudy.pack import pack, unpack
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Ask, Party
 from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.contract import Contract, ContractLedger, digest_of
+from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
 from understudy.runtime.identity import Invitation
 from understudy.runtime.policy import Policy
 from understudy.runtime.wire import decode, encode
@@ -101,8 +101,14 @@ class Seat:
         kept = folder / "contract.json"
         new = not kept.exists()
         spent = self.ledger.spent() if new else 0.0  # an accepted run is bound by its own price
+        public = self.description
         self.policy.check(
-            contract, self.name, schema=digest_of(self.description), people=self.people, spent=spent
+            contract,
+            self.name,
+            schema=digest_of(public),
+            columns=columns_of(public),
+            people=self.people,
+            spent=spent,
         )
         if new and self.policy.accept == "ask" and not (self.confirm is not None and self.confirm(contract)):
             self.log.write("contract refused", contract=contract.digest, why="the holder did not accept it")

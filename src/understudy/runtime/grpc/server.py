@@ -103,7 +103,7 @@ class GrpcParties:
         self.limits, self.log = limits or Limits(), log or AuditLog(None)
         self.transcript = Transcript()
         self._kinds, self._session = kinds, uuid.uuid4().hex
-        self._ended, self._started = False, time.time()
+        self._ended, self._over, self._started = False, False, time.time()
         self._links = {name: _Link(name) for name in contract.parties}
         self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
         self.port = run(self._start(listen or identity.roster.address))
@@ -169,13 +169,16 @@ class GrpcParties:
             },
         }
 
-    def close(self) -> None:
-        """Tell every party that the run is over, and give the port back."""
+    def close(self, *, over: bool = True) -> None:
+        """Tell every party that the run is over, and give the port back.
+
+        Without `over` they are told nothing and wait: a server may come back and go on.
+        """
         if self._ended:
             return
-        self._ended = True
+        self._ended, self._over = True, over
         run(self._finish())
-        self.log.write("ended", run=self.contract.run)
+        self.log.write("ended" if over else "stopped", run=self.contract.run)
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +186,7 @@ class GrpcParties:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(over=error is None)
 
     def _decoded(self, name: str, body: bytes) -> Reply:
         try:
@@ -334,6 +337,8 @@ class GrpcParties:
                 if refusal := self.identity.roster.refusal(link.name, pem):
                     raise _Denied(refusal)
                 await self._put(link, ask, context)
+            if not self._over:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped, and may come back")
             await send(context.write, {"type": "end"})
         finally:
             if link.stream is asyncio.current_task():

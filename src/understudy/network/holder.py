@@ -1,0 +1,198 @@
+"""A holder's side: a home folder, a seat in a federation, and the queue of contracts that wait for a person.
+
+    home/
+      identity.toml       certificate and key of this party; the key was made here and was never elsewhere
+      NAME.ledger         what its people have paid, in all runs (or wherever --ledger says)
+      audit.jsonl         what crossed the line or was refused
+      runs/DIGEST/        of each signed contract: its text, the answers that can be repeated, the party's state
+      waiting/ decided/   contracts that wait for the holder, and what the holder said
+      status.json
+
+Guarantee: the rows are opened here and nowhere else; a contract that the policy has not passed, and the holder has
+not accepted where the policy says "ask", is not signed. Edges: two processes on one home → ArtefactError for the
+second, so that no answer is recorded twice.
+"""
+
+import fcntl
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from understudy.errors import ArtefactError, ConfigError
+from understudy.federation import Holder, open_ledger
+from understudy.held import Opened, description, open_held
+from understudy.network.status import WatchedLog
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.protocols.base import Party
+from understudy.registry import people_of, protocol_named
+from understudy.runtime import certificates
+from understudy.runtime.contract import Contract
+from understudy.runtime.durable import replace, write_secret
+from understudy.runtime.grpc.party import enrol
+from understudy.runtime.identity import Invitation
+from understudy.runtime.policy import Policy
+from understudy.runtime.session import Seat
+
+
+@contextmanager
+def at_home(folder: Path) -> Iterator[Path]:
+    """The holder's folder, made if need be, for one process at a time."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ArtefactError(
+                f"{folder} is in use: another `understudy join` runs with it. Nothing was read or sent."
+            ) from None
+        yield folder
+
+
+def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
+    """The party's own identity: kept from before, or exchanged for the invitation now, with a key made here."""
+    invitation.check_time()
+    if not invitation.once:
+        return invitation
+    kept = home / "identity.toml"
+    if kept.exists() and (mine := Invitation.load(kept)).invitation == invitation.fingerprint:
+        mine.check_time()
+        return mine
+    draft = (
+        home / f"{invitation.fingerprint[-16:]}.key"
+    )  # kept first: if the answer is lost, we ask again with it
+    if not draft.exists():
+        write_secret(draft, certificates.key_pem(certificates.new_key()))
+    mine = enrol(invitation, certificates.load_key(draft.read_bytes()), **more)
+    mine.save(kept)
+    draft.unlink()
+    return mine
+
+
+@dataclass(kw_only=True)
+class Queue:
+    """Contracts that wait for a person: asked here by `prompt`, or decided from elsewhere (`decide`).
+
+    `prompt` looks whether the person has said something, and returns None at once if not.
+    """
+
+    home: Path
+    show: Callable[[Contract], None] = lambda contract: None
+    prompt: Callable[[], bool | None] | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, contract: Contract) -> bool:
+        """Wait for the decision."""
+        waiting, decided = self._files(contract.digest)
+        replace(waiting, contract.text.encode())
+        self.show(contract)
+        try:
+            while not decided.exists():
+                said = None if self.prompt is None else self.prompt()
+                if said is not None:
+                    self.decide(contract, accept=said)
+                elif self.stopped.wait(0.3):
+                    return False
+            return decided.read_text(encoding="utf-8") == "accepted"
+        finally:
+            waiting.unlink(missing_ok=True)
+            decided.unlink(missing_ok=True)
+
+    def waiting(self) -> list[Contract]:
+        """What waits now."""
+        files = sorted((self.home / "waiting").glob("*.json"))
+        return [Contract.from_text(file.read_text(encoding="utf-8")) for file in files]
+
+    def decide(self, contract: Contract, *, accept: bool) -> None:
+        """What the holder says."""
+        replace(self._files(contract.digest)[1], b"accepted" if accept else b"refused")
+
+    def _files(self, digest: str) -> tuple[Path, Path]:
+        files = self.home / "waiting" / f"{digest}.json", self.home / "decided" / digest
+        for file in files:
+            file.parent.mkdir(exist_ok=True, mode=0o700)
+        return files
+
+
+def take_seat(
+    identity: Invitation,
+    *,
+    table: Path,
+    schema: Path,
+    policy: Policy,
+    home: Path,
+    ledger: Path | None = None,
+    noise: str = "secure",
+    confirm: Callable[[Contract], bool] | None = None,
+    log: WatchedLog | None = None,
+) -> Seat:
+    """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits."""
+    name = identity.party
+    opened = open_held({name: table}, {name: schema}, same_people=False)[name]
+    public = description(opened)
+    if hasattr(public, "require_public"):
+        public.require_public()
+    limit = Budget(policy.epsilon_total, policy.delta, policy.against)
+    book = open_ledger(ledger or home / f"{name}.ledger", name, limit)
+
+    def build(contract: Contract, within: Ledger, folder: Path) -> Party:
+        rows, budget = opened, contract.budgets[name]
+        if _same_people(contract):
+            rows = open_held({name: table}, {name: schema}, same_people=True)[name]
+        rng = Holder(name, rows, within, budget, noise=noise).rng()
+        make = protocol_named(contract.protocol).build_party
+        return make(name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder)  # type: ignore[no-any-return]
+
+    return Seat(
+        invitation=identity,
+        policy=policy,
+        ledger=book,
+        description=public,
+        people=_people(opened),
+        build=build,
+        folder=home / "runs",
+        confirm=confirm,
+        log=log or WatchedLog(home / "audit.jsonl"),
+    )
+
+
+def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
+    """A contract as a holder reads it: what, and what that means here."""
+    budget = contract.budgets[party]
+    price = "without limit" if budget.epsilon == math.inf else str(budget)
+    others = ", ".join(name for name in contract.parties if name != party)
+    return [
+        ("federation", contract.federation),
+        ("run", contract.run),
+        ("protocol", contract.protocol),
+        ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
+        ("with", others or "nobody else"),
+        ("price here", f"at most {price}, of each of your people"),
+        ("digest", contract.digest),
+    ]
+
+
+def _same_people(contract: Contract) -> bool:
+    """Whether its parties hold columns of the same people; for a protocol that does either, by their columns."""
+    same = people_of(protocol_named(contract.protocol))
+    return len({tuple(part) for part in contract.columns.values()}) > 1 if same is None else same
+
+
+def _people(opened: Opened) -> int:
+    people: Any = opened.people
+    return int(people) if isinstance(people, int | np.integer) else len(np.unique(np.asarray(people)))
+
+
+def known_party(home: Path) -> str:
+    """Whose home this is."""
+    try:
+        return Invitation.load(home / "identity.toml").party
+    except ConfigError:
+        raise ArtefactError(f"{home} is not the home of a party: nobody has joined from there.") from None

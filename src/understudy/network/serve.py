@@ -1,0 +1,134 @@
+"""The server of one run file: offer the contract, wait for the signatures, train, save.
+
+    result, folder = serve_file(RunFile.load("run.toml", elsewhere=True), Path("federation"))
+
+In the output folder, beside the artefacts of every run: contract.json (what was offered, word for word), audit.jsonl
+and status.json. A server that was stopped or killed goes on with `resume`, under the same contract.
+
+Guarantee: no row is read here, and no table is named. What a run costs at each holder stands in the contract that
+the holder signs; what it did cost is the ledgers' word.
+"""
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from understudy.data.schema import Schema, join
+from understudy.errors import ArtefactError, ConfigError
+from understudy.held import open_holdout
+from understudy.network.status import Prices, Status
+from understudy.protocols.base import Progress, Watcher
+from understudy.registry import artefact_of, config_for, messages_of, people_of, protocol_named
+from understudy.run import Result, stoppable
+from understudy.runfile import RunFile
+from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.contract import Contract, columns_of, digest_of
+from understudy.runtime.durable import replace, replace_json
+from understudy.runtime.grpc.server import GrpcParties
+from understudy.runtime.identity import load_server
+
+
+def serve_file(
+    file: RunFile,
+    federation: Path,
+    *,
+    resume: bool = False,
+    listen: str | None = None,
+    patience: float = 3600.0,
+    wait: float = 7 * 86_400.0,
+    watch: Watcher | None = None,
+    ready: Callable[[GrpcParties, Status], None] | None = None,
+) -> tuple[Result, Path]:
+    """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
+
+    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take.
+    With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
+    """
+    config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
+    schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
+    for schema in schemas.values():
+        schema.require_public()
+    if people_of(module) or (people_of(module) is None and len({s.names for s in schemas.values()}) > 1):
+        join(schemas)  # two parties with the same column: refused before anything else
+    more = {}
+    if file.holdout is not None:
+        if artefact_of(module) != "model":
+            raise ConfigError(f"{file.protocol} takes no holdout. Nothing was sent.")
+        described = next(iter(schemas.values()))
+        more["holdout"] = open_holdout(file.path(file.holdout), described, config.target)
+    identity = load_server(federation)
+    out = file.path(file.out)
+    contract = _contract(file, config, schemas, identity.roster.name, out, resume)
+    log = AuditLog(out / "audit.jsonl")
+    parties = GrpcParties(
+        contract, identity, kinds=messages_of(module), listen=listen, patience=patience, log=log
+    )
+    _note(file, contract, out)
+    status = Status(out, more=parties.status, role="server", listen=listen or identity.roster.address)
+    with parties, status:
+        if ready is not None:
+            ready(parties, status)
+        status.say(state="waiting")
+        parties.wait(wait)
+        status.say(state="training")
+        with stoppable(_both(Prices(status), watch)) as watcher:
+            outcome = module.train(
+                config, parties, schemas, checkpoint=out / "checkpoint", resume=resume, watch=watcher, **more
+            )
+        result = Result(
+            getattr(outcome, artefact_of(module)),
+            outcome.privacy,
+            parties.transcript,
+            contract.run,
+            outcome.people,
+        )
+        result.save(out, rows=file.rows)
+        status.say(state="done", epsilon=dict(outcome.privacy.per_party()))
+    return result, out
+
+
+def _contract(
+    file: RunFile, config: Any, schemas: dict[str, Schema], federation: str, out: Path, resume: bool
+) -> Contract:
+    """What is offered: a new run, or word for word the one that was begun here."""
+    kept = out / "contract.json"
+    if kept.exists() and not resume:
+        raise ArtefactError(
+            f"{out} already has a run in it. Choose another `out`, or go on with that run by --resume. "
+            "Nothing was sent."
+        )
+    before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
+    contract = Contract(
+        federation=federation,
+        run=before["run"] if before else f"{file.protocol}-{uuid.uuid4().hex[:8]}",
+        protocol=file.protocol,
+        settings=dataclasses.asdict(config),
+        schemas={name: digest_of(schema) for name, schema in schemas.items()},
+        columns={name: columns_of(schema) for name, schema in schemas.items()},
+        budgets={name: section.budget() for name, section in file.parties.items()},
+    )
+    if before is not None and before != json.loads(contract.text):
+        raise ArtefactError(
+            f"{out} holds a run under another contract: settings, schemas, budgets or parties have changed since. "
+            "Go on with the run file as it was, or choose another `out`. Nothing was sent."
+        )
+    return contract
+
+
+def _note(file: RunFile, contract: Contract, out: Path) -> None:
+    """What stays beside the artefacts, written once the port is ours."""
+    replace_json(out / "run.json", {"run": contract.run})
+    replace(out / "run.toml", file.to_toml().encode())
+    replace(out / "contract.json", contract.text.encode())
+
+
+def _both(first: Watcher, second: Watcher | None) -> Watcher:
+    def watch(progress: Progress) -> None:
+        first(progress)
+        if second is not None:
+            second(progress)
+
+    return watch

@@ -1,0 +1,136 @@
+"""What a server or a party shows of itself: one small JSON file, written once a second.
+
+Guarantee: no figure of any row; what is in it are names, counts of messages and bytes, and prices.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from understudy.errors import ArtefactError
+from understudy.protocols.base import Progress
+from understudy.runtime.audit_log import AuditLog
+from understudy.runtime.durable import replace_json
+
+FILE = "status.json"
+STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
+OVER = ("done", "stopped", "failed")
+
+
+class Status:
+    """Keeps the file fresh while it is open. `more` adds what has to be looked up at each writing."""
+
+    def __init__(self, folder: Path, *, more: Callable[[], Mapping[str, Any]] = dict, **facts: Any) -> None:
+        self.file, self._more = folder / FILE, more
+        self._facts: dict[str, Any] = {"process": os.getpid(), "state": "starting", "error": "", **facts}
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="understudy-status", daemon=True)
+
+    def say(self, **facts: Any) -> None:
+        """From now on it says this."""
+        with self._lock:
+            self._facts |= facts
+
+    def now(self) -> dict[str, Any]:
+        """What it would write."""
+        with self._lock:
+            return {**self._facts, **self._more(), "at": time.time()}
+
+    def __enter__(self) -> Self:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        if error is not None:
+            stopped = isinstance(error, KeyboardInterrupt)
+            self.say(state="stopped" if stopped else "failed", error="" if stopped else str(error))
+        replace_json(self.file, self.now())
+
+    def _beat(self) -> None:
+        while True:
+            replace_json(self.file, self.now())
+            if self._stop.wait(1.0):
+                return
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """The status in a run's or a holder's folder. ArtefactError if there is none."""
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        age = time.time() - float(found["at"])
+    except FileNotFoundError:
+        raise ArtefactError(
+            f"{folder} has no status: name the `out` folder of a run at its server, or the home of a party."
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ArtefactError(f"{folder / FILE} cannot be read.") from None
+    if found["state"] not in OVER and age > STALE:
+        found |= {
+            "state": "silent",
+            "error": found["error"] or f"nothing was written for {age:.0f} s: it was killed",
+        }
+    return dict(found)
+
+
+class Prices:
+    """A watcher that notes rounds, and now and then what each party has spent: that costs an ask of all."""
+
+    def __init__(self, status: Status) -> None:
+        self._status, self._next = status, 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        self._status.say(round=progress.done, rounds=progress.rounds)
+        began = time.monotonic()
+        if began >= self._next:
+            self._status.say(epsilon=dict(progress.epsilon()))
+            ended = time.monotonic()
+            self._next = ended + max(5.0, 20 * (ended - began))
+
+
+class WatchedLog(AuditLog):
+    """An audit log that also counts for the status, and calls `hear` with each event."""
+
+    def __init__(
+        self, path: Path | None, hear: Callable[[str, Mapping[str, Any]], None] | None = None
+    ) -> None:
+        super().__init__(path)
+        self._hear = hear
+        self.counts: dict[str, Any] = {
+            "asks": 0,
+            "down": 0,
+            "up": 0,
+            "connected": False,
+            "run": "",
+            "error": "",
+        }
+
+    def write(self, event: str, **facts: Any) -> None:
+        super().write(event, **facts)
+        counts = self.counts
+        match event:
+            case "ask":
+                counts |= {
+                    "asks": counts["asks"] + 1,
+                    "down": counts["down"] + facts["bytes"],
+                    "connected": True,
+                }
+            case "reply":
+                counts["up"] += facts["bytes"]
+            case "contract accepted" | "contract resumed":
+                counts |= {"run": facts["run"], "connected": True}
+            case "disconnected":
+                counts |= {"connected": False, "error": facts["why"]}
+            case "contract refused" | "failed":
+                counts["error"] = str(facts.get("why") or facts.get("kind"))
+        if self._hear is not None:
+            self._hear(event, facts)

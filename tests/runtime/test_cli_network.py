@@ -1,0 +1,357 @@
+"""What people see at three terminals: a server's and two holders'. Every command is a process of its own."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from understudy.data.partition import overlap_people
+from understudy.data.samples import toy
+from understudy.generator import Generator
+from understudy.privacy.ledger import Ledger
+from understudy.registry import PROTOCOLS, messages_of
+from understudy.runtime import certificates
+from understudy.runtime.audit_log import verify
+from understudy.runtime.authority import Authority
+from understudy.runtime.identity import Invitation
+
+COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
+POLICY = {
+    "protocols": ["verti-gan"], "epsilon_run": 3.0, "epsilon_total": 8.0, "delta": 1e-4, "people": 20,
+    "accept": "always", "partners": ["clinic", "insurer"],
+}  # fmt: skip
+
+
+@dataclass
+class Terminal:
+    """A command that runs, or has ended."""
+
+    process: int
+    to: Path
+
+    @property
+    def out(self) -> str:
+        return self.to.with_suffix(".out").read_text()
+
+    @property
+    def err(self) -> str:
+        return self.to.with_suffix(".err").read_text()
+
+    def end(self, seconds: float = 60.0) -> int:
+        """Its exit code."""
+        until(lambda: self.to.with_suffix(".code").exists(), seconds, lambda: self.out + self.err)
+        return int(self.to.with_suffix(".code").read_text())
+
+    def says(self, words: str, seconds: float = 60.0) -> None:
+        until(lambda: words in self.out + self.err, seconds, lambda: f"{words!r} in {self.out}{self.err}")
+
+    def kill(self) -> None:
+        os.kill(self.process, signal.SIGKILL)
+        self.end()
+
+
+def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, what()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[subprocess.Popen[str]]:
+    program = [sys.executable, str(Path(__file__).parent / "cli_process.py")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    with subprocess.Popen(
+        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        yield process
+
+
+@dataclass
+class Desk:
+    """Three people's files on one machine."""
+
+    folder: Path
+    machine: subprocess.Popen[str]
+    port: int
+    opened: int = 0
+
+    def run(self, *argv: object) -> Terminal:
+        """Start a command; it may still be running when this returns."""
+        assert self.machine.stdin is not None
+        assert self.machine.stdout is not None
+        self.opened += 1
+        to = self.folder / f"terminal-{self.opened}"
+        order = {"argv": [str(word) for word in argv], "folder": str(self.folder), "to": str(to)}
+        self.machine.stdin.write(json.dumps(order) + "\n")
+        self.machine.stdin.flush()
+        process = int(self.machine.stdout.readline())
+        until(lambda: to.with_suffix(".err").exists(), 10)
+        return Terminal(process, to)
+
+    def done(self, *argv: object) -> str:
+        """Run a command to its good end; what it printed."""
+        terminal = self.run(*argv)
+        assert terminal.end() == 0, terminal.err
+        return terminal.out
+
+    def fails(self, *argv: object) -> str:
+        """Run a command that ends with an error; its words."""
+        terminal = self.run(*argv)
+        assert terminal.end() == 1, terminal.out + terminal.err
+        return " ".join(terminal.err.split())
+
+    def found(self) -> None:
+        invited = ("--party", "clinic", "--party", "insurer")
+        self.done("federation", "init", "joint study", "--at", f"127.0.0.1:{self.port}", *invited)
+
+    def join(self, name: str, **more: object) -> Terminal:
+        options = {"table": f"{name}.csv", "schema": f"{name}-schema.toml", "policy": "policy.toml"} | more
+        words = [word for key, value in options.items() for word in (f"--{key}", value)]
+        return self.run("join", f"federation/invitations/{name}.toml", *words)
+
+    def serve(self, *more: object) -> Terminal:
+        return self.run("serve", "federation/federation.toml", "run.toml", *more)
+
+    def change(self, file: str, **changes: object) -> None:
+        path = self.folder / file
+        body = tomllib.loads(path.read_text())
+        for key, value in changes.items():
+            *way, last = key.split("__")
+            place = body
+            for step in way:
+                place = place[step]
+            place[last] = value
+        path.write_text(tomli_w.dumps(body))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, machine: subprocess.Popen[str]) -> Iterator[Desk]:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    frame, schema = toy(rows=80, seed=1)
+    rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
+    parties = {}
+    for name, columns in COLUMNS.items():
+        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
+        schema.select(columns).save(tmp_path / f"{name}-schema.toml")
+        parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 3.0, "delta": 1e-4}
+    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 1, "device": "cpu"}
+    body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
+    (tmp_path / "policy.toml").write_text(tomli_w.dumps(POLICY))
+    desk = Desk(tmp_path, machine, port)
+    yield desk
+    for file in tmp_path.glob("*/status.json"):  # what a failed test left running
+        if (state := json.loads(file.read_text()))["state"] not in ("done", "stopped", "failed"):
+            try:
+                os.kill(state["process"], signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
+    desk.found()
+    holders = {name: desk.join(name) for name in COLUMNS}  # before the server is there: they wait
+    holders["clinic"].says("nothing listens there")
+    server = desk.serve()
+    assert server.end() == 0, server.err
+    for name, holder in holders.items():
+        assert holder.end() == 0, holder.err
+        assert "The key was made here" in holder.err
+        assert "The run is over" in holder.out
+        with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+            assert 2.9 < ledger.spent() <= 3.0
+        assert verify(desk.folder / name / "audit.jsonl") > 5
+    assert verify(desk.folder / "joint" / "audit.jsonl") > 5
+    assert len(Generator.load(desk.folder / "joint").sample(5, seed=1)) == 5
+    shown = desk.done("status", "joint")
+    assert "done" in shown
+    assert "round 3 of 3" in shown
+    assert shown.count("3") > 2
+    page = desk.done("report", "joint", "--publish")
+    assert (desk.folder / "joint" / "report-public.html").exists(), page
+    assert "enrolled" in desk.done("federation", "show")
+    assert "ε in all" in desk.done("ledger", "show", "clinic/clinic.ledger")
+    assert "is finished" in desk.done("serve", "federation", "run.toml", "--resume")
+    assert "another `out`" in desk.fails("serve", "federation", "run.toml")
+
+
+def test_the_party_s_key_is_in_its_home_and_nowhere_else(desk: Desk) -> None:
+    desk.found()
+    holder, server = desk.join("clinic"), desk.serve()
+    holder.says("Signed the contract")
+    mine = Invitation.load(desk.folder / "clinic" / "identity.toml")
+    secret = "".join(mine.key.splitlines()[1:-1])
+    for file in desk.folder.rglob("*"):
+        if file.is_file() and file.name != "identity.toml":
+            assert secret not in file.read_bytes().decode(errors="replace").replace("\n", ""), file
+    assert mine.invitation == Invitation.load(desk.folder / "federation/invitations/clinic.toml").fingerprint
+    for terminal in (holder, server):
+        terminal.kill()
+
+
+def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: Desk) -> None:
+    desk.change("run.toml", settings__rounds=6)
+    desk.found()
+    holders = {name: desk.join(name) for name in COLUMNS}
+    server = desk.serve()
+    status = desk.folder / "joint" / "status.json"
+    until(lambda: status.exists() and "round" in json.loads(status.read_text()), 60)
+    server.kill()
+    holders["clinic"].kill()
+    holders["clinic"] = desk.join("clinic")
+    server = desk.serve("--resume")
+    assert server.end() == 0, server.err
+    for name, holder in holders.items():
+        assert holder.end() == 0, holder.err
+        with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+            assert ledger.spent() <= 3.0
+
+
+def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -> None:
+    desk.found()
+    desk.change("policy.toml", accept="ask")
+    holders = {name: desk.join(name) for name in COLUMNS}
+    server = desk.serve()
+    holders["clinic"].says("`understudy approve HOME` decides")
+    assert "at most ε=3 at δ=0.0001" in holders["clinic"].err
+    assert "Accepted." in desk.done("approve", "clinic", "--yes")
+    holders["clinic"].says("Signed")
+    holders["insurer"].says("decides")
+    assert "Refused." in desk.done("approve", "insurer", "--refuse")
+    assert holders["insurer"].end() == 1
+    assert server.end() == 1
+    assert "insurer: its holder has not accepted" in server.err
+    assert "Nothing waits" in desk.done("approve", "clinic")
+    os.kill(holders["clinic"].process, signal.SIGINT)
+    assert holders["clinic"].end() == 130
+
+
+def test_a_stopped_server_says_how_to_go_on_and_its_parties_wait(desk: Desk) -> None:
+    desk.found()
+    holder, server = desk.join("clinic"), desk.serve()
+    holder.says("Signed the contract")
+    os.kill(server.process, signal.SIGTERM)
+    assert server.end() == 130
+    assert "--resume" in server.err
+    holder.says("No connection")
+    assert json.loads((desk.folder / "joint" / "status.json").read_text())["state"] == "stopped"
+    holder.kill()
+
+
+# Errors that a person will meet, each with what to do next
+
+
+def test_a_taken_port_is_named(desk: Desk) -> None:
+    desk.found()
+    with socket.create_server(("127.0.0.1", desk.port)):
+        words = desk.fails("serve", "federation", "run.toml")
+    assert "the port is taken. Is another `understudy serve` running?" in words
+    assert not (desk.folder / "joint" / "contract.json").exists()  # the folder stays free
+
+
+def test_an_expired_certificate_and_a_wrong_clock_are_told_before_anything_is_dialled(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.found()
+    authority = Authority(desk.folder / "federation")
+    monkeypatch.setattr(certificates, "SKEW", certificates.timedelta(days=-2))
+    authority.issue("clinic").save(desk.folder / "federation/invitations/clinic.toml")
+    holder = desk.join("clinic")
+    assert holder.end() == 1
+    assert "begins on" in holder.err
+    assert "If the clock is wrong, set it" in holder.err
+    monkeypatch.setattr(certificates, "SKEW", certificates.timedelta(days=9))
+    authority.renew_server(days=-1)  # ended yesterday
+    assert "federation renew --server" in desk.fails("serve", "federation", "run.toml")
+    desk.done("federation", "renew", "--server")
+    desk.done("federation", "renew", "clinic")
+    server, holder = desk.serve(), desk.join("clinic")
+    holder.says("Signed the contract")
+    for terminal in (server, holder):
+        terminal.kill()
+
+
+def test_a_price_above_the_policy_is_told_at_both_ends(desk: Desk) -> None:
+    desk.found()
+    desk.change("policy.toml", epsilon_run=1.0)
+    holder, server = desk.join("clinic"), desk.serve()
+    for terminal in (holder, server):
+        assert terminal.end() == 1
+        words = " ".join(terminal.err.split())
+        assert "clinic refuses the contract: ε=3 is above the ε=1 that one run may cost" in words
+        assert "Lower `epsilon` of clinic in the run file, or have its holder raise `epsilon_run`" in words
+    with Ledger(desk.folder / "clinic" / "clinic.ledger") as ledger:
+        assert not ledger.runs()
+
+
+def test_a_schema_that_differs_by_one_column_is_told_by_its_name(desk: Desk) -> None:
+    desk.found()
+    body = tomllib.loads((desk.folder / "clinic-schema.toml").read_text())
+    (desk.folder / "other.toml").write_text((desk.folder / "clinic-schema.toml").read_text())
+    body["columns"]["age"]["high"] += 1
+    (desk.folder / "clinic-schema.toml").write_text(tomli_w.dumps(body))
+    holder, server = desk.join("clinic", schema="other.toml"), desk.serve()
+    for terminal in (holder, server):
+        assert terminal.end() == 1
+        words = " ".join(terminal.err.split())
+        assert "its copy of this party's schema is another: column 'age' differs" in words
+        assert "the same schema file" in words
+
+
+def test_a_revoked_party_is_told_to_ask_for_a_new_invitation(desk: Desk) -> None:
+    desk.found()
+    holder, server = desk.join("clinic"), desk.serve()
+    holder.says("Signed")
+    desk.done("federation", "revoke", "clinic")
+    holder.kill()
+    holder = desk.join("clinic")
+    assert holder.end() == 1
+    assert "the certificate was revoked). Ask its operator for a new invitation" in " ".join(
+        holder.err.split()
+    )
+    server.kill()
+
+
+def test_a_stolen_invitation_shows(desk: Desk) -> None:
+    """Somebody else was first; the party is refused, and knows it."""
+    desk.found()
+    server = desk.serve()
+    thief = desk.join("clinic", home="elsewhere")
+    thief.says("The key was made here")
+    holder = desk.join("clinic")
+    assert holder.end() == 1
+    assert "exchanged already" in holder.err
+    for terminal in (thief, server):
+        terminal.kill()
+
+
+def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
+    assert "federation init" in desk.fails("serve", "federation", "run.toml")
+    desk.found()
+    assert "renew clinic" in desk.fails("federation", "invite", "clinic")
+    desk.change("run.toml", parties__clinic__table="clinic.csv")
+    assert "is for its holder to say when it joins" in desk.fails("serve", "federation", "run.toml")
+    first = desk.join("clinic")
+    until(lambda: (desk.folder / "clinic" / ".lock").exists(), 20)
+    second = desk.join("clinic")
+    assert second.end() == 1
+    assert "another `understudy join`" in second.err
+    first.kill()
+    assert "has no status" in desk.fails("status", "federation")
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_server_knows_the_messages_of_every_protocol(name: str) -> None:
+    assert {"base.Keep", "base.Settled"} < {kind.kind() for kind in messages_of(PROTOCOLS[name])}
