@@ -28,11 +28,17 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError
+from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
 from understudy.privacy.rng import FastRng
 
-NETWORKS: dict[str, Any] = {"branched": BranchedGenerator, "mixture": MixtureOfProducts}
+NETWORKS: dict[str, Any] = {
+    "branched": BranchedGenerator,
+    "mixture": MixtureOfProducts,
+    "decoder-table": TableDecoder,
+    "decoder-image": ImageDecoder,
+}
 
 CHUNK = 16_384  # rows drawn at a time, so that memory does not grow with n
 

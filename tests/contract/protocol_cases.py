@@ -15,7 +15,7 @@ from understudy.data.schema import Schema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import central_gan, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols import central_gan, fed_wae, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -116,6 +116,7 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
     "rounds": 3, "cohort": 20, "cap": 3, "epsilon_total": 3.0, "target": "smoker", "epochs": 2,
     "learning_rate": 0.1, "device": "cpu",
 }  # fmt: skip
+ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 CASES = [
     Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL, lambda: vertical(2)),
@@ -153,6 +154,15 @@ CASES = [
     ),
     Case("SignDS, Duchi", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "duchi"}, lambda: horizontal(2)),
     Case("SignDS, FedSel", "sign-ds", sign_ds, ALL_ASKED | {"reporter": "fedsel"}, lambda: horizontal(2)),
+    Case("DP-Fed-WAE, PS, two hosts", "fed-wae", fed_wae, ENCODED, lambda: horizontal(2)),
+    Case(
+        "DP-Fed-WAE, EM-MDS, pre-trained, one host", "fed-wae", fed_wae,
+        ENCODED | {"reporter": "em-mds", "chosen": 2, "pretrain": 3}, lambda: horizontal(1),
+    ),
+    Case(
+        "DP-Fed-WAE, SubMDS, three hosts", "fed-wae", fed_wae,
+        ENCODED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2}, lambda: horizontal(3),
+    ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),

@@ -19,7 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from understudy.check import whole
+from understudy.data.codec import Uniform
+from understudy.data.described import Rows
 from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.slots import Slots, Values
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
 
@@ -47,6 +50,15 @@ class Population:
         """The people of a table, in the order in which they first come; without a person column, its rows."""
         features = TableFeatures(table.schema, target)
         return cls._grouped(features, features.rows(table), features.codes(table), table.people)
+
+    @classmethod
+    def of_rows(cls, rows: Rows) -> Self:
+        """The people of a table, of series or of images, whose rows have no class: see `slots`."""
+        if isinstance(rows, Table):
+            rule = Slots(rows.schema)
+            return cls._grouped(rule, rule.rows(rows), rule.codes(rows), rows.people)
+        values = Values(rows.schema)
+        return cls(values, rows.ids, values.rows(rows), values.codes(rows), torch.from_numpy(rows.starts))
 
     @classmethod
     def from_arrays(
@@ -91,13 +103,20 @@ class Population:
             rows, codes = rows[order], codes[order]
         return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
 
-    def gather(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gather(
+        self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The rows of these people, padded to the longest: x (people, rows, …), y and mask (people, rows).
 
-        `mask` is true where a row is the person's own; what stands elsewhere means nothing.
+        `mask` is true where a row is the person's own; what stands elsewhere means nothing. Of a person with more than
+        `most` rows so many are drawn, with replacement, by `rng`.
         """
         start, size = self.starts[people], self.starts[people + 1] - self.starts[people]
-        step = torch.arange(max([1, *size.tolist()]))
+        length = max([1, *size.tolist()])
+        step = torch.arange(length if most is None else min(length, most)).expand(len(people), -1)
+        if most is not None and rng is not None and length > most:
+            drawn = (rng.uniform(len(people), most) * size[:, None]).long()
+            step = torch.where(size[:, None] > most, drawn, step)
         mask = step < size[:, None]
         places = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
         x = self.features.expand(self.rows[places.flatten()])

@@ -13,16 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import whole
+from understudy.data.slots import slot_counts
 from understudy.errors import ConfigError
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 M = TypeVar("M", bound=nn.Module)
-
-
-def slots(sizes: Sequence[int]) -> tuple[int, ...]:
-    """How many slots each column takes: one up to two levels, else one for each level."""
-    return tuple(1 if size <= 2 else size for size in sizes)
 
 
 def check_sides(height: int, width: int) -> None:
@@ -79,7 +75,7 @@ class TableDecoder(_Described):
 
     def __init__(self, sizes: Sequence[int], hidden: int, latent: int) -> None:
         super().__init__(sizes=tuple(sizes), hidden=hidden, latent=latent)
-        self.latent, each = latent, slots(sizes)
+        self.latent, each = latent, slot_counts(sizes)
         whole(columns=len(each))
         if hidden * (latent + sum(each)) > _MOST_PARAMETERS:
             raise ConfigError(

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import one_of
+from understudy.data.slots import slot_counts
 from understudy.models.autoencoder import Autoencoder
 from understudy.models.client_axis import linear
 from understudy.models.cohort import Batch
 from understudy.models.cohort_wae import descend_by_hand
-from understudy.models.decoder import ImageDecoder, TableDecoder, check_sides, filled, slots
+from understudy.models.decoder import ImageDecoder, TableDecoder, check_sides, filled
 from understudy.models.flat import Shapes
 
 _WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
@@ -44,7 +45,7 @@ class TableWae(Autoencoder):
     @property
     def width(self) -> int:
         """How many slots a row has."""
-        return sum(slots(self.sizes))
+        return sum(slot_counts(self.sizes))
 
     @property
     def row_shape(self) -> tuple[int, ...]:

@@ -14,16 +14,17 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.described import AnySchema, Rows
 from understudy.data.features import Features, TableFeatures
 from understudy.data.population import Population
 from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.slots import Slots, Values, rule_for
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError
 from understudy.pack import Value
 from understudy.privacy.accounting import DpEvent, Spend, epsilon
@@ -41,6 +42,9 @@ OUTSIDE = (
     "the size and the timing of messages; time grows a little with a person's rows",
 )
 WHO_REPORTS = "who reports, and how often, is public"
+
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +107,7 @@ class HostParty(Party):
     def __init__(
         self,
         name: str,
-        data: Table | Population,
+        data: Rows | Population,
         ledger: Ledger,
         *,
         run: str,
@@ -112,7 +116,7 @@ class HostParty(Party):
         folder: Path | None = None,
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
-        if isinstance(data, Table):
+        if not isinstance(data, Population):
             data.schema.require_public()
         self.data, self.budget = data, budget
         self.begun: Begin | None = None
@@ -204,7 +208,27 @@ class HostParty(Party):
 
 def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:
     """The one rule by which all parties' rows become features. ConfigError where they differ."""
-    rules = {name: _features(schema, target) for name, schema in schemas.items()}
+    return _alike({name: _features(schema, target) for name, schema in schemas.items()})
+
+
+def common_rule(schemas: Mapping[str, AnySchema | Features]) -> Slots | Values:
+    """The one rule by which all parties' rows, which have no class, become numbers. ConfigError where they differ."""
+    return _alike({name: _rule(name, schema) for name, schema in schemas.items()})
+
+
+def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
+    if isinstance(described, Slots | Values):
+        described = described.schema
+    if not isinstance(described, AnySchema):
+        raise ConfigError(
+            f"{name} brings people from arrays with classes; here rows are tables, series or images by a schema. "
+            "Nothing was charged."
+        )
+    # Who holds the rows may call the person, and note things, as they like.
+    return rule_for(replace(described, person=None, note=""))
+
+
+def _alike(rules: Mapping[str, R]) -> R:
     (first, rule), *others = rules.items()
     for name, other in others:
         if other != rule:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from understudy.check import one_of, whole
 from understudy.classifier import Classifier
+from understudy.data.described import Rows
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.schema import Schema
@@ -68,6 +69,8 @@ class Config(Settings):
 def build_network(config: Config, features: Features) -> Network:
     """The classifier that the settings name, for these features."""
     size, classes = prod(features.shape), len(features.labels)
+    if classes < 2:
+        raise ConfigError("these rows have no classes to learn. Nothing was charged.")
     if config.model == "logistic":
         return LogisticRegression(size, classes)
     if config.model == "mlp":
@@ -97,6 +100,8 @@ class SignDsParty(LearningParty):
             if target is None:
                 raise PartyError(f"{self.name}: the server names no target. Nothing was charged.")
             return Population.from_table(self.data, target)
+        if not isinstance(self.data, Population):
+            raise PartyError(f"{self.name}: these rows have no classes to learn. Nothing was charged.")
         return self.data
 
     # Algorithm 1, LocalUpdate, for a whole cohort
@@ -118,7 +123,7 @@ class Outcome:
     people: int
 
 
-def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any) -> SignDsParty:
+def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> SignDsParty:
     """A party of this protocol."""
     return SignDsParty(name, data, ledger, **more)
 
