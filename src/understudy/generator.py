@@ -28,12 +28,15 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError
+from understudy.models.bayes import BayesNet, GaussianCopula
 from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
 from understudy.privacy.rng import FastRng
 
 NETWORKS: dict[str, Any] = {
+    "bayes-net": BayesNet,
+    "copula": GaussianCopula,
     "branched": BranchedGenerator,
     "mixture": MixtureOfProducts,
     "decoder-table": TableDecoder,

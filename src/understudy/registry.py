@@ -11,7 +11,16 @@ from typing import Any, get_type_hints
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
-from understudy.protocols import central_gan, fed_wae, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols import (
+    central_gan,
+    fed_wae,
+    gram,
+    lopub,
+    sign_ds,
+    vd_gan_dpsgd,
+    vd_gan_pate,
+    verti_gan,
+)
 from understudy.protocols.base import Message
 from understudy.runfile import known_keys
 
@@ -22,6 +31,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "vd-gan-dpsgd": vd_gan_dpsgd,
     "vd-gan-pate": vd_gan_pate,
     "sign-ds": sign_ds,
+    "lopub": lopub,
     "fed-wae": fed_wae,
 }
 

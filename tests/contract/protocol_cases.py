@@ -15,7 +15,16 @@ from understudy.data.schema import Schema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
-from understudy.protocols import central_gan, fed_wae, gram, sign_ds, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols import (
+    central_gan,
+    fed_wae,
+    gram,
+    lopub,
+    sign_ds,
+    vd_gan_dpsgd,
+    vd_gan_pate,
+    verti_gan,
+)
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -118,6 +127,8 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
 }  # fmt: skip
 ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
+CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
+REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
 CASES = [
     Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL, lambda: vertical(2)),
     Case(
@@ -162,6 +173,12 @@ CASES = [
     Case(
         "DP-Fed-WAE, SubMDS, three hosts", "fed-wae", fed_wae,
         ENCODED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2}, lambda: horizontal(3),
+    ),
+    Case("LoPub, three reports each, two hosts", "lopub", lopub, REPORTED, lambda: horizontal(2), CLEAR),
+    Case(
+        "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
+        {"method": "locop", "bound": "exact", "epsilon_total": CLEAR.epsilon, "batch": 4}, lambda: horizontal(3),
+        CLEAR, one_payment=True,
     ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
