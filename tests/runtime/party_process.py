@@ -22,7 +22,8 @@ from understudy.protocols.critic_round import CriticRound
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import join
 from understudy.runtime.identity import Invitation
-from understudy.runtime.session import Journal, Record, Seat
+from understudy.runtime.journal import Journal
+from understudy.runtime.session import Seat
 
 
 def die() -> None:
@@ -33,8 +34,8 @@ def at_second_round(when: str) -> None:
     """Put the end where WHEN says."""
     write, compute, rounds = Journal.write, CriticRound.__call__, []
 
-    def written(self: Journal, record: Record) -> None:
-        write(self, record)
+    def written(self: Journal, *record: object) -> None:
+        write(self, *record)  # type: ignore[arg-type]
         if when == "recorded" and len(rounds) == 2:
             die()
 

@@ -1,8 +1,9 @@
 """A party's side of a run, whatever carries the bytes: sign the contract, answer, remember the answer.
 
-Every answer is written down with the party's state, in one piece, before it is sent. So:
+Every answer is written down with the party's state, in one piece, before it is sent (`runtime.journal`). So:
 
-- A repeated ask gets the recorded answer; it is never computed or charged twice.
+- A repeated ask gets the recorded answer; it is never computed or charged twice. Nor are the asks that a server
+  repeats after it was killed and has gone back to its last saved round, or to the beginning.
 - A killed party, started again, goes on from its last answer.
 - A kill after the charge and before the record leaves a charge without an answer. The repeated ask is then a new
   computation with new noise, and is charged again. To reuse the charge would be cheaper and wrong: where a crash
@@ -14,14 +15,12 @@ settings, above its size or its price. What crosses on a failure names neither r
 
 import hashlib
 import json
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from understudy.errors import (
     AlignmentError,
@@ -34,36 +33,17 @@ from understudy.errors import (
 )
 from understudy.pack import pack, unpack
 from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Party
+from understudy.protocols.base import Ask, Keep, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
 from understudy.runtime.identity import Invitation
+from understudy.runtime.journal import Answer, AskId, Journal
 from understudy.runtime.policy import Policy
 from understudy.runtime.wire import decode, encode
 
 # Texts that our own code writes for the other side. Any other may quote a value or a file of the holder's.
 _SPOKEN = (BudgetExceeded, MessageError, AlignmentError, PartyError)
 _LONGEST = 400
-
-
-class AskId(NamedTuple):
-    """Which ask: the server's session, and its number in it."""
-
-    session: str
-    number: int
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What goes back: "reply" with a message, or "refusal" with an error's kind and text."""
-
-    status: str
-    body: bytes
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 of the body."""
-        return hashlib.sha256(self.body).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,18 +105,19 @@ class Session:
     """One signed contract at one party: takes asks as bytes, gives answers as bytes."""
 
     def __init__(self, seat: Seat, contract: Contract, folder: Path) -> None:
-        self.seat, self.contract = seat, contract
+        self.seat, self.contract, self._folder = seat, contract, folder
         self.signature = seat.invitation.sign(contract.text.encode())
         self._journal = Journal(folder)
         self._lock = threading.Lock()
         try:
-            self._party = self._opened(folder)
+            self._party = self._restored()
         except Exception as error:  # it may quote a row, so its text stays here
             self._journal.close()
             seat.log.write("failed", kind=type(error).__name__)
             raise PartyError(
                 f"{seat.name}: cannot take part ({type(error).__name__}). Nothing was charged or sent."
             ) from error
+        self._behind = False  # the party has not been moved along with a repetition
 
     def answer(self, ask: AskId, data: bytes, *, expires: float | None = None) -> Answer:
         """The recorded answer, or a new one, recorded before it is returned.
@@ -145,44 +126,65 @@ class Session:
         charged. A failure of the disk is raised here, and nothing was sent.
         """
         with self._lock:
-            last, log = self._journal.last, self.seat.log
-            if last is not None and last.ask == ask:
-                log.write("answer repeated", number=ask.number, status=last.answer.status)
-                return last.answer
-            if last is not None and last.ask.session == ask.session and ask.number < last.ask.number:
+            given, log = self._journal.given, self.seat.log
+            if given is not None and given[0] == ask:
+                log.write("answer repeated", number=ask.number, status=given[1].status)
+                return given[1]
+            if given is not None and given[0].session == ask.session and ask.number < given[0].number:
                 return self._refused(MessageError(f"{self.seat.name}: ask {ask.number} is over."))
             if expires is not None and time.monotonic() > expires:
                 return self._refused(PartyError(f"{self.seat.name}: the ask expired. Nothing was charged."))
-            log.write("ask", number=ask.number, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-            party = self._party
-            try:
-                answer = Answer(
-                    "reply", encode(party.answer(self._decoded(party, data)), limit=self.contract.message)
-                )
-            except Exception as error:
-                answer = self._refused(error)
-            self._journal.write(Record(ask, answer, pack(party.state_dict())))
-            log.write(answer.status, number=ask.number, bytes=len(answer.body), sha256=answer.digest)
-            return answer
+            digest = hashlib.sha256(data).hexdigest()
+            log.write("ask", number=ask.number, bytes=len(data), sha256=digest)
+            if given is not None and given[0].session != ask.session and self._journal.begins(digest):
+                self._journal.position = 0  # a server that begins again
+            if (repeated := self._journal.repeat(ask, digest)) is not None:
+                self._behind = True
+                log.write("answer repeated", number=ask.number, status=repeated.status)
+                return repeated
+            return self._new(ask, data, digest)
 
     def close(self) -> None:
         """Close the journal."""
         self._journal.close()
 
-    def _opened(self, folder: Path) -> Party:
-        """The party, put where its last answer left it."""
-        contract, seat = self.contract, self.seat
+    def _new(self, ask: AskId, data: bytes, digest: str) -> Answer:
+        """Compute an answer from where the party stands, and record it."""
+        message: Ask | None = None
+        try:
+            message = self._decoded(data)
+            if self._behind or self._journal.position < len(self._journal.entries):
+                self._party, self._behind = self._restored(), False
+            answer = Answer("reply", encode(self._party.answer(message), limit=self.contract.message))
+        except Exception as error:
+            answer = self._refused(error)
+        if message is None or isinstance(message, Settle):  # the latter is the ledger's word of this moment
+            return answer  # nothing has changed by it
+        kept = self._journal.segment_at(message.round) if isinstance(message, Return) else None
+        if kept is not None and answer.status == "reply":
+            self._journal.go_to(kept, ask, answer)
+        else:
+            round = message.round if isinstance(message, Keep) and answer.status == "reply" else None
+            self._journal.write(ask, digest, answer, pack(self._party.state_dict()), round)
+        self.seat.log.write(answer.status, number=ask.number, bytes=len(answer.body), sha256=answer.digest)
+        return answer
+
+    def _restored(self) -> Party:
+        """The party, built anew and put where the journal says."""
+        contract, seat, journal = self.contract, self.seat, self._journal
         ledger = ContractLedger(seat.ledger, contract.budgets[seat.name], contract.run)
-        party = seat.build(contract, ledger, folder)
-        if self._journal.last is not None:
-            state = unpack(self._journal.last.state)
+        party = seat.build(contract, ledger, self._folder)
+        if (entry := journal.before) is not None:
+            state = unpack(journal.state(entry))
             if not isinstance(state, dict):
                 raise ArtefactError(f"{seat.name}: its journal does not hold a party's state.")
             party.load_state_dict(state)
+        elif journal.entries and journal.entries[0].segment >= 0:
+            party.answer(Return(round=journal.entries[0].segment))
         return party
 
-    def _decoded(self, party: Party, data: bytes) -> Ask:
-        message = decode(data, party.messages, limit=self.contract.message)
+    def _decoded(self, data: bytes) -> Ask:
+        message = decode(data, self._party.messages, limit=self.contract.message)
         if not isinstance(message, Ask):
             raise MessageError(f"{self.seat.name}: {message.kind()} is not an ask.")
         config = getattr(message, "config", None)  # what every protocol calls its settings in an ask
@@ -207,70 +209,3 @@ def spoken(party: str, error: Exception) -> dict[str, str]:
     else:
         text = f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its own log says more."
     return {"kind": kind, "text": text[:_LONGEST]}
-
-
-@dataclass(frozen=True)
-class Record:
-    """The last ask, its answer, and the party's state after it."""
-
-    ask: AskId
-    answer: Answer
-    state: bytes
-
-
-class Journal:
-    """The last record, on disk. Two slots are overwritten in turn, each whole by its own digests.
-
-    Overwriting in place and syncing the data costs half of what a new file and a rename do. A power cut can
-    spoil only the slot that was being written; the other still holds the record before.
-    """
-
-    _MARK = b"understudy answer 1\n"
-
-    def __init__(self, folder: Path) -> None:
-        self._slots = [os.open(folder / f"answer.{n}", os.O_RDWR | os.O_CREAT, 0o600) for n in (0, 1)]
-        found = [one for one in map(self._read, self._slots) if one is not None]
-        self._serial = max((serial for serial, _ in found), default=0)
-        self.last: Record | None = dict(found).get(self._serial)
-
-    def write(self, record: Record) -> None:
-        """Durable on return."""
-        serial, answer = self._serial + 1, record.answer
-        head = json.dumps({
-            "serial": serial, "session": record.ask.session, "number": record.ask.number,
-            "status": answer.status, "answer": len(answer.body), "answer_sha256": answer.digest,
-            "state": len(record.state), "state_sha256": hashlib.sha256(record.state).hexdigest(),
-        }).encode()  # fmt: skip
-        front = b"".join((self._MARK, hashlib.sha256(head).digest(), len(head).to_bytes(4, "big"), head))
-        slot, place = self._slots[serial % 2], 0
-        for part in (front, answer.body, record.state):
-            view = memoryview(part)
-            while view:
-                done = os.pwrite(slot, view, place)
-                view, place = view[done:], place + done
-        os.fdatasync(slot) if hasattr(os, "fdatasync") else os.fsync(slot)
-        self._serial, self.last = serial, record
-
-    def _read(self, slot: int) -> tuple[int, Record] | None:
-        """The record in a slot, or None if it is not whole."""
-        with os.fdopen(os.dup(slot), "rb") as file:
-            file.seek(0)
-            mark, digest, size = file.read(len(self._MARK)), file.read(32), file.read(4)
-            text = file.read(min(int.from_bytes(size, "big"), 1 << 16))
-            if mark != self._MARK or hashlib.sha256(text).digest() != digest:
-                return None
-            head = json.loads(text)
-            body, state = file.read(head["answer"]), file.read(head["state"])
-        answer = Answer(head["status"], body)
-        if (answer.digest, hashlib.sha256(state).hexdigest()) != (
-            head["answer_sha256"],
-            head["state_sha256"],
-        ):
-            return None
-        return head["serial"], Record(AskId(head["session"], head["number"]), answer, state)
-
-    def close(self) -> None:
-        """Close both files."""
-        for slot in self._slots:
-            os.close(slot)
-        self._slots = []

@@ -23,7 +23,8 @@ from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
 from understudy.runtime.grpc.loop import run
 from understudy.runtime.identity import Invitation
-from understudy.runtime.session import Answer, AskId, Seat, Session, spoken
+from understudy.runtime.journal import Answer, AskId
+from understudy.runtime.session import Seat, Session, spoken
 
 T = TypeVar("T")
 _VERSION = 1

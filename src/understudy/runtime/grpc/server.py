@@ -25,8 +25,8 @@ from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
 from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
+from understudy.runtime.journal import Answer
 from understudy.runtime.local import Transcript, addressed
-from understudy.runtime.session import Answer
 from understudy.runtime.wire import decode, encode
 
 _SERVER_OPTIONS: list[tuple[str, Any]] = [

@@ -1,0 +1,239 @@
+"""What a party has answered since the server could last have saved: on disk, before it is sent.
+
+Each record holds an ask's digest, the answer, and the party's state after it. Two files take turns: every `Keep`
+(`protocols.base`) begins a new segment in the file whose segment is the older one. So the answers since the last two
+saved rounds are always there, since a server that is killed while it saves goes back to the round before.
+
+A server that comes back asks the same again, from its saved round or from the beginning. As long as an ask has the
+bytes that it had, it gets the recorded reply: never computed or charged twice, and the server ends where it would
+have ended. The first ask that differs, or whose answer was a refusal, is a new one: the party is put back to where it
+was before it, and the records from there on are gone.
+
+Guarantee: a record is whole by its own digests or not there; a power cut can spoil only the one being written.
+Edges: a segment of more than 1 GiB cannot be repeated from its start; then a killed server's asks are paid again.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from understudy.runtime.durable import replace_json
+
+START, CUT = (
+    -1,
+    -2,
+)  # segments that no Keep began: the run's first, and one that begins where another grew too large
+LARGEST = 1 << 30  # bytes of a segment
+_MARK = b"understudy answer 2\n"
+
+
+class AskId(NamedTuple):
+    """Which ask: the server's session, and its number in it."""
+
+    session: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What goes back: "reply" with a message, or "refusal" with an error's kind and text."""
+
+    status: str
+    body: bytes
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).hexdigest()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record, by where it lies. `segment` is the round whose Keep began it; `keep` the round that it kept itself."""
+
+    file: int
+    begin: int
+    end: int
+    serial: int
+    segment: int
+    keep: int | None
+    ask: AskId
+    digest: str
+    status: str
+
+
+class Journal:
+    """The records of one session, and how far a returning server has come in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._note = folder / "replay.json"
+        self._files = [os.open(folder / f"answers.{n}", os.O_RDWR | os.O_CREAT, 0o600) for n in (0, 1)]
+        found = [entry for file in (0, 1) for entry in self._scan(file)]
+        self.entries = sorted(found, key=lambda entry: entry.serial)
+        self._serial = self.entries[-1].serial if self.entries else 0
+        self.position = len(self.entries)
+        self.given: tuple[AskId, Answer] | None = None  # the last ask, and what it got
+        if self.entries:
+            self.given = self.entries[-1].ask, self.answer(self.entries[-1])
+            self._take_up()
+
+    def answer(self, entry: Entry) -> Answer:
+        """The answer in a record."""
+        return Answer(entry.status, self._parts(entry)[1])
+
+    def state(self, entry: Entry) -> bytes:
+        """The party's state after a record."""
+        return self._parts(entry)[2]
+
+    @property
+    def before(self) -> Entry | None:
+        """The record after which the party stands; None: at the beginning of the first segment."""
+        return self.entries[self.position - 1] if self.position else None
+
+    def write(self, ask: AskId, digest: str, answer: Answer, state: bytes, keep: int | None = None) -> None:
+        """Record an answer where the party stands. Durable on return."""
+        file, place, segment = self._room()
+        for stale in {entry.file for entry in self.entries[self.position :]} - {file}:
+            os.ftruncate(self._files[stale], 0)
+        del self.entries[self.position :]
+        if place == 0:
+            self.entries = [entry for entry in self.entries if entry.file != file]
+        head = {
+            "serial": self._serial + 1, "segment": segment, "keep": keep, "session": ask.session, "number": ask.number,
+            "ask": digest, "status": answer.status, "answer": len(answer.body), "answer_sha256": answer.digest,
+            "state": len(state), "state_sha256": hashlib.sha256(state).hexdigest(),
+        }  # fmt: skip
+        text = json.dumps(head).encode()
+        front = b"".join((_MARK, hashlib.sha256(text).digest(), len(text).to_bytes(4, "big"), text))
+        end = place
+        for part in (front, answer.body, state):
+            view = memoryview(part)
+            while view:
+                done = os.pwrite(self._files[file], view, end)
+                view, end = view[done:], end + done
+        os.fdatasync(self._files[file]) if hasattr(os, "fdatasync") else os.fsync(self._files[file])
+        self._serial += 1
+        self.entries.append(_entry(file, place, end, head))
+        self.position, self.given = len(self.entries), (ask, answer)
+
+    def begins(self, digest: str) -> bool:
+        """Whether this is the ask with which the run began, and all since is still here."""
+        return bool(self.entries) and self.entries[0].segment == START and self.entries[0].digest == digest
+
+    def segment_at(self, round: int) -> int | None:
+        """Where the records since the Keep of this round begin; None if they are not here."""
+        for position, entry in enumerate(self.entries):
+            if entry.segment == round:
+                return position
+            if entry.keep == round and position + 1 == len(self.entries):
+                return position + 1
+        return None
+
+    def go_to(self, position: int, ask: AskId, answer: Answer) -> None:
+        """The server has gone back to here, and this was said: what is recorded after it may be repeated."""
+        self.position, self.given = position, (ask, answer)
+        self._save_note(answer.body.hex())
+
+    def repeat(self, ask: AskId, digest: str) -> Answer | None:
+        """The recorded reply, if this is the ask that comes next in the record."""
+        if self.position == len(self.entries):
+            return None
+        entry = self.entries[self.position]
+        if entry.digest != digest or entry.status != "reply":
+            return None
+        answer = self.answer(entry)
+        self.position, self.given = self.position + 1, (ask, answer)
+        self._save_note(None)
+        return answer
+
+    def close(self) -> None:
+        """Close both files."""
+        for file in self._files:
+            os.close(file)
+        self._files = []
+
+    def _room(self) -> tuple[int, int, int]:
+        """File, place and segment of the next record."""
+        if (last := self.before) is None:
+            return (self.entries[0].file, 0, self.entries[0].segment) if self.entries else (0, 0, START)
+        if last.keep is not None:
+            return 1 - last.file, 0, last.keep
+        if last.end > LARGEST:
+            return 1 - last.file, 0, CUT
+        return last.file, last.end, last.segment
+
+    def _save_note(self, said: str | None) -> None:
+        """Where we are, for a process that ends here; `said` if that was not the answer of the record before."""
+        assert self.given is not None
+        (session, number), answer = self.given
+        after = 0 if self.before is None else self.before.serial
+        note = {"session": session, "number": number, "status": answer.status, "said": said}
+        replace_json(self._note, note | {"after": after, "last": self._serial})
+
+    def _take_up(self) -> None:
+        """Where a process was that ended in the middle of a repetition."""
+        try:
+            note = json.loads(self._note.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        if note["last"] != self._serial:
+            return  # something new was recorded since
+        self.position = sum(entry.serial <= note["after"] for entry in self.entries)
+        entry, ask = self.before, AskId(note["session"], note["number"])
+        if note["said"] is not None:
+            self.given = ask, Answer(note["status"], bytes.fromhex(note["said"]))
+        elif entry is not None:
+            self.given = ask, self.answer(entry)
+
+    def _scan(self, file: int) -> list[Entry]:
+        """The records of a file that follow from one another."""
+        found: list[Entry] = []
+        while (head := self._head(file, place := found[-1].end if found else 0)) is not None:
+            text, front = head
+            values = json.loads(text)
+            entry = _entry(file, place, place + front + values["answer"] + values["state"], values)
+            if found and (entry.serial <= found[-1].serial or entry.segment != found[-1].segment):
+                break  # what a longer segment left behind
+            _, body, state = self._parts(entry)
+            digests = hashlib.sha256(body).hexdigest(), hashlib.sha256(state).hexdigest()
+            if digests != (values["answer_sha256"], values["state_sha256"]):
+                break
+            found.append(entry)
+        return found
+
+    def _head(self, file: int, place: int) -> tuple[bytes, int] | None:
+        """A record's head and the length of all that stands before the answer; None if there is none."""
+        front = os.pread(self._files[file], len(_MARK) + 36, place)
+        mark, digest, size = front[: len(_MARK)], front[len(_MARK) : -4], int.from_bytes(front[-4:], "big")
+        if mark != _MARK or size > 1 << 16:
+            return None
+        text = os.pread(self._files[file], size, place + len(front))
+        return (text, len(front) + size) if hashlib.sha256(text).digest() == digest else None
+
+    def _parts(self, entry: Entry) -> tuple[dict[str, Any], bytes, bytes]:
+        found = self._head(entry.file, entry.begin)
+        assert found is not None, "a record that was scanned is there"
+        text, front = found
+        head = json.loads(text)
+        begin = entry.begin + front
+        body = _read(self._files[entry.file], begin, head["answer"])
+        return head, body, _read(self._files[entry.file], begin + head["answer"], head["state"])
+
+
+def _entry(file: int, begin: int, end: int, head: dict[str, Any]) -> Entry:
+    return Entry(
+        file, begin, end, head["serial"], head["segment"], head["keep"],
+        AskId(head["session"], head["number"]), head["ask"], head["status"],
+    )  # fmt: skip
+
+
+def _read(file: int, place: int, size: int) -> bytes:
+    parts = []
+    while size and (part := os.pread(file, size, place)):
+        parts.append(part)
+        place, size = place + len(part), size - len(part)
+    return b"".join(parts)
