@@ -1,13 +1,15 @@
 """A trained network, the public schema it speaks, and the card that says what it cost.
 
 What a network's output means follows from the schema: for a table, probabilities of each column's levels, from which
-a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units.
+a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
+with several of these, all side by side.
 
 On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`. The network is rebuilt from
 a description in the card, by name, from the short list below; nothing is unpickled or executed.
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +25,9 @@ from torch import Tensor, nn
 
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
-from understudy.data.described import AnySchema, load_schema
+from understudy.data.described import AnySchema
 from understudy.data.images import ImageSchema
+from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError
@@ -35,12 +38,12 @@ from understudy.models.mixture import MixtureOfProducts
 from understudy.privacy.rng import FastRng
 
 NETWORKS: dict[str, Any] = {
-    "bayes-net": BayesNet,
-    "copula": GaussianCopula,
     "branched": BranchedGenerator,
     "mixture": MixtureOfProducts,
     "decoder-table": TableDecoder,
     "decoder-image": ImageDecoder,
+    "bayes-net": BayesNet,
+    "copula": GaussianCopula,
 }
 
 CHUNK = 16_384  # rows drawn at a time, so that memory does not grow with n
@@ -64,23 +67,42 @@ class Generator:
     """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
 
     network: Network
-    schema: AnySchema
+    schema: AnySchema | MixedSchema
     card: Mapping[str, Any]
 
     def sample(self, n: int, *, seed: int | None = None, draw: str = "sample") -> pd.DataFrame:
         """`n` synthetic rows in the schema's columns and dtypes.
 
         Of a table, `draw="sample"` draws each column from its probabilities; `"argmax"` takes the likeliest level.
-        Series come as a tidy table with a row for each step, images with a column for each pixel.
+        Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
+        come with a row for each person; `parts` has them apart.
         """
+        if isinstance(self.schema, MixedSchema):
+            return self.schema.frame(self.parts(n, seed=seed, draw=draw))
         one_of(("sample", "argmax"), draw=draw)
         if not isinstance(self.schema, Schema):
             return self.schema.frame(self._values(n, seed))
         rng, codec = FastRng(seed), Codec(self.schema)
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
-        for rows in self._rows(n, rng):
-            frames.append(codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng))
+        frames += [_drawn(codec, rows, rng, draw) for rows in self._rows(n, rng)]
         return pd.concat(frames[1:] or frames, ignore_index=True)
+
+    def parts(
+        self, n: int, *, seed: int | None = None, draw: str = "sample"
+    ) -> dict[str, pd.DataFrame | NDArray[Any]]:
+        """`n` synthetic people, party by party: a frame of a table, an (n, *shape) array of series or images."""
+        one_of(("sample", "argmax"), draw=draw)
+        if not isinstance(self.schema, MixedSchema):
+            raise ArtefactError("This generator's parties all hold tables: see `sample`.")
+        rng, parts = FastRng(seed), self.schema.parts
+        widths = [_width(part) for part in parts.values()]
+        rows = torch.cat([torch.zeros(0, sum(widths)), *self._rows(n, rng)])
+        return {
+            name: _drawn(Codec(part), own, rng, draw)
+            if isinstance(part, Schema)
+            else part.unscaled(own.reshape(-1, *part.shape).numpy())
+            for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
+        }
 
     def series(self, n: int, *, seed: int | None = None) -> NDArray[np.float64]:
         """`n` synthetic series in the declared units: (n, length, channels)."""
@@ -138,7 +160,7 @@ class Generator:
             description = card["network"]
             network = NETWORKS[description["kind"]].from_description(description)
             network.load_state_dict(load_file(folder / "weights.safetensors"))
-            schema = load_schema(folder / "schema.toml")
+            schema = load_any(folder / "schema.toml")
         except FileNotFoundError as error:
             name = Path(error.filename).name if error.filename else "a file"
             raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
@@ -150,3 +172,13 @@ class Generator:
         if not isinstance(self.network, nn.Module):
             raise TypeError("a generator's network is a torch module")
         return self.network
+
+
+def _drawn(codec: Codec, rows: Tensor, rng: FastRng, draw: str) -> pd.DataFrame:
+    """A table from probabilities (n, width)."""
+    return codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng)
+
+
+def _width(part: AnySchema) -> int:
+    """How many of a network's outputs are this part's."""
+    return Codec(part).width if isinstance(part, Schema) else math.prod(part.shape)

@@ -17,8 +17,9 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import AnySchema, Rows, load_schema, read_rows
 from understudy.data.features import Features
 from understudy.data.files import Source
+from understudy.data.mixed import side_by_side
 from understudy.data.population import Population
-from understudy.data.schema import Schema, join
+from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError
 from understudy.privacy.budget import Budget
@@ -41,31 +42,24 @@ def open_held(
         name: load_schema(schema) if isinstance(schema := schemas[name], str | Path) else schema
         for name in tables
     }
-    if same_people:
-        join(_tables_only(public))
+    if same_people and public:
+        side_by_side(public)
     opened: dict[str, Opened] = {}
     for name, source in held.items():
-        if isinstance(source, Population | ArrayTable):
+        if isinstance(source, Population):
             opened[name] = source
             continue
         title = name if isinstance(source, pd.DataFrame) else None
-        table = opened[name] = read_rows(source, public[name], name=title, one_row_each=same_people)
+        table = opened[name] = (
+            source
+            if isinstance(source, ArrayTable)
+            else read_rows(source, public[name], name=title, one_row_each=same_people)
+        )
         if same_people and table.rows < 2:
             raise ConfigError(
                 f"{table.source} has one row, and nobody can hide among one. {name} was not charged."
             )
     return opened
-
-
-def _tables_only(schemas: Mapping[str, AnySchema]) -> dict[str, Schema]:
-    """The schemas, where all describe tables. ConfigError otherwise: columns are of tables alone."""
-    tables = {name: schema for name, schema in schemas.items() if isinstance(schema, Schema)}
-    if other := sorted(schemas.keys() - tables.keys()):
-        raise ConfigError(
-            f"{other[0]} holds series or images, and holders of the same people hold columns of a table. "
-            "Nothing was read or charged."
-        )
-    return tables
 
 
 def open_holdout(holdout: Held, described: AnySchema | Features, target: str | None) -> Population:

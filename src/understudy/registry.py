@@ -1,7 +1,8 @@
 """The protocols that a run can name, and what each is for.
 
 A protocol is a module with `Config`, `build_party` and `train` (`protocols/base`). What it says of itself is
-read here: `SAME_PEOPLE` (its parties hold columns of the same people, or rows of different ones) and `ARTEFACT`.
+read here: `SAME_PEOPLE` (its parties hold columns of the same people, or rows of different ones), `KINDS` (of rows that
+parties of the same people may bring: "table" alone unless it says more) and `ARTEFACT`.
 """
 
 import dataclasses
@@ -31,8 +32,8 @@ PROTOCOLS: dict[str, ModuleType] = {
     "vd-gan-dpsgd": vd_gan_dpsgd,
     "vd-gan-pate": vd_gan_pate,
     "sign-ds": sign_ds,
-    "lopub": lopub,
     "fed-wae": fed_wae,
+    "lopub": lopub,
 }
 
 
@@ -62,6 +63,17 @@ def messages_of(module: ModuleType) -> tuple[type[Message], ...]:
     """The protocol's messages: those of the party that its `build_party` says it returns."""
     messages: tuple[type[Message], ...] = get_type_hints(module.build_party)["return"].messages
     return messages
+
+
+def require_kinds(protocol: str, schemas: Mapping[str, object]) -> None:
+    """Refuse a party that brings series or images where the protocol takes tables alone (`KINDS` says more)."""
+    taken: tuple[str, ...] = getattr(protocol_named(protocol), "KINDS", ("table",))
+    for name, schema in schemas.items():
+        if (kind := getattr(schema, "kind", "table")) not in taken:
+            raise ConfigError(
+                f"{name} holds rows of the kind {kind!r}, and {protocol} takes {' or '.join(taken)}. "
+                "Nothing was charged."
+            )
 
 
 def artefact_of(module: ModuleType) -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 from understudy.classifier import Classifier
 from understudy.data.described import load_schema
-from understudy.data.schema import join
+from understudy.data.mixed import side_by_side
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
@@ -33,7 +33,7 @@ from understudy.held import Held, open_held, open_holdout
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Progress, Watcher
-from understudy.registry import artefact_of, config_for, people_of, protocol_named
+from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript
 
@@ -95,7 +95,8 @@ def train(
     module = protocol_named(protocol)
     _fits(protocol, federation.same_people)
     if federation.same_people:
-        join(federation.schemas)  # two parties with the same column: refused before anything else
+        side_by_side(federation.schemas)  # two parties with the same column: refused before anything else
+        require_kinds(protocol, federation.schemas)
     more = {}
     if holdout is not None:
         if artefact_of(module) != "model":

@@ -6,12 +6,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from understudy.data.images import Images, ImageSchema
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
-from understudy.data.schema import Schema
+from understudy.data.schema import Real, Schema
+from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
@@ -57,6 +60,22 @@ def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, schema)
 
 
+def mixed() -> tuple[dict[str, Any], dict[str, Schema]]:
+    """A table, images of 6 × 5 pixels and series of 4 steps, of partly the same people in another order each."""
+    frame, schema = toy(rows=60, seed=3)
+    rng, ids = np.random.default_rng(0), frame["id"].to_numpy()
+    channels = tuple(Real(name=name, low=0, high=10) for name in ("pulse", "pressure"))
+    images = Images.from_array(
+        rng.integers(0, 256, (57, 6, 5)), ImageSchema(height=6, width=5, person="id"), ids[:2:-1].copy()
+    )
+    series = Series.from_array(
+        10 * rng.random((58, 4, 2)),
+        SeriesSchema(length=4, series="stay", person="id", channels=channels),
+        rng.permutation(ids[:58]),
+    )
+    return {"clinic": frame, "radiology": images, "monitor": series}, {"clinic": schema}
+
+
 @dataclass(frozen=True)
 class Case:
     """One protocol with settings that finish in a second."""
@@ -65,7 +84,7 @@ class Case:
     protocol: str
     module: ModuleType
     settings: Mapping[str, Any]
-    data: Callable[[], tuple[dict[str, pd.DataFrame], dict[str, Schema]]]
+    data: Callable[[], tuple[dict[str, Any], dict[str, Schema]]]
     budget: Budget = BUDGET
     against: tuple[str, ...] = field(default=("outsider", "anyone"))
     one_payment: bool = False  # the whole price at once, so that no budget can end it halfway
@@ -143,6 +162,7 @@ CASES = [
         "VertiGAN, shared batches, anyone's budget", "verti-gan", verti_gan, SMALL | {"sampling": "shared"},
         lambda: vertical(2), BUDGET, ("anyone",),
     ),
+    Case("VertiGAN, a table, images and series", "verti-gan", verti_gan, SMALL, mixed),
     Case("Central GAN", "central-gan", central_gan, SMALL, lambda: vertical(1)),
     Case("VDGAN, DPSGD, two parties", "vd-gan-dpsgd", vd_gan_dpsgd, SMALL | {"rows": 8}, lambda: vertical(2)),
     Case(

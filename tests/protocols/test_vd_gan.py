@@ -203,7 +203,7 @@ def test_rows_that_are_not_finite_are_refused_before_they_are_paid_for(
     party = begun(module, settings, federation())
     before = party.ledger.spend()
     with pytest.raises(PrivacyError, match="not finite"):
-        party.answer(Round(round=2, rows=torch.full((8, party.codec.width), math.nan)))
+        party.answer(Round(round=2, rows=torch.full((8, party.width), math.nan)))
     assert party.ledger.spend() == before
 
 
@@ -264,7 +264,7 @@ def test_a_drawn_person_meets_a_synthetic_row_by_chance_and_not_by_place(
     assert isinstance(party, vd_gan_dpsgd.DpSgdParty)
     met: list[Tensor] = []
     monkeypatch.setattr(party.work, "step", lambda real, fake, mix, noise: met.append(fake[:, 0]))
-    synthetic = torch.arange(8.0)[:, None].expand(8, party.codec.width).contiguous()
+    synthetic = torch.arange(8.0)[:, None].expand(8, party.width).contiguous()
     party.judge(synthetic)
     places = torch.stack(met).long()  # (steps, people)
     assert places.shape == (100, 40)

@@ -13,6 +13,7 @@ hidden layer as its critic's) meets them within 1.4 % (Twitter −1.39 %, Web +1
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from torch.nn import functional
 
 from understudy.check import not_negative, one_of, whole
 from understudy.errors import ConfigError
+from understudy.models.image_gan import CHANNELS, image_branch
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
@@ -39,66 +41,87 @@ def paper_sizes(widths: Sequence[int]) -> tuple[int, tuple[int, int]]:
     return math.ceil(widest / 3), (common, common)
 
 
-class BranchedGenerator(nn.Module):
-    """Common layers, then a branch for each party that ends in one softmax per attribute.
+@dataclass(frozen=True)
+class Values:
+    """What a branch ends in where a party holds no levels but numbers in [0, 1]: series, or an image's pixels."""
 
-    `branches` maps a party to its hidden sizes and to the sizes of its attributes' one-hot blocks.
+    shape: tuple[int, ...]
+    image: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        for side in self.shape:
+            whole(side=side)
+        if not self.shape or (self.image and len(self.shape) != 2):
+            raise ConfigError(f"an image has a height and a width, and anything a side, not {self.shape}.")
+
+    @property
+    def width(self) -> int:
+        return math.prod(self.shape)
+
+
+Output = Sequence[int] | Values  # one-hot blocks of these sizes, or values
+
+
+class BranchedGenerator(nn.Module):
+    """Common layers, then a branch for each party that ends in one softmax per attribute, or in values.
+
+    `branches` maps a party to its hidden sizes (an image's: channels) and to the sizes of its attributes' one-hot
+    blocks, or to its `Values`.
     """
 
     def __init__(
         self,
         latent: int,
         common: Sequence[int],
-        branches: Mapping[str, tuple[Sequence[int], Sequence[int]]],
+        branches: Mapping[str, tuple[Sequence[int], Output]],
     ) -> None:
         super().__init__()
         self.latent, self.sizes = latent, tuple(common)
-        self.parties = {name: (tuple(hidden), tuple(blocks)) for name, (hidden, blocks) in branches.items()}
+        self.parties = {
+            name: (tuple(hidden), output if isinstance(output, Values) else tuple(output))
+            for name, (hidden, output) in branches.items()
+        }
         self._check()
         self.common = _stack(latent, *self.sizes)
         shared = (latent, *self.sizes)[-1]
         # A list, not a dict: a party may have any name, a submodule may not.
         self.branches = nn.ModuleList(
-            nn.Sequential(
-                *_stack(shared, *hidden),
-                nn.Linear((shared, *hidden)[-1], sum(blocks)),
-                BlockSoftmax(blocks),
-            )
-            for hidden, blocks in self.parties.values()
+            _branch(shared, hidden, output) for hidden, output in self.parties.values()
         )
 
     @classmethod
     def for_parties(
         cls,
-        blocks: Mapping[str, Sequence[int]],
+        outputs: Mapping[str, Output],
         *,
         latent: int | None = None,
         common: Sequence[int] | None = None,
     ) -> "BranchedGenerator":
-        """A generator for parties with these blocks, in the paper's sizes where none are given."""
-        widths = [sum(sizes) for sizes in blocks.values()]
+        """A generator for parties with these blocks or values, in the paper's sizes where none are given."""
+        widths = [width_of(output) for output in outputs.values()]
         if not widths or min(widths) < 1:
             raise ConfigError(f"every party needs a column; the parties' widths are {widths}.")
         usual = paper_sizes(widths)
-        branches = {name: ((critic_hidden(sum(sizes)),), sizes) for name, sizes in blocks.items()}
+        branches = {name: (_usual_hidden(output), output) for name, output in outputs.items()}
         return cls(usual[0] if latent is None else latent, usual[1] if common is None else common, branches)
 
     @property
     def widths(self) -> dict[str, int]:
-        """Each party's one-hot width."""
-        return {name: sum(blocks) for name, (_, blocks) in self.parties.items()}
+        """Each party's width: of its one-hot blocks, or of its values."""
+        return {name: width_of(output) for name, (_, output) in self.parties.items()}
 
     def forward(self, z: Tensor) -> dict[str, Tensor]:
-        """Latent points (n, latent) → for each party, probabilities (n, width)."""
+        """Latent points (n, latent) → for each party, probabilities or values (n, width)."""
         shared = self.common(z)
         return {name: branch(shared) for name, branch in zip(self.parties, self.branches, strict=True)}
 
     def rows(self, z: Tensor) -> Tensor:
-        """All parties' probabilities side by side, in the order of the parties: (n, total width)."""
+        """All parties' outputs side by side, in the order of the parties: (n, total width)."""
         return torch.cat(list(self(z).values()), 1)
 
     def branch(self, name: str, z: Tensor) -> Tensor:
-        """One party's probabilities (n, width), without the work of the others."""
+        """One party's output (n, width), without the work of the others."""
         rows: Tensor = self.branches[self._place(name)](self.common(z))
         return rows
 
@@ -117,8 +140,8 @@ class BranchedGenerator(nn.Module):
         """Plain values from which `from_description` builds the same network, or `only` one party's part."""
         names = list(self.parties) if only is None else [list(self.parties)[self._place(only)]]
         branches = [
-            {"party": name, "hidden": list(hidden), "blocks": list(blocks)}
-            for name, (hidden, blocks) in ((name, self.parties[name]) for name in names)
+            {"party": name, "hidden": list(hidden), **_described(output)}
+            for name, (hidden, output) in ((name, self.parties[name]) for name in names)
         ]
         return {"kind": "branched", "latent": self.latent, "common": list(self.sizes), "branches": branches}
 
@@ -129,7 +152,7 @@ class BranchedGenerator(nn.Module):
             kind, latent, common, parts = (
                 description[key] for key in ("kind", "latent", "common", "branches")
             )
-            branches = {part["party"]: (tuple(part["hidden"]), tuple(part["blocks"])) for part in parts}
+            branches = {part["party"]: (tuple(part["hidden"]), _output(part)) for part in parts}
         except (KeyError, TypeError) as error:
             raise ConfigError(f"this describes no branched generator: {error!r}.") from None
         if kind != "branched" or len(branches) != len(parts) or not isinstance(common, list | tuple):
@@ -147,13 +170,41 @@ class BranchedGenerator(nn.Module):
             whole(common=size)
         sizes = (self.latent, *self.sizes)
         parameters = sum(a * b for a, b in pairwise(sizes))
-        for name, (hidden, blocks) in self.parties.items():
-            whole(**{f"columns of {name}": len(blocks)})
+        for name, (hidden, output) in self.parties.items():
+            blocks = () if isinstance(output, Values) else output
+            whole(**{f"columns of {name}": width_of(output) and len(blocks or (1,))})
             for size in (*hidden, *blocks):
                 whole(**{f"sizes of {name}": size})
-            parameters += sum(a * b for a, b in pairwise((sizes[-1], *hidden, sum(blocks))))
+            parameters += sum(a * b for a, b in pairwise((sizes[-1], *hidden, width_of(output))))
         if parameters > _MOST_PARAMETERS:
             raise ConfigError(f"a generator of {parameters:,} weights is larger than {_MOST_PARAMETERS:,}.")
+
+
+def width_of(output: Output) -> int:
+    """How many numbers a row has."""
+    return output.width if isinstance(output, Values) else sum(output)
+
+
+def _usual_hidden(output: Output) -> tuple[int, ...]:
+    image = isinstance(output, Values) and output.image
+    return CHANNELS if image else (critic_hidden(width_of(output)),)
+
+
+def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential:
+    if isinstance(output, Values) and output.image:
+        return image_branch(shared, hidden, output.shape)
+    end = nn.Sigmoid() if isinstance(output, Values) else BlockSoftmax(output)
+    return nn.Sequential(*_stack(shared, *hidden), nn.Linear((shared, *hidden)[-1], width_of(output)), end)
+
+
+def _described(output: Output) -> dict[str, Any]:
+    if isinstance(output, Values):
+        return {"shape": list(output.shape), "image": output.image}
+    return {"blocks": list(output)}
+
+
+def _output(part: Mapping[str, Any]) -> Output:
+    return Values(tuple(part["shape"]), part["image"]) if "shape" in part else tuple(part["blocks"])
 
 
 class BlockSoftmax(nn.Module):

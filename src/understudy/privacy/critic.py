@@ -62,23 +62,36 @@ def private_critic_gradient(
     the batch would shift when a person leaves, and then many move the sum. The guarantee speaks of real
     numbers, noise and sum are float32. `noise_multiplier=0` is clipped, not private.
     """
-    not_negative(noise_multiplier=noise_multiplier, penalty=penalty)
-    positive(expected_batch=expected_batch)
-    if not clip_norm > 0 or (noise_multiplier and math.isinf(clip_norm)):
-        raise ConfigError(f"clip_norm must be above 0, and finite where there is noise, not {clip_norm!r}.")
+    require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
     require_sound(real)
     total = clipped_gradient_sum(
         layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask
     )
-    sums = [part for pair in total for part in pair]
+    add_noise([part for pair in total for part in pair], clip_norm, noise_multiplier, expected_batch, rng)
+    return total
+
+
+def require_settings(
+    clip_norm: float, noise_multiplier: float, expected_batch: float, penalty: float
+) -> None:
+    """Refuse settings under which nothing is protected, or nothing is learned."""
+    not_negative(noise_multiplier=noise_multiplier, penalty=penalty)
+    positive(expected_batch=expected_batch)
+    if not clip_norm > 0 or (noise_multiplier and math.isinf(clip_norm)):
+        raise ConfigError(f"clip_norm must be above 0, and finite where there is noise, not {clip_norm!r}.")
+
+
+def add_noise(
+    sums: Sequence[Tensor], clip_norm: float, noise_multiplier: float, expected_batch: float, rng: Normals
+) -> None:
+    """(sums + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, in place."""
     if noise_multiplier:
-        noise = rng.normal(sum(part.numel() for part in sums), device=real.device)
+        noise = rng.normal(sum(part.numel() for part in sums), device=sums[0].device)
         noise.mul_(noise_multiplier * clip_norm)
         for part, drawn in zip(sums, torch.split(noise, [part.numel() for part in sums]), strict=True):
             part.add_(drawn.view_as(part))
     for part in sums:
         part.div_(expected_batch)
-    return total
 
 
 @torch.no_grad()

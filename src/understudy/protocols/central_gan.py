@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.described import AnySchema, Rows
 from understudy.errors import ConfigError
 from understudy.privacy.ledger import Ledger
 from understudy.protocols import verti_gan
@@ -22,6 +21,8 @@ from understudy.protocols.alignment import ROW_NUMBER, Found
 from understudy.protocols.base import Parties
 from understudy.protocols.gan_server import Outcome
 from understudy.protocols.verti_gan import VertiGanParty
+
+KINDS = verti_gan.KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +37,17 @@ class CentralParty(VertiGanParty):
 
     config_type = Config
 
-    def __init__(self, name: str, table: Table, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, table, ledger, **more)
+    def __init__(self, name: str, rows: Rows, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, rows, ledger, **more)
         self.ids = ROW_NUMBER
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> CentralParty:
+def build_party(name: str, rows: Rows, ledger: Ledger, **more: Any) -> CentralParty:
     """A party of this protocol."""
-    return CentralParty(name, table, ledger, **more)
+    return CentralParty(name, rows, ledger, **more)
 
 
-def train(config: Config, parties: Parties, schemas: Mapping[str, Schema], **more: Any) -> Outcome:
+def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any) -> Outcome:
     """Train one generator on the one party's columns, as `verti_gan.train` does on several parties'."""
     if len(parties.names) != 1:
         raise ConfigError(

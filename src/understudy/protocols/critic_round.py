@@ -13,24 +13,28 @@ from torch import Tensor
 
 from understudy.errors import PrivacyError
 from understudy.models.gan import BranchedGenerator, Critic
+from understudy.models.image_gan import ImageCritic
 from understudy.privacy.critic import private_critic_gradient, require_sound
+from understudy.privacy.formed_critic import formed_critic_gradient
 from understudy.privacy.rng import FastRng, Normals, Rng
 
 
 class CriticRound:
     """One party's critic, its optimiser, and a round of both.
 
-    Guarantee: rows enter through `private_critic_gradient` alone. What is paired with a row there (a synthetic row,
+    Guarantee: rows enter through `private_critic_gradient` alone, or, where an image's critic has no closed form,
+    through `formed_critic_gradient`. What is paired with a row there (a synthetic row,
     the mixing weight) is drawn from the party's own randomness: public ones, handed out by place in the batch,
     would shift when a person leaves, and then more than that person's gradient would move.
-    Edges: an empty batch is noise alone; a batch above the graph's size runs outside the graph.
+    Edges: an empty batch is noise alone; a batch above the graph's size, and every batch of images, runs outside
+    the graph.
     """
 
     def __init__(
         self,
         network: BranchedGenerator,
         name: str,
-        critic: Critic,
+        critic: Critic | ImageCritic,
         rows: Tensor,
         *,
         rng: Rng,
@@ -40,7 +44,8 @@ class CriticRound:
         penalty: float,
         learning_rate: float,
     ) -> None:
-        self.network, self.name, self.critic, self.rows, self.rng = network, name, critic, rows, rng
+        self.critic: Any = critic
+        self.network, self.name, self.rows, self.rng = network, name, rows, rng
         self.batch, self.clip_norm, self.noise_multiplier, self.penalty = (
             batch,
             clip_norm,
@@ -67,7 +72,7 @@ class CriticRound:
         config: Any,
         network: BranchedGenerator,
         name: str,
-        critic: Critic,
+        critic: Critic | ImageCritic,
         rows: Tensor,
         *,
         rng: Rng,
@@ -89,7 +94,8 @@ class CriticRound:
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         """Train the critic on these batches of rows; the generator's gradient under it, as one vector."""
-        if self.device.type == "cuda" and max(map(len, batches)) <= _capacity(self.batch):
+        fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
+        if self.device.type == "cuda" and fits:
             if self._graph is None or self._graph.steps != len(batches):
                 self._graph = _CapturedRound(self, len(batches))
             return self._graph(batches, seed)
@@ -117,21 +123,22 @@ class CriticRound:
         self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None
     ) -> None:
         """One private critic step."""
-        gradient = private_critic_gradient(
-            self.critic.layers,
-            real,
-            fake,
-            mix,
-            clip_norm=self.clip_norm,
-            noise_multiplier=self.noise_multiplier,
-            expected_batch=self.batch,
-            penalty=self.penalty,
-            slope=self.critic.slope,
-            rng=noise,
-            mask=mask,
-        )
-        for (weight, bias), (d_weight, d_bias) in zip(self.critic.layers, gradient, strict=True):
-            weight.grad, bias.grad = d_weight, d_bias
+        settings: dict[str, Any] = {
+            "clip_norm": self.clip_norm,
+            "noise_multiplier": self.noise_multiplier,
+            "expected_batch": self.batch,
+            "penalty": self.penalty,
+            "rng": noise,
+            "mask": mask,
+        }
+        if isinstance(self.critic, Critic):
+            layers, slope = self.critic.layers, self.critic.slope
+            pairs = private_critic_gradient(layers, real, fake, mix, slope=slope, **settings)
+            gradient = [part for pair in pairs for part in pair]
+        else:
+            gradient = formed_critic_gradient(self.critic, real, fake, mix, **settings)
+        for parameter, part in zip(self.critic.parameters(), gradient, strict=True):
+            parameter.grad = part
         self.optimizer.step()
 
     def generator_gradient(self, latent: Tensor) -> Tensor:

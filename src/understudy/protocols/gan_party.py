@@ -17,17 +17,18 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.check import not_negative, positive, whole
-from understudy.data.codec import Codec
+from understudy.data.described import Rows
 from understudy.data.table import Table
 from understudy.errors import PartyError, PrivacyWarning
 from understudy.models.device import pick_device
-from understudy.models.gan import Critic
+from understudy.models.gan import Critic, width_of
 from understudy.privacy.accounting import DpEvent, calibrate
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import VIEWS, Ask, Message, Paid, Public, Reply
+from understudy.protocols.gan_rows import encode, output_of, roster
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +103,13 @@ class GanParty(AlignedParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, Begun, Gradient)
     config_type: ClassVar[type[Settings]]
     begin_type: ClassVar[type[Begin]] = Begin
+    takes_arrays: ClassVar[bool] = False  # series and images beside tables
     config: Any
 
     def __init__(
         self,
         name: str,
-        table: Table,
+        rows: Rows,
         ledger: Ledger,
         *,
         run: str,
@@ -115,10 +117,14 @@ class GanParty(AlignedParty):
         rng: Rng | None = None,
         folder: Path | None = None,
     ) -> None:
-        super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
-        table.schema.require_public()
-        self.budget = budget
-        self.codec = Codec(table.schema)
+        if not isinstance(rows, Table) and not self.takes_arrays:
+            raise PartyError(
+                f"{name}: {rows.source} is no table, which this method needs. Nothing was charged."
+            )
+        super().__init__(name, roster(rows), ledger, run=run, rng=rng, folder=folder)
+        rows.schema.require_public()
+        self.rows, self.budget, self.output = rows, budget, output_of(rows.schema)
+        self.width = width_of(self.output)
         self.begun: Begin | None = None
         self.noise_multiplier = 0.0
 
@@ -207,11 +213,11 @@ class GanParty(AlignedParty):
         """A critic that has seen no row; its seed is public."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)
-            return Critic(self.codec.width, self.config.critic_hidden).to(self.device)
+            return Critic(self.width, self.config.critic_hidden).to(self.device)
 
     def encoded(self) -> Tensor:
-        """The shared people's rows, one-hot."""
-        return self.codec.encode(self.aligned).to(self.device)
+        """The shared people's rows: one-hot, or values in [0, 1]."""
+        return encode(self.rows, self.aligned).to(self.device)
 
     def state_dict(self) -> dict[str, Any]:
         if self.begun is None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from understudy.data.codec import Codec
-from understudy.data.schema import Schema, join
+from understudy.data.described import AnySchema
+from understudy.data.mixed import MixedSchema, side_by_side
 from understudy.errors import BudgetExceeded, PartyError
 from understudy.generator import Generator
 from understudy.models.gan import BranchedGenerator
@@ -19,6 +19,7 @@ from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gan_party import Begin, Settings
+from understudy.protocols.gan_rows import output_of
 
 
 @dataclass(frozen=True)
@@ -40,17 +41,17 @@ class Server:
         self,
         config: Settings,
         parties: Parties,
-        schemas: Mapping[str, Schema],
+        schemas: Mapping[str, AnySchema],
         *,
         checkpoint: Path | None,
         device: torch.device | str = "cpu",
     ) -> None:
         self.config, self.parties, self.device = config, parties, torch.device(device)
         self.schemas = {name: schemas[name] for name in parties.names}
-        layouts = {name: Codec(schema).sizes for name, schema in self.schemas.items()}
+        outputs = {name: output_of(schema) for name, schema in self.schemas.items()}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            network = BranchedGenerator.for_parties(layouts, latent=config.latent, common=config.common)
+            network = BranchedGenerator.for_parties(outputs, latent=config.latent, common=config.common)
         self.network = network.to(device)
         self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=config.learning_rate)
         self.draws = torch.Generator().manual_seed(config.seed)
@@ -139,13 +140,17 @@ class Server:
 
     def _outcome(self, ended: str) -> Outcome:
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
+        schema = side_by_side(self.schemas)
+        owners = {column: name for name, part in self.schemas.items() for column in part.names}
+        if isinstance(schema, MixedSchema):
+            owners = schema.owners
         card = {
             "protocol": self.config.protocol,
             "config": asdict(self.config),
             "rounds": self.done,
             "ended": ended,
-            "owners": {column: name for name, schema in self.schemas.items() for column in schema.names},
+            "owners": owners,
             "people": people,
             "privacy": privacy.to_dict(),
         }
-        return Outcome(Generator(self.network.cpu().eval(), join(self.schemas), card), privacy, people)
+        return Outcome(Generator(self.network.cpu().eval(), schema, card), privacy, people)

@@ -85,7 +85,7 @@ class VdGanParty(GanParty):
         self.answered = 0
 
     def _round(self, ask: Round) -> Gradient:
-        if ask.rows.shape != (agreed := (self.config.rows, self.codec.width)):
+        if ask.rows.shape != (agreed := (self.config.rows, self.width)):
             raise MessageError(
                 f"{self.name}: synthetic rows of the form {tuple(ask.rows.shape)} came where {agreed} was "
                 "agreed. Nothing was charged or sent."

@@ -105,7 +105,7 @@ class DpSgdParty(VdGanParty):
         """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.config.seed)  # of no row, and public
-            network = BranchedGenerator.for_parties({self.name: self.codec.sizes}).to(self.device)
+            network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
         return CriticRound.from_settings(
             self.config,
             network,

@@ -85,7 +85,7 @@ class PateParty(VdGanParty):
 
     def check(self) -> None:
         super().check()
-        people, width, config = len(self.aligned), self.codec.width, self.config
+        people, width, config = len(self.aligned), self.width, self.config
         if config.teachers > people:
             raise PartyError(
                 f"{self.name}: {config.teachers:,} teachers are more than the {people:,} shared people. "

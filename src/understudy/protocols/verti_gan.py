@@ -6,7 +6,9 @@ Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → cl
 common layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`.
 Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed reversed); the sampling
 rate is B/N; every party draws its own secret Poisson batches, so that subsampling amplifies against the server
-and the other parties too (`sampling="shared"` reproduces the common batches and states both prices).
+and the other parties too (`sampling="shared"` reproduces the common batches and states both prices). A party may
+hold one image or one series of each person instead of a table (§7.1): images get a convolutional branch and critic
+(`models/image_gan.py`), a series is a row of values to the usual ones.
 
 What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
 another's, so cross-party dependence is not learned; evaluations show the two apart.
@@ -25,10 +27,10 @@ from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from understudy.check import in_range, one_of, positive
-from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.described import AnySchema, Rows
 from understudy.errors import PartyError
-from understudy.models.gan import BranchedGenerator
+from understudy.models.gan import BranchedGenerator, Values
+from understudy.models.image_gan import ImageCritic
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import FastRng, poisson_samples
@@ -38,6 +40,8 @@ from understudy.protocols.base import Message, Paid, Parties, Watcher
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import GanParty, Gradient, Settings
 from understudy.protocols.gan_server import Outcome, Server
+
+KINDS = ("table", "series", "image")
 
 T = TypeVar("T", bound=Tensor)
 
@@ -90,13 +94,14 @@ class VertiGanParty(GanParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
     config_type = Config
     begin_type = Begin
+    takes_arrays = True
     config: Config
 
     # Algorithm 2, LocalInitialization
     def open(self, begin: Begin) -> None:
         super().open(begin)
         self.network = BranchedGenerator.from_description(begin.network).to(self.device)
-        if self.network.widths != {self.name: self.codec.width}:
+        if self.network.widths != {self.name: self.width}:
             raise PartyError(
                 f"{self.name}: the server's network does not fit this schema. Nothing was charged."
             )
@@ -120,11 +125,19 @@ class VertiGanParty(GanParty):
             self.config,
             self.network,
             self.name,
-            self.initial_critic(),
+            self._image_critic() or self.initial_critic(),
             self.encoded(),
             rng=self.rng,
             noise_multiplier=self.noise_multiplier,
         )
+
+    def _image_critic(self) -> ImageCritic | None:
+        """Where images are held, a critic of images; its seed is public, too."""
+        if not isinstance(self.output, Values) or not self.output.image:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return ImageCritic(self.output.shape).to(self.device)
 
     @property
     def rate(self) -> float:
@@ -177,16 +190,16 @@ class VertiGanParty(GanParty):
             self.critic_round.load_state_dict(state["critic_round"])
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> VertiGanParty:
+def build_party(name: str, rows: Rows, ledger: Ledger, **more: Any) -> VertiGanParty:
     """A party of this protocol."""
-    return VertiGanParty(name, table, ledger, **more)
+    return VertiGanParty(name, rows, ledger, **more)
 
 
 # Algorithm 1
 def train(
     config: Config,
     parties: Parties,
-    schemas: Mapping[str, Schema],
+    schemas: Mapping[str, AnySchema],
     *,
     checkpoint: Path | None = None,
     resume: bool = False,

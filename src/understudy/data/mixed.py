@@ -1,0 +1,103 @@
+"""Tables, series and images about the same people, side by side: what their joint generator speaks.
+
+    kind = "mixed"
+
+    [parts.clinic.columns.age]      # a table's schema, as it is kept by itself
+    kind = "integer"
+    …
+    [parts.radiology]
+    kind = "image"
+    height = 28
+    width = 28
+
+A row is one person. As a table it has the columns of the tables as they are, `radiology.pixel_0_0`, … for images, and
+`monitor.heart_rate.0`, … for the steps of a series.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.described import AnySchema, schema_from
+from understudy.data.document import Document, known_keys, read
+from understudy.data.images import ImageSchema
+from understudy.data.schema import Schema, join
+from understudy.errors import SchemaError
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedSchema(Document):
+    """The schema of each party, in their order."""
+
+    kind: ClassVar[str] = "mixed"
+    parts: Mapping[str, AnySchema]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise SchemaError("a mixed schema needs at least one part.")
+        if tables := {name: part for name, part in self.parts.items() if isinstance(part, Schema)}:
+            join(tables)
+        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+            raise SchemaError(f'column "{twice[0]}" stands for two things: rename a column or a party.')
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The columns of a row, party after party."""
+        return tuple(column for name, part in self.parts.items() for column in _names(name, part))
+
+    @property
+    def owners(self) -> dict[str, str]:
+        """The party of each column."""
+        return {column: name for name, part in self.parts.items() for column in _names(name, part)}
+
+    def frame(self, drawn: Mapping[str, pd.DataFrame | NDArray[Any]]) -> pd.DataFrame:
+        """One table from each party's: frames of tables, (n, *shape) arrays of series and images."""
+        frames = [
+            rows
+            if isinstance(rows := drawn[name], pd.DataFrame)
+            else pd.DataFrame(rows.reshape(len(rows), -1), columns=_names(name, part))
+            for name, part in self.parts.items()
+        ]
+        return pd.concat(frames, axis=1)
+
+    def require_public(self) -> None:
+        """Refuse a draft among the parts."""
+        for part in self.parts.values():
+            part.require_public()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        known_keys(data, ("kind", "parts"), "a mixed schema")
+        parts = data.get("parts")
+        if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
+            raise SchemaError("a mixed schema needs parts, a table of keys for each party.")
+        return cls(parts={name: schema_from(dict(part)) for name, part in parts.items()})
+
+
+def side_by_side(parts: Mapping[str, AnySchema]) -> Schema | MixedSchema:
+    """What several parties' rows about the same people are together: one table where all have tables."""
+    tables = {name: part for name, part in parts.items() if isinstance(part, Schema)}
+    return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
+
+
+def load_any(path: str | Path) -> AnySchema | MixedSchema:
+    """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
+    return read(
+        path, lambda data: MixedSchema.from_dict(data) if data.get("kind") == "mixed" else schema_from(data)
+    )
+
+
+def _names(party: str, part: AnySchema) -> list[str]:
+    if isinstance(part, Schema):
+        return list(part.names)
+    if isinstance(part, ImageSchema):
+        return [f"{party}.{pixel}" for pixel in part.names]
+    return [f"{party}.{channel}.{step}" for step in range(part.length) for channel in part.names]
