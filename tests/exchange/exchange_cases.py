@@ -15,6 +15,7 @@ from understudy.exchange.client import Client
 from understudy.exchange.limits import Limits
 from understudy.exchange.serve import open_exchange, server_for
 from understudy.exchange.service import Exchange
+from understudy.exchange.tokens import issue
 from understudy.generator import Generator
 from understudy.models.mixture import MixtureOfProducts
 from understudy.protocols.sgde_offer import Requirements, label_place, offer_card
@@ -53,8 +54,7 @@ class Served:
         return Client(self.address, self.admin_token, **options)
 
     def token(self, silo: str, pool: str = "ward") -> str:
-        with self.admin() as admin:
-            return admin.issue(silo, pool=pool)
+        return issue(self.exchange.database, silo, pool=pool)
 
     def member(self, silo: str, pool: str = "ward", **options: Any) -> Client:
         """A client of a silo that has subscribed."""

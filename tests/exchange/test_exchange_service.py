@@ -283,10 +283,11 @@ def test_without_a_valid_token_nothing_is_told(exchange: Served, raw: Callable[.
 def test_a_revoked_token_is_refused_from_the_next_request_on(
     exchange: Served, raw: Callable[..., httpx.Response]
 ) -> None:
-    token = _subscribed(exchange, "leaver")
-    assert raw("GET", "pools/ward/offers", token=token).status_code == 200
     with exchange.admin() as admin:
-        admin.revoke(token.split("_")[1])
+        token = admin.issue("leaver", pool="ward")
+        assert raw("PUT", "pools/ward/subscription", token=token).status_code == 200
+        (listed,) = [row for row in admin.tokens() if row["silo"] == "leaver"]
+        assert admin.revoke(listed["id"])["revoked"] is not None
     assert raw("GET", "pools/ward/offers", token=token).status_code == 401
 
 

@@ -50,9 +50,11 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "The request breaks off, or is no HTTP or JSON"},
     401: {"model": Problem, "description": "No token, or one that is not valid"},
     403: {"model": Problem, "description": "The token does not allow this"},
     404: {"model": Problem, "description": "Not there, or not for this token"},
+    411: {"model": Problem, "description": "The request does not say how long it is"},
     413: {"model": Problem, "description": "Too large"},
     422: {"model": Problem, "description": "The request or the generator does not fulfil what is required"},
     429: {"model": Problem, "description": "Too many requests; Retry-After says how long to wait"},

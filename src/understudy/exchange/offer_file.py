@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from understudy.data.schema import Schema
+from understudy.data.described import AnySchema, schema_from
 from understudy.errors import ArtefactError, UnderstudyError
 from understudy.generator import NETWORKS, Generator
 
@@ -65,7 +65,7 @@ class OfferFile:
     size: int  # of the file
     weights: int  # of the tensors in it
     card: Mapping[str, Any]
-    schema: Schema
+    schema: AnySchema
     shapes: Shapes
 
     @classmethod
@@ -77,7 +77,7 @@ class OfferFile:
             text = header.pop("__metadata__")[_KEY]
             parts = json.loads(text, parse_constant=_refuse, parse_float=_finite)
             json.dumps(parts, ensure_ascii=False).encode()  # half a surrogate pair is no text
-            card, schema = parts["card"], Schema.from_dict(parts["schema"])
+            card, schema = parts["card"], schema_from(parts["schema"])
             if not isinstance(card, dict):
                 raise TypeError("the card is no table of keys")
             shapes = {

@@ -1,16 +1,25 @@
 """A sheet of synthetic samples: what a generator draws, to look at before pulling it. Drawing costs no privacy."""
 
+import base64
+import struct
+import zlib
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from understudy.data.images import ImageSchema
 from understudy.generator import Generator
 
 ROWS = 12
+_SIDE = 72  # pixels on the screen for an image of the sheet, about
 
 
 def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
-    """A few rows as text, `{"columns": […], "rows": [[…], …]}`; the same for the same seed."""
+    """The same for the same seed: a few rows as text, or a row of images as one PNG in a data URL."""
+    if isinstance(generator.schema, ImageSchema):
+        return _image_sheet(generator.images(ROWS, seed=seed), generator.schema)
     frame = generator.sample(ROWS, seed=seed)
     return {
         "columns": [str(name) for name in frame.columns],
@@ -26,3 +35,31 @@ def _text(value: Any) -> str:
     if isinstance(value, pd.Timestamp):
         return value.date().isoformat()
     return str(value)
+
+
+def _image_sheet(images: NDArray[Any], schema: ImageSchema) -> dict[str, Any]:
+    """Images side by side, a blank line between them."""
+    grey = (
+        (255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)).round().astype(np.uint8)
+    )
+    sheet = np.pad(grey, ((0, 0), (0, 0), (0, 1))).transpose(1, 0, 2).reshape(grey.shape[1], -1)
+    scale = max(1, round(_SIDE / grey.shape[1]))
+    url = "data:image/png;base64," + base64.b64encode(_png(sheet)).decode()
+    return {"image": url, "width": scale * sheet.shape[1], "height": scale * sheet.shape[0]}
+
+
+def _png(pixels: NDArray[np.uint8]) -> bytes:
+    """Grey pixels (height, width) as a PNG file: a header, the rows (each after a 0: unfiltered), the end."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    height, width = pixels.shape
+    rows = np.pad(pixels, ((0, 0), (1, 0))).tobytes()
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )

@@ -1,0 +1,56 @@
+"""Whatever fits the OpenAPI description, and whatever does not: no request breaks the service, and every answer is one
+that the description names."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+import requests
+import schemathesis
+from exchange_cases import Served, generator, served
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
+
+CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
+FEW = settings(
+    max_examples=4, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+REACHED = {"administrator": {200, 201, 204, 404, 422}, "member": {200, 403, 404, 422}, "nobody": {200, 401}}
+
+
+@pytest.fixture(scope="module")
+def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("fuzz")) as exchange:
+        yield exchange
+
+
+@pytest.mark.parametrize("role", REACHED)
+def test_no_request_breaks_the_service(exchange: Served, role: str) -> None:
+    with exchange.member(role) as member:
+        digest = member.push("ward", generator(role))["digest"]
+        bearer = member._transport._http.headers["authorization"]
+    tokens = {"administrator": f"Bearer {exchange.admin_token}", "member": bearer, "nobody": "Bearer usx_x"}
+    statuses: set[int] = set()
+    with requests.Session() as session:
+
+        def call(case: schemathesis.Case) -> None:
+            answer = case.call(session=session, headers={"Authorization": tokens[role]})
+            statuses.add(answer.status_code)
+            case.validate_response(answer, checks=CHECKS)
+
+        schema = schemathesis.openapi.from_url(f"{exchange.address}/openapi.json")
+        for operation in (found.ok() for found in schema.get_all_operations()):
+            there = {"pool": "ward", "digest": digest, "id": "0" * 12}
+            named = {name: value for name, value in there.items() if f"{{{name}}}" in operation.path}
+            for mode in schemathesis.GenerationMode:
+                for strategy in (
+                    operation.as_strategy(mode),
+                    operation.as_strategy(mode, path_parameters=named),
+                ):
+                    with suppress(Unsatisfiable):  # what takes no argument cannot be called wrongly
+                        FEW(given(case=strategy)(call))()
+    assert max(statuses) < 500
+    assert REACHED[role] <= statuses, "the requests did not reach the rules"

@@ -1,0 +1,201 @@
+"""kill -9 during pushes: whatever was acknowledged is there and whole, and nothing else is left behind.
+
+Run as a program, this file is the parent that forks servers and pushers, and kills. It imports torch once and has no
+thread of its own, so that a new server costs a fork.
+"""
+
+import http.client
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PUSHES, PUSHERS = 100, 3
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
+    """Of both scenes, played by one process."""
+    command = [sys.executable, __file__, str(tmp_path_factory.mktemp("kill"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    played: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return played
+
+
+def test_every_acknowledged_generator_survives_kill_9(results: dict[str, dict[str, int]]) -> None:
+    result = results["file first"]
+    assert result["lost"] == result["torn"] == result["left over"] == 0
+    assert result["acknowledged"] >= PUSHES // 3
+    assert result["cut off"] > 0  # kills fell into pushes
+    assert result["kills"] >= 8
+
+
+def test_the_same_kills_catch_a_store_that_names_a_file_before_it_is_there(
+    results: dict[str, dict[str, int]],
+) -> None:
+    assert results["row first"]["torn"] > 0
+
+
+if sys.platform == "win32":
+    pytest.skip("needs fork and kill -9", allow_module_level=True)
+
+
+# The parent of the killed
+
+
+def play(scene: str, folder: Path, pushes: int) -> dict[str, int]:
+    files = [seal(generator(seed=seed, components=32)) for seed in range(pushes)]
+    port_file, told = folder / "port", folder / "told"
+    told.touch()
+    rng, kills, first = random.Random(5), 0, 0
+    while first < pushes:
+        server = fork(partial(serve, scene, folder / "data", port_file))
+        port = int(wait_for(port_file))
+        token = member(folder / "data", port)
+        count = min(rng.randint(4, 14), pushes - first)
+        batch = files[first : first + count]
+        pushers = [fork(partial(push, batch[k::PUSHERS], port, token, told)) for k in range(PUSHERS)]
+        goal = len(told.read_text().splitlines()) + rng.randrange(count // 3, count)
+        deadline = time.monotonic() + 20
+        while len(told.read_text().splitlines()) < goal and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0, 0.03))
+        os.kill(server, signal.SIGKILL)
+        os.waitpid(server, 0)
+        for child in pushers:
+            os.waitpid(child, 0)
+        port_file.unlink()
+        first, kills = first + count, kills + 1
+    return judge(folder / "data", told.read_text().split(), kills)
+
+
+def judge(data: Path, told: list[str], kills: int) -> dict[str, int]:
+    """What is there after the last start, beside what the pushers were told."""
+    acknowledged = {line[1:] for line in told if line[0] == "+"}
+    exchange = open_exchange(data)
+    with exchange.database.read() as session:
+        listed = set(session.scalars(select(Offer.digest)))
+    paths = {digest: exchange.store.path(digest) for digest in listed}
+    whole = {d for d, p in paths.items() if p.exists() and sha256(p.read_bytes()).hexdigest() == d}
+    readable = {d for d in whole if OfferFile.read(paths[d]).generator().sample(1) is not None}
+    on_disk = set((data / "offers").glob("*/*"))
+    return {
+        "kills": kills,
+        "acknowledged": len(acknowledged),
+        "cut off": sum(line[0] == "-" for line in told),
+        "lost": len(acknowledged - readable),
+        "torn": len(listed - readable),
+        "left over": len(on_disk - set(paths.values())) + len(list((data / "incoming").iterdir())),
+    }
+
+
+# The children
+
+
+def serve(scene: str, data: Path, port_file: Path) -> None:
+    exchange = open_exchange(data, pools={"ward": POOL}, limits=FAST)
+    if scene == "row first":
+        exchange._keep = lambda *args: row_first(exchange, *args)  # type: ignore[method-assign]
+    server = server_for(exchange, port=0)
+    startup = server.startup
+
+    async def tell(**options: Any) -> None:
+        await startup(**options)
+        aside = port_file.with_suffix(".aside")
+        aside.write_text(str(server.servers[0].sockets[0].getsockname()[1]))
+        aside.rename(port_file)
+
+    server.startup = tell  # type: ignore[method-assign]
+    server.run()
+
+
+def row_first(exchange: Any, caller: Any, offer: Any, upload: Any) -> Any:
+    """The planted bug."""
+    with exchange.database.write() as session:
+        session.add(offer)
+    time.sleep(0.02)
+    upload.keep(offer.digest)
+    return offer
+
+
+def push(files: list[bytes], port: int, token: str, told: Path) -> None:
+    handle = os.open(told, os.O_WRONLY | os.O_APPEND)
+    for data in files:
+        digest, sign = sha256(data).hexdigest(), "-"
+        try:
+            if call(port, "PUT", f"/v1/pools/ward/offers/{digest}", token, data) == 201:
+                sign = "+"
+        except (OSError, http.client.HTTPException):
+            pass
+        os.write(handle, f"{sign}{digest}\n".encode())
+
+
+def call(port: int, method: str, place: str, token: str, data: bytes | None = None) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request(method, place, body=data, headers={"Authorization": f"Bearer {token}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def member(data: Path, port: int) -> str:
+    """The token of a silo, from a file after the first time."""
+    path = data.parent / "token"
+    if not path.exists():
+        database = Database.in_folder(data)
+        path.write_text(issue(database, "north", pool="ward"))
+        database.close()
+        assert call(port, "PUT", "/v1/pools/ward/subscription", path.read_text()) == 200
+    return path.read_text()
+
+
+def fork(work: Callable[[], None]) -> int:
+    if (child := os.fork()) == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:
+            os.write(2, f"{error!r}\n".encode())
+            os._exit(1)
+    return child
+
+
+def wait_for(path: Path) -> str:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.005)
+    return path.read_text()
+
+
+if __name__ == "__main__":
+    from exchange_cases import FAST, POOL, generator
+    from sqlalchemy import select
+
+    from understudy.exchange.database import Database, Offer
+    from understudy.exchange.offer_file import OfferFile, seal
+    from understudy.exchange.serve import open_exchange, server_for
+    from understudy.exchange.tokens import issue
+
+    place = Path(sys.argv[1])
+    (place / "warm").write_bytes(seal(generator()))
+    OfferFile.read(place / "warm").generator().sample(
+        1
+    )  # what torch loads on first use is loaded before the forks
+    played = {}
+    for scene, pushes in (("file first", PUSHES), ("row first", 30)):
+        (place / scene).mkdir()
+        played[scene] = play(scene, place / scene, pushes)
+    sys.stdout.write(json.dumps(played))
