@@ -30,6 +30,8 @@ def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
 def _text(value: Any) -> str:
     if pd.isna(value):
         return "missing"
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}"
     if isinstance(value, pd.Timestamp):

@@ -1,0 +1,159 @@
+"""The exchange's pages: what they show and to whom, and how they stand in a real browser."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from exchange_cases import LABELS, Served, generator, served
+
+from understudy.exchange.serve import OPERATOR
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
+    "--allow-file-access-from-files", "--enable-logging=stderr", "--v=0", "--virtual-time-budget=4000",
+)  # fmt: skip
+WIDTHS = (390, 1280)
+
+# The pages have no script, so another page measures them in frames: what sticks out, but for scrolled tables.
+MEASURE = """<!doctype html><meta charset="utf-8"><body>%s<script>
+addEventListener("load", () => { for (const frame of document.querySelectorAll("iframe")) {
+  const page = frame.contentDocument, width = frame.clientWidth;
+  const inside = e => (e.closest(".box") && e !== e.closest(".box")) || (e.closest("pre") && e !== e.closest("pre"));
+  const off = [...page.body.querySelectorAll("*")].filter(
+    e => !inside(e) && e.getBoundingClientRect().right > width + 1);
+  const said = document.createElement("p");
+  said.textContent = `width ${width}: page ${page.documentElement.scrollWidth}, title ${page.title}, ` +
+    `off ${off.map(e => e.tagName).join(" ")}.`;
+  document.body.append(said);
+}});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with served(tmp_path_factory.mktemp("page")) as exchange:
+        for number, silo in enumerate(("north", "south", "east")):
+            with exchange.member(silo) as member:
+                for label in LABELS[: number + 1]:
+                    card = {"epsilon": 0.5 + number / 4, "note": "<script>alert(1)</script>"}
+                    member.push("ward", generator(silo, label, seed=number, **card))
+        yield exchange
+
+
+@pytest.fixture(scope="module")
+def browser(exchange: Served) -> Iterator[httpx.Client]:
+    with exchange.member("reader"):
+        auth = ("reader", exchange.token("reader"))
+    with httpx.Client(
+        base_url=exchange.address, auth=auth, headers={"Accept": "text/html"}, verify=False
+    ) as browser:
+        yield browser
+
+
+def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
+    exchange: Served, browser: httpx.Client
+) -> None:
+    page = browser.get("/pools/ward").text
+    for offer in exchange.exchange.offers(OPERATOR, "ward"):
+        assert f"/pools/ward/{offer.digest}" in page
+        assert f"/v1/pools/ward/offers/{offer.digest}/file" in page
+    assert page.count("north</th>") == 1
+    assert "ε 0.5</td>" in page
+    assert "10⁻⁶" in page
+    assert "the silo's own word" in page
+    assert page.count("<h3>") == len(LABELS)  # a look at each class
+
+
+def test_offers_can_be_chosen_without_a_script(browser: httpx.Client) -> None:
+    def shown(**query: str) -> int:
+        return browser.get("/pools/ward", params=query).text.count(">download</a>")
+
+    everything = shown()
+    assert 0 < shown(epsilon="0.5") < everything
+    assert shown(silo="south") + shown(silo="north") + shown(silo="east") == everything
+    assert shown(epsilon="0,5") == shown(epsilon="0.5")
+    assert shown(epsilon="no number") == everything
+    assert shown(label='"<script>"') == 0
+
+
+def test_a_download_from_the_page_is_the_file(exchange: Served, browser: httpx.Client) -> None:
+    place = re.search(r'href="(/v1/pools/ward/offers/(\w+)/file)" download', browser.get("/pools/ward").text)
+    assert place
+    answer = browser.get(place[1])
+    assert answer.content == exchange.exchange.store.path(place[2]).read_bytes()
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_texts_of_silos_are_shown_as_text(exchange: Served, browser: httpx.Client) -> None:
+    digest = exchange.exchange.offers(OPERATOR, "ward")[0].digest
+    page = browser.get(f"/pools/ward/{digest}").text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "<script" not in page
+
+
+def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(
+    exchange: Served, browser: httpx.Client
+) -> None:
+    for place, status in (
+        ("/pools/other", 404),
+        (f"/pools/ward/{'0' * 64}", 404),
+        ("/pools/ward/nothing", 422),
+    ):
+        assert browser.get(place).status_code == status
+    answer = httpx.get(exchange.address, headers={"Accept": "text/html"})
+    assert answer.status_code == 401
+    assert answer.headers["www-authenticate"].startswith("Basic")
+    assert "<h1>Who are you?</h1>" in answer.text
+    policy = browser.get("/").headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+
+
+needs_a_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: install it to try the pages in it"
+)
+
+
+def browse(place: str, profile: Path) -> tuple[str, str]:
+    """What a page became, and what the browser logged."""
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *FLAGS, f"--user-data-dir={profile}", "--dump-dom", place]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr
+
+
+@needs_a_browser
+def test_the_pages_fit_a_phone_and_a_screen(exchange: Served, browser: httpx.Client, tmp_path: Path) -> None:
+    digest = exchange.exchange.offers(OPERATOR, "ward")[0].digest
+    places = ("/", "/pools/ward", f"/pools/ward/{digest}", "/pools/other")
+    frames = ""
+    for number, place in enumerate(places):
+        (tmp_path / f"{number}.html").write_text(browser.get(place).text)
+        for width in WIDTHS:
+            frames += f'<iframe src="{number}.html" style="border:0;width:{width}px;height:800px"></iframe>'
+    (tmp_path / "measure.html").write_text(MEASURE % frames)
+    dom, _ = browse((tmp_path / "measure.html").as_uri(), tmp_path / "profile")
+    found = re.findall(r"<p>width (\d+): page (\d+), title (.*?), off (.*?)\.</p>", dom)
+    assert len(found) == len(places) * len(WIDTHS)
+    for width, page, title, off in found:
+        assert "understudy exchange" in title
+        assert int(page) <= int(width), (title, off)
+        assert not off.strip(), (title, width, off)
+
+
+@needs_a_browser
+def test_a_browser_gets_in_with_name_and_token_and_logs_nothing(
+    exchange: Served, browser: httpx.Client, tmp_path: Path
+) -> None:
+    name, token = "reader", exchange.token("reader")
+    dom, log = browse(
+        f"{exchange.address.replace('//', f'//{name}:{token}@')}/pools/ward", tmp_path / "profile"
+    )
+    assert "Who offers which class of smoker" in dom
+    assert "CONSOLE" not in log, log
