@@ -32,14 +32,19 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.models.bayes import BayesNet, GaussianCopula
+from understudy.models.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
+from understudy.models.pool import Pool
 from understudy.privacy.rng import FastRng
 
 NETWORKS: dict[str, Any] = {
     "branched": BranchedGenerator,
     "mixture": MixtureOfProducts,
+    "class-decoder": ClassDecoder,
+    "class-image-decoder": ClassImageDecoder,
+    "pool": Pool,
     "decoder-table": TableDecoder,
     "decoder-image": ImageDecoder,
     "bayes-net": BayesNet,

@@ -23,6 +23,7 @@ from understudy.protocols import (
     fed_wae,
     gram,
     lopub,
+    sgde,
     sign_ds,
     vd_gan_dpsgd,
     vd_gan_pate,
@@ -145,6 +146,7 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
     "learning_rate": 0.1, "device": "cpu",
 }  # fmt: skip
 ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
+TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
@@ -199,6 +201,11 @@ CASES = [
         "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
         {"method": "locop", "bound": "exact", "epsilon_total": CLEAR.epsilon, "batch": 4}, lambda: horizontal(3),
         CLEAR, one_payment=True,
+    ),
+    Case("SGDE, two silos", "sgde", sgde, TRADED, lambda: apart(2), one_payment=True),
+    Case(
+        "SGDE, four silos, people with several rows", "sgde", sgde, TRADED | {"rate": 1.0, "leave_out": "nothing"},
+        lambda: horizontal(4), one_payment=True,
     ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),

@@ -4,10 +4,11 @@ Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated 
 subscription the server states its requirements (schema, structure of the generators, the least privacy), and each
 generator g_k^y that is pushed comes with its (ε, δ).
 Paper → code: y → label, (ε, δ) → `epsilon`, `delta` of the card, "requirements" → `Requirements`.
-Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one person
-means; no count of rows is asked for or told.
+Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one
+person means; no count of rows is asked for or told.
 
-An offer is a `Generator` of one class: weights, the public schema with the class among its columns, and a card:
+An offer is a `Generator` of one class: weights, the public schema (of a table, with the class among its columns, or
+of images), and a card:
 
     protocol    "sgde"                            silo       who offers it
     target      the class column                  label      the class that it draws
@@ -15,20 +16,22 @@ An offer is a `Generator` of one class: weights, the public schema with the clas
     accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
     network     the description of the network: its `kind` is in `Requirements.networks`
 
-The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what the
-silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
+The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what
+the silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import torch
 
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.codec import Codec
+from understudy.data.described import AnySchema, schema_from
 from understudy.data.features import Label, TableFeatures
+from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
@@ -36,17 +39,21 @@ from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import ADJACENCY
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
-NETWORKS = ("decoder", "mixture", "branched")
+NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched")
 _LOOK = 256  # latent points at which an arriving network is looked at
 _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
 
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most."""
+    """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most.
 
-    schema: Schema
+    `classes` are the labels where the schema has no class column: that of images. `target` is then their name.
+    """
+
+    schema: Schema | ImageSchema
     target: str
+    classes: tuple[Label, ...] = ()
     epsilon: float = 1.5
     delta: float = 1e-5
     networks: tuple[str, ...] = NETWORKS
@@ -54,8 +61,15 @@ class Requirements:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "networks", tuple(self.networks))
+        object.__setattr__(self, "classes", tuple(self.classes))
         self.schema.require_public()
-        TableFeatures(self.schema, self.target)  # the target is a class
+        if isinstance(self.schema, Schema):
+            TableFeatures(self.schema, self.target)  # the target is a class
+        if isinstance(self.schema, Schema) == bool(self.classes):
+            raise ConfigError(
+                f"classes are for images, and images need them; here they are {list(self.classes)}. "
+                "Nothing was exchanged."
+            )
         positive(epsilon=self.epsilon)
         in_range(0, 1, delta=self.delta)
         whole(largest=self.largest, networks=len(self.networks))
@@ -63,17 +77,27 @@ class Requirements:
     @property
     def labels(self) -> tuple[Label, ...]:
         """The classes, in the order in which they are numbered."""
-        return TableFeatures(self.schema, self.target).labels
+        if isinstance(self.schema, Schema):
+            return TableFeatures(self.schema, self.target).labels
+        return self.classes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the wire and for a page."""
-        return asdict(self) | {"schema": self.schema.to_dict(), "networks": list(self.networks)}
+        plain = {
+            "schema": self.schema.to_dict(),
+            "networks": list(self.networks),
+            "classes": list(self.classes),
+        }
+        return asdict(self) | plain
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`. ConfigError or SchemaError for anything else."""
         try:
-            return cls(**{**values, "schema": Schema.from_dict(values["schema"])})
+            schema = schema_from(dict(values["schema"]))
+            if not isinstance(schema, Schema | ImageSchema):
+                raise TypeError(f"a {schema.kind} schema has no classes")
+            return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"these are no requirements of a pool: {error!r}.") from None
 
@@ -104,8 +128,12 @@ def offer_card(
     }
 
 
-def check_schema(requirements: Requirements, schema: Schema) -> None:
-    """SchemaError unless the schema has the pool's columns. The person and the note may differ."""
+def check_schema(requirements: Requirements, schema: AnySchema) -> None:
+    """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
+    if not isinstance(requirements.schema, Schema) or not isinstance(schema, Schema):
+        if replace(requirements.schema, person=None, note="") != replace(schema, person=None, note=""):
+            raise SchemaError("the offer's schema is not the pool's. Nothing was exchanged.")
+        return
     ours, theirs = requirements.schema.columns, schema.columns
     if ours == theirs:
         return
@@ -126,7 +154,7 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
             )
 
 
-def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Schema, size: int) -> None:
+def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: AnySchema, size: int) -> None:
     """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
 
     Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
@@ -168,13 +196,16 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws).
     Edges: ArtefactError for anything else. That its rows resemble anybody's is for `sgde_check` to judge.
     """
-    codec, network = Codec(requirements.schema), offer.network
+    schema, network = requirements.schema, offer.network
+    shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
     with torch.no_grad():
         rows = network.rows(FastRng(0).normal(_LOOK, network.latent))
     said = f"the offer of {offer.card['silo']} for {offer.card['label']!r}"
-    if rows.shape != (_LOOK, codec.width) or not bool(rows.isfinite().all()) or bool((rows < 0).any()):
+    if rows.shape != (_LOOK, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
         raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
-    place = requirements.schema.names.index(requirements.target)
+    if not isinstance(schema, Schema):
+        return
+    codec, place = Codec(schema), schema.names.index(requirements.target)
     odds = rows[:, codec.blocks[place]].double()
     mass = float((odds[:, label_place(requirements, offer.card["label"])] / odds.sum(1)).mean())
     if not mass >= _LEAST_MASS:

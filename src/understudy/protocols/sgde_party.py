@@ -1,0 +1,316 @@
+"""What a silo and the server of SGDE say to each other, and the silo's side of it.
+
+Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
+class, `Pull` hands out the pool.
+Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
+
+Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
+server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
+classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. Nothing
+tells how many rows, or how many of a class, a silo has: not the sampling rate, not a divisor, not a missing class.
+Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
+is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from understudy.check import in_range, one_of, positive, whole
+from understudy.data.population import Population
+from understudy.data.table import Table
+from understudy.errors import MessageError, PartyError
+from understudy.generator import NETWORKS, Generator
+from understudy.models.beta_vae import CHANNELS
+from understudy.models.device import pick_device
+from understudy.privacy.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import Rng
+from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.sgde_offer import (
+    Requirements,
+    check_generator,
+    check_offer,
+    check_price,
+    check_schema,
+    offer_card,
+)
+from understudy.protocols.sgde_rows import build_vae, decoder_of, described, labelled_rows, require_bounds
+from understudy.protocols.sgde_train import fit, step_event
+
+LIES = ("none", "flip", "random")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
+
+    The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
+    """
+
+    latent: int = 4
+    channels: tuple[int, ...] = CHANNELS
+    beta: float = 1.0
+    steps: int = 100
+    rate: float = 0.25
+    clip_norm: float = 1.0
+    learning_rate: float = 0.01
+    private: bool = True
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))
+        whole(latent=self.latent, steps=self.steps, channels=len(self.channels))
+        positive(beta=self.beta, clip_norm=self.clip_norm, learning_rate=self.learning_rate, rate=self.rate)
+        in_range(0, 1, rate=self.rate)
+
+    def spend(self, noise_multiplier: float) -> Spend:
+        """What a silo's offers cost together."""
+        return {step_event(self.rate, noise_multiplier): self.steps}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribe(Ask):
+    """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
+
+    requirements: dict[str, Any]
+    recipe: dict[str, Any]
+    poison: str = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribed(Reply):
+    """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
+
+    budget: Public
+    noise: Public
+    price: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push(Ask):
+    """Train one generator per class, and send them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed(Reply):
+    """An offer for each class: its card and its weights."""
+
+    offers: Paid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull(Ask):
+    """The pool: cards and weights of every offer that was taken in."""
+
+    offers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled(Reply):
+    """How many of them passed this silo's own check."""
+
+    sound: Public
+
+
+class SgdeParty(Party):
+    """A silo: rows with a class each, in a table or as labelled images. With a folder the pool is kept in it."""
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Subscribe, Subscribed, Push, Pushed, Pull, Pulled,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        data: Table | Population,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        if isinstance(data, Table):
+            data.schema.require_public()
+        self.data, self.budget = data, budget
+        self.subscribed: Subscribe | None = None
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Subscribe() if self.subscribed is None:
+                return self._subscribe(ask)
+            case Push() if self.subscribed is not None:
+                return self._push()
+            case Pull() if self.subscribed is not None:
+                return self._pull(ask)
+        raise self.unexpected(ask)
+
+    # Subscribe
+
+    def _subscribe(self, ask: Subscribe) -> Subscribed:
+        one_of(LIES, poison=ask.poison)
+        if ask.poison != "none" and self.ledger.real:
+            raise PartyError(
+                f"{self.name}: poisoned offers are for rehearsals, and this ledger is real. Nothing was charged."
+            )
+        self._take_up(ask)
+        price, delta = self.price
+        if self.recipe.private:
+            check_price(self.requirements, price, delta)
+        for event, count in self.spend.items():
+            self.ledger.afford(event, count)
+        self.subscribed = ask
+        limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
+        stated = [price if math.isfinite(price) else None, delta]
+        return Subscribed(
+            budget=Public(limit, "the holder's own choice"),
+            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            price=Public(stated, "it follows from the budget, the requirements and the settings"),
+        )
+
+    def _take_up(self, ask: Subscribe) -> None:
+        """Open what the ask says: the same from a fresh one and from a saved state."""
+        self.requirements, self.recipe = Requirements.from_dict(ask.requirements), Recipe(**ask.recipe)
+        self.poison = ask.poison
+        check_schema(self.requirements, described(self.data))
+        require_bounds(self.data)
+
+    @property
+    def spend(self) -> Spend:
+        """What the offers cost: as much as this holder and the pool both allow."""
+        if not self.recipe.private:
+            return self.recipe.spend(0.0)
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
+
+    @property
+    def price(self) -> tuple[float, float]:
+        """(ε, δ) of the offers."""
+        return epsilon(self.spend, self._delta), self._delta
+
+    @property
+    def _delta(self) -> float:
+        return min(self.budget.delta or self.requirements.delta, self.requirements.delta)
+
+    # Push
+
+    def _push(self) -> Pushed:
+        ((event, steps),) = self.spend.items()
+        receipt = self.ledger.charge(
+            event, count=steps, run=self.run,
+            what=f"one generator for each of {len(self.requirements.labels)} classes, on disjoint people",
+        )  # fmt: skip
+        networks = self._train()
+        price, delta = self.price
+        offers = []
+        for label, network in zip(self.requirements.labels, networks, strict=True):
+            card = offer_card(
+                self.requirements, silo=self.name, label=label, epsilon=price, delta=delta,
+                accountant=ACCOUNTANTS["pld"], network=network.describe(),  # type: ignore[operator]
+            )  # fmt: skip
+            offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
+        return Pushed(offers=Paid(offers, receipt))
+
+    def _train(self) -> list[nn.Module]:
+        """One private decoder per class. It has been paid for."""
+        recipe, device = self.recipe, pick_device(self.recipe.device)
+        rows, codes = labelled_rows(self.data, self.requirements)
+        classes = len(self.requirements.labels)
+        if self.poison == "flip":
+            codes = (codes + 1) % classes
+        vae = build_vae(self.requirements, recipe.latent, channels=recipe.channels, seed=recipe.seed).to(
+            device
+        )
+        ((event, steps),) = self.spend.items()
+        noise = event.event.noise_multiplier if recipe.private else 0.0
+        fit(
+            vae, rows.to(device), codes, steps=steps, rate=recipe.rate, clip_norm=recipe.clip_norm,
+            noise_multiplier=noise, beta=recipe.beta, learning_rate=recipe.learning_rate, rng=self.rng,
+        )  # fmt: skip
+        if self.poison == "random":
+            vae.parameters = [self.rng.normal(*part.shape, device=device) for part in vae.parameters]
+        return [decoder_of(vae.to(torch.device("cpu")), self.requirements, place) for place in range(classes)]
+
+    # Pull
+
+    def _pull(self, ask: Pull) -> Pulled:
+        offers = [unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers]
+        if self.folder is not None:
+            for number, offer in enumerate(offers):
+                offer.save(self.folder / "pool" / f"{number:04}")
+        return Pulled(sound=Public(len(offers), "a count of the server's own offers"))
+
+    # What outlives a message
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return state if self.subscribed is None else state | {"subscribed": asdict(self.subscribed)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.subscribed = None
+        if "subscribed" in state:
+            self.subscribed = Subscribe(**state["subscribed"])
+            self._take_up(self.subscribed)
+
+
+def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
+    """An offer as plain values and tensors."""
+    weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
+    return {"card": card, "weights": weights}
+
+
+def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:
+    """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
+
+    Edges: nothing is built before the card, the schema and the size were checked; weights of another shape, or not
+    finite → MessageError.
+    """
+    try:
+        card, weights = dict(offer["card"]), dict(offer["weights"])
+        size = sum(value.numel() * value.element_size() for value in weights.values())
+        stated = card if priced else card | {"epsilon": 0.0}
+        check_offer(requirements, stated, requirements.schema, size)
+        network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
+        network.load_state_dict(weights)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None
+    generator = Generator(network.eval(), requirements.schema, card)
+    check_generator(requirements, generator)
+    return generator
+
+
+def train_offers(
+    silo: str,
+    data: Table | Population,
+    ledger: Ledger,
+    requirements: Requirements,
+    *,
+    budget: Budget,
+    run: str,
+    recipe: Recipe | None = None,
+    rng: Rng | None = None,
+) -> list[Generator]:
+    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
+    party = SgdeParty(silo, data, ledger, run=run, budget=budget, rng=rng)
+    settings = asdict(recipe or Recipe())
+    party.answer(Subscribe(requirements=requirements.to_dict(), recipe=settings))
+    pushed = party.answer(Push())
+    offers: Sequence[Mapping[str, Any]] = pushed.offers.value  # type: ignore[attr-defined]
+    return [unpack_offer(requirements, offer) for offer in offers]
+
+
+@lru_cache(maxsize=64)
+def needed_noise(recipe: Recipe, most: float, delta: float) -> float:
+    """The least noise multiplier that keeps the offers within (ε, δ)."""
+    return calibrate(recipe.spend, epsilon=most, delta=delta)
