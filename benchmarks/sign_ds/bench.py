@@ -132,7 +132,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Non-private once per seed, the others at every ε."""
     for task in args.tasks:
-        for seed in range(args.seeds):
+        for seed in args.seeds:
             for method in args.methods:
                 for epsilon in args.epsilons if method != "non-private" else (0.0,):
                     yield {
@@ -152,16 +152,18 @@ def main() -> None:
         "--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if quick else list(METHODS)
     )
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
-    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0] if quick else [0, 1, 2])
     parser.add_argument("--rounds", type=int, default=30 if quick else 500)
     parser.add_argument("--global-rate", type=float, default=None)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
-    rows = []
+    rows = read(args.out)
+    known = {_key(row) for row in rows}
+    todo = [job for job in jobs(args) if _key(_named(job)) not in known]
     with ProcessPoolExecutor(args.workers) as pool:
-        for done in as_completed([pool.submit(measure, job) for job in jobs(args)]):
+        for done in as_completed([pool.submit(measure, job) for job in todo]):
             row = done.result()
             rows.append(row)
             print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
@@ -169,9 +171,26 @@ def main() -> None:
                 write(args.out, rows)
 
 
+def read(path: Path | None) -> list[dict[str, Any]]:
+    """What an earlier call has measured: it is not measured again."""
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _named(job: dict[str, Any]) -> dict[str, Any]:
+    task, price = job["task"], "" if job["method"] == "non-private" else job["epsilon"]
+    return job | {"dataset": task.removesuffix("-lenet"), "model": TASKS[task], "epsilon_round": price}
+
+
+def _key(row: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in ("dataset", "model", "method", "epsilon_round", "seed", "rounds"))
+
+
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     rows = sorted(
-        rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), r["seed"])
+        rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), str(r["seed"]))
     )
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)

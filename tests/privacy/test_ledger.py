@@ -7,7 +7,7 @@ import sqlite3
 import subprocess
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import dp_accounting as dp
@@ -196,6 +196,22 @@ def test_what_has_no_price_or_no_sense_is_never_charged() -> None:
         with pytest.raises(error):
             ledger.charge(event, run="r", what="w", **more)
     assert len(ledger.entries()) == 1
+
+
+def test_able_says_for_each_person_what_a_charge_would() -> None:
+    ledger = rehearse()  # ε ≤ PURE.epsilon, plain sums
+    third = PureDp(PURE.epsilon / 3)
+    ledger.charge(third, run="r", what="everyone")
+    ledger.charge(third, run="r", what="some", people=[1, "two"])
+    ledger.charge(third, run="q", what="fewer", people=["two"])
+    entries = len(ledger.entries())
+    people = ["two", 0, 1]
+    for count, expected in ((1, [False, True, True]), (2, [False, True, False]), (3, [False] * 3)):
+        assert ledger.able(third, count, people=people).tolist() == expected
+        for person, able in zip(people, expected, strict=True):
+            with nullcontext() if able else pytest.raises(BudgetExceeded):
+                ledger.afford(third, count, people=[person])
+    assert len(ledger.entries()) == entries
 
 
 def test_afford_writes_nothing_and_then_rounds_cost_no_accounting(monkeypatch: pytest.MonkeyPatch) -> None:

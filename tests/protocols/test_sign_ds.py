@@ -215,13 +215,41 @@ def test_a_party_that_comes_back_remembers_who_has_reported_and_on_which_people(
         party(6).load_state_dict(first.state_dict())
 
 
-def test_a_person_who_has_spent_too_much_elsewhere_keeps_the_run_from_beginning() -> None:
+def test_who_has_spent_too_much_elsewhere_stays_out_of_the_run() -> None:
     federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
     ledger = federation.holders["host 0"].ledger
-    ledger.charge(PureDp(1.0), people=["somebody else"], run="earlier", what="a report")
+    spent, left = [0, 3, 4, 5, 7, 9], {1, 2, 6, 8}
+    ledger.charge(PureDp(5.0), people=spent, run="earlier", what="a report")
+    result = train("sign-ds", federation, **SMALL | {"rounds": 2, "cap": 2, "cohort": 4})
+    assert {person for person in range(10) if ledger.spent(person) == 4.0} == left
+    assert all(ledger.spent(person) == 5.0 for person in spent)
+    assert result.people == 4
+    with pytest.raises(ConfigError, match="people"):  # five of four
+        train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1, "cohort": 5})
+
+
+def test_a_party_whose_people_have_all_spent_too_much_does_not_begin() -> None:
+    federation = hosts(blobs(10), budget=Budget(6.0, 0.0))
     train("sign-ds", federation, **SMALL | {"cap": 3})
-    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+    entries = len(federation.holders["host 0"].ledger.entries())
+    with pytest.raises(BudgetExceeded, match="none of 10 people"):
         train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1})
+    assert len(federation.holders["host 0"].ledger.entries()) == entries
+
+
+def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> None:
+    (party,) = (federation := hosts(blobs(5), budget=Budget(6.0, 0.0))).parties("sign-ds", run="r").values()
+    ledger = federation.holders["host 0"].ledger
+    ledger.charge(PureDp(5.0), people=[0, 2], run="earlier", what="a report")
+    config = Config(epsilon=2.0, chosen=1, cap=1, device="cpu")
+    network = sign_ds.build_network(config, blobs(5).features)
+    party.answer(Begin(config=vars(config), network=network.describe()))
+    (again,) = federation.parties("sign-ds", run="r").values()
+    again.load_state_dict(party.state_dict())
+    again.answer(Round(round=1, people=torch.tensor([1]), weights=network.init(FastRng(0))))
+    assert [ledger.spent(person) for person in range(5)] == [5.0, 0.0, 5.0, 2.0, 0.0]
+    with pytest.raises(PartyError, match="one who is not here"):
+        again.answer(Round(round=1, people=torch.tensor([3]), weights=network.init(FastRng(0))))
 
 
 def test_no_row_is_touched_before_the_price_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from understudy.check import not_negative, one_of
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError
 from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
@@ -156,10 +159,27 @@ class Ledger:
         with self._store.transaction(write=False):
             self._check(_lines(event, count, insider, insider_count), _ids(people))
 
+    def able(self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]) -> NDArray[np.bool_]:
+        """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
+        lines, ids = _lines(event, count, None, None), _texts(people)
+        fits: dict[tuple[tuple[int, int], ...], bool] = {}
+
+        def fit(own: Mapping[int, int]) -> bool:
+            key = tuple(own.items())
+            if key not in fits:
+                spends = (_spend(priced, own, v) + _seen_cost(lines, v) for v in views(budget.against))
+                fits[key] = all(self._fit(budget, spend) for spend in spends)
+            return fits[key]
+
+        with self._store.transaction(write=False):
+            budget, priced = self._store.budget(), self._store.priced()
+            owns = self._store.each()
+        return np.fromiter((fit(owns.get(id, {})) for id in ids), dtype=bool, count=len(ids))
+
     def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
         budget, priced = self._store.budget(), self._store.priced()
         for view in views(budget.against):
-            cost = Counter({event: n for (event, eyes), n in lines.items() if eyes in (view, "both")})
+            cost = _seen_cost(lines, view)
             worst = _spend(priced, {row.id: row.peak for row in priced}, view) + cost  # no person has more
             if not cost or ids == [] or self._fit(budget, worst):
                 continue
@@ -280,14 +300,20 @@ def _lines(
     return {(event, view): count for view, side in sides.items() for event, count in side.items()}
 
 
+def _seen_cost(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:
+    return Counter({event: count for (event, eyes), count in lines.items() if eyes in (view, "both")})
+
+
 def _ids(people: Iterable[int | str] | None) -> list[str] | None:
     """Person ids as text, sorted so that they go into the file in its own order."""
-    if people is None:
-        return None
+    return None if people is None else sorted(_texts(people))
+
+
+def _texts(people: Iterable[int | str]) -> list[str]:
     values = people.tolist() if hasattr(people, "tolist") else list(people)
     if not {type(value) for value in values} <= {int, str}:
         raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
-    ids = sorted(map(str, values))
+    ids = list(map(str, values))
     if len(set(ids)) < len(ids):
         raise ConfigError("people names a person twice: use `count` instead. Nothing was charged.")
     return ids

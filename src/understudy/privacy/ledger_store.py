@@ -178,6 +178,14 @@ class Store:
         )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
+    def each(self) -> dict[str, dict[int, int]]:
+        """What every charged person has spent alone: event id → uses."""
+        owns: dict[str, dict[int, int]] = {}
+        query = "SELECT person, event, SUM(count) FROM tally GROUP BY person, event"
+        for person, event, uses in self.connection.execute(query):
+            owns.setdefault(person, {})[event] = uses
+        return owns
+
     def add_entry(self, run: str, what: str, people: int | None) -> int:
         return _add_entry(self.connection, run, what, people)
 

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import AnySchema, Rows
@@ -96,8 +97,8 @@ class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
 
     Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
-    `cap` times → PartyError; a spent budget → BudgetExceeded, and the party does not even begin where one of
-    its people could not afford `cap` reports. Nobody is charged then, and nothing is computed.
+    `cap` times → PartyError. A person whose budget is too small for `cap` reports stays out of the run, and a party
+    without anybody left does not begin: BudgetExceeded. Nobody is charged then, and nothing is computed.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -147,31 +148,31 @@ class HostParty(Party):
             )
         try:
             self.ledger.afford(event, cap)
-        except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is asked here
-            self.ledger.afford(event, cap, people=self.population.ids)
+        except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is here
+            self._leave_out(self.ledger.able(event, cap, people=self.population.ids))
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
-            people=Public(self.population.people, f"how many people are hosted; {WHO_REPORTS}"),
+            people=Public(len(self.places), f"how many people can take part; {WHO_REPORTS}"),
             budget=Public(limit, "the holder's own choice"),
             noise=Public(self.rng.name, "the kind of generator, not its state"),
         )
 
     def _round(self, ask: Round) -> Reported:
-        people = ask.people
-        self._admit(people)
+        self._admit(ask.people)
+        people = self.places[ask.people]
         receipt = self.ledger.charge(
             self.hosting.event,
             people=self.population.ids[people.numpy()],
             run=self.run,
             what=f"round {ask.round}: one report each",
         )
-        self.participations[people] += 1
-        return Reported(reports=Paid(self.reports(ask), receipt))
+        self.participations[ask.people] += 1
+        return Reported(reports=Paid(self.reports(replace(ask, people=people)), receipt))
 
     def _admit(self, people: Tensor) -> None:
         once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
-        if not once or not bool(((people >= 0) & (people < self.population.people)).all()):
+        if not once or not bool(((people >= 0) & (people < len(self.places))).all()):
             raise PartyError(
                 f"{self.name}: the ask names a person twice, or one who is not here. Nothing was charged or sent."
             )
@@ -184,13 +185,26 @@ class HostParty(Party):
     def _open(self, ask: Begin) -> None:
         self.hosting = self.open(ask)
         self.population = self.hosting.population
+        self.places = torch.arange(
+            self.population.people
+        )  # of those who take part, as the server counts them
         self.participations = torch.zeros(self.population.people, dtype=torch.int32)
+
+    def _leave_out(self, able: NDArray[np.bool_]) -> None:
+        if not able.any():
+            raise BudgetExceeded(
+                f"{self.name}: none of {len(able):,} people has enough left for {self.hosting.cap} reports. "
+                "Nothing was sent."
+            )
+        self.places = torch.from_numpy(np.flatnonzero(able))
+        self.participations = torch.zeros(len(self.places), dtype=torch.int32)
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None:
             begin = {"config": self.begun.config, "network": self.begun.network}
-            state |= {"begin": begin, "participations": self.participations}
+            state |= {"begin": begin, "people": self.population.people, "places": self.places}
+            state["participations"] = self.participations
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -198,12 +212,12 @@ class HostParty(Party):
         if "begin" in state:
             self.begun = Begin(**state["begin"])
             self._open(self.begun)
-            if len(state["participations"]) != self.population.people:
+            if state["people"] != self.population.people:
                 raise ArtefactError(
-                    f"{self.name}: the saved state is about {len(state['participations']):,} people, and there "
+                    f"{self.name}: the saved state is about {state['people']:,} people, and there "
                     f"are {self.population.people:,}. Nothing was computed or sent."
                 )
-            self.participations = state["participations"]
+            self.places, self.participations = state["places"], state["participations"]
 
 
 def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:

@@ -1,0 +1,77 @@
+"""A round of SignDS-FL over its population: its time is that of the cohort, whoever else there is.
+
+    make bench NAME=cohort/population [QUICK=1]
+
+Logistic regression on 30 generated features, two rows a person, EM-MDS at ε = 1, one host with a real ledger in a
+file. `start_s` is all before the first round (parties built, the population indexed, the ledger opened), `round_ms`
+the median of the rounds, `peak_mb` the most memory that the process ever held. Each line is a process of its own.
+"""
+
+import csv
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+HERE = Path(__file__).parent
+QUICK = os.environ.get("QUICK") == "1"
+ROUNDS = 5 if QUICK else 20
+CASES = [(1_000, 50), (2_000, 50)] if QUICK else [
+    (10_000, 250), (100_000, 250), (1_000_000, 250), (100_000, 1_000), (100_000, 4_000),
+]  # fmt: skip
+
+
+def measure(people: int, cohort: int) -> dict[str, float]:
+    """One run of a few rounds."""
+    from understudy import Budget, Federation, Population, train
+
+    rng = np.random.default_rng(0)
+    x = rng.random((2 * people, 30), dtype=np.float32)
+    population = Population.from_arrays(x, (x[:, 0] > 0.5).astype(int), classes=[0, 1], rows_per_person=2)
+    marks = [time.perf_counter()]
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation({"phones": population}, budget=Budget(epsilon=1.0, delta=0.0), ledgers=folder)
+        train(
+            "sign-ds", federation, epsilon=1.0, cap=1, rounds=ROUNDS, cohort=cohort, chosen=3, device="cpu",
+            watch=lambda _: marks.append(time.perf_counter()),
+        )  # fmt: skip
+    rounds = np.diff(marks)
+    return {
+        "people": people,
+        "cohort": cohort,
+        "start_s": round(float(rounds[0] - statistics.median(rounds[1:])), 2),
+        "round_ms": round(1000 * statistics.median(rounds[1:]), 1),
+        "peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+
+
+def main() -> None:
+    if len(sys.argv) == 3:
+        print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
+        return
+    rows = []
+    for people, cohort in CASES:
+        command = [sys.executable, __file__, str(people), str(cohort)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        print("  ".join(f"{name}={value:,}" for name, value in rows[-1].items()), flush=True)
+    print(platform.machine(), platform.processor(), os.cpu_count(), "cores,", time.strftime("%Y-%m-%d"))
+    if not QUICK:
+        with (HERE / "population.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
