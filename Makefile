@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint types check bench format clean
+.PHONY: help demo test lint types check soak bench format clean
 help:           ## this text
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -31,6 +31,9 @@ types: $(STAMP) ## mypy, strict
 	@$(BIN)/mypy
 
 check: lint types test ## all of the above
+
+soak: $(STAMP)  ## kill server and parties at random, KILLS=100 times, and compare with an undisturbed run
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks | tr '\n' ' ')"; exit 2; }

@@ -312,7 +312,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])
 def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path: Path) -> None:
-    """Stopped between two rounds, or gone without a word: the rounds since its checkpoint are repeated, not paid again."""
+    """Stopped between two rounds, or gone without a word: the rounds since its checkpoint are not paid again."""
     case = CASES[0]
     plain, before = locally(case)
     federation = case.federation()

@@ -72,14 +72,28 @@ def federation_invite(
     party: Annotated[str, typer.Argument(help="The party's name.")],
     folder: FolderOption = FEDERATION,
     days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="With its key, for a party that never dials `understudy serve`."),
+    ] = False,
 ) -> None:
-    """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself."""
+    """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
+
+    A finished one is the party's identity already, to be kept as identity.toml in its home: whoever sees it on its
+    way can pose as that party to the server.
+    """
     authority = Authority(folder)
     if party in authority.roster.parties:
         raise ConfigError(
             f"{party} was invited before. `understudy federation renew {party}` invites it again, and from then on "
             "refuses the certificate that it has. Nothing was changed."
         )
+    if finished:
+        path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
+        out.print(
+            f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key."
+        )
+        return
     _invited(authority, party, days)
 
 

@@ -33,9 +33,10 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Party
 from understudy.registry import people_of, protocol_named
+from understudy.runfile import known_keys
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
-from understudy.runtime.durable import replace, write_secret
+from understudy.runtime.durable import read_toml, replace, write_secret
 from understudy.runtime.grpc.party import enrol
 from understudy.runtime.identity import Invitation
 from understudy.runtime.policy import Policy
@@ -105,6 +106,17 @@ class Queue:
             waiting.unlink(missing_ok=True)
             decided.unlink(missing_ok=True)
 
+    def later(self, contract: Contract) -> bool:
+        """What was decided; if nothing was, it waits for next time, and counts as not accepted now."""
+        waiting, decided = self._files(contract.digest)
+        if not decided.exists():
+            replace(waiting, contract.text.encode())
+            return False
+        accepted = decided.read_text(encoding="utf-8") == "accepted"
+        waiting.unlink(missing_ok=True)
+        decided.unlink()
+        return accepted
+
     def waiting(self) -> list[Contract]:
         """What waits now."""
         files = sorted((self.home / "waiting").glob("*.json"))
@@ -161,6 +173,26 @@ def take_seat(
         confirm=confirm,
         log=log or WatchedLog(home / "audit.jsonl"),
     )
+
+
+@contextmanager
+def seat_from(path: Path) -> Iterator[Seat]:
+    """The seat that a TOML file describes, for one process at a time. Paths are relative to the file.
+
+    Keys: `home` (with identity.toml in it), `table`, `schema`, `policy`, and if need be `ledger` and `noise`.
+    """
+    values = read_toml(path, "a holder's seat")
+    known_keys(values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name)
+    if missing := [key for key in ("home", "table", "schema", "policy") if key not in values]:
+        raise ConfigError(f'{path.name}: "{missing[0]}" is missing. Nothing was read or charged.')
+    files = {key: path.parent / value for key, value in values.items() if key != "noise"}
+    with at_home(files.pop("home")) as home:
+        identity = Invitation.load(home / "identity.toml")
+        identity.check_time()
+        policy, noise = Policy.load(files.pop("policy")), values.get("noise", "secure")
+        yield take_seat(
+            identity, policy=policy, home=home, noise=noise, confirm=Queue(home=home).later, **files
+        )
 
 
 def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:

@@ -12,15 +12,17 @@ the holder signs; what it did cost is the ledgers' word.
 import dataclasses
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from understudy.data.schema import Schema, join
 from understudy.errors import ArtefactError, ConfigError
 from understudy.held import open_holdout
 from understudy.network.status import Prices, Status
-from understudy.protocols.base import Progress, Watcher
+from understudy.protocols.base import Message, Progress, Watcher
 from understudy.registry import artefact_of, config_for, messages_of, people_of, protocol_named
 from understudy.run import Result, stoppable
 from understudy.runfile import RunFile
@@ -29,6 +31,64 @@ from understudy.runtime.contract import Contract, columns_of, digest_of
 from understudy.runtime.durable import replace, replace_json
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import load_server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """A run file, read and checked, and the contract that it comes to. `offer` makes one."""
+
+    file: RunFile
+    module: ModuleType
+    config: Any
+    schemas: Mapping[str, Schema]
+    contract: Contract
+    out: Path
+    more: Mapping[str, Any]
+
+    @property
+    def messages(self) -> tuple[type[Message], ...]:
+        """What may be said in it."""
+        return messages_of(self.module)
+
+    def note(self) -> None:
+        """What stays beside the artefacts: from now on the folder holds this run."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        replace_json(self.out / "run.json", {"run": self.contract.run})
+        replace(self.out / "run.toml", self.file.to_toml().encode())
+        replace(self.out / "contract.json", self.contract.text.encode())
+
+    def train(self, parties: Any, *, resume: bool, watch: Watcher | None = None) -> Result:
+        """Train over these parties and save."""
+        with stoppable(watch) as watcher:
+            outcome = self.module.train(
+                self.config, parties, self.schemas, checkpoint=self.out / "checkpoint", resume=resume, watch=watcher,
+                **self.more,
+            )  # fmt: skip
+        artefact = getattr(outcome, artefact_of(self.module))
+        result = Result(artefact, outcome.privacy, parties.transcript, self.contract.run, outcome.people)
+        result.save(self.out, rows=self.file.rows)
+        return result
+
+
+def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
+    """Read what a run file names, and say what will be offered to the parties of this federation."""
+    config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
+    schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
+    for schema in schemas.values():
+        schema.require_public()
+    if people_of(module) or (people_of(module) is None and len({s.names for s in schemas.values()}) > 1):
+        join(schemas)  # two parties with the same column: refused before anything else
+    more = {}
+    if file.holdout is not None:
+        if artefact_of(module) != "model":
+            raise ConfigError(f"{file.protocol} takes no holdout. Nothing was sent.")
+        described = next(iter(schemas.values()))
+        more["holdout"] = open_holdout(file.path(file.holdout), described, config.target)
+    out = file.path(file.out)
+    contract = _contract(file, config, schemas, federation, out, resume)
+    return Offer(
+        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more
+    )
 
 
 def serve_file(
@@ -47,47 +107,23 @@ def serve_file(
     `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take.
     With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
     """
-    config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
-    schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
-    for schema in schemas.values():
-        schema.require_public()
-    if people_of(module) or (people_of(module) is None and len({s.names for s in schemas.values()}) > 1):
-        join(schemas)  # two parties with the same column: refused before anything else
-    more = {}
-    if file.holdout is not None:
-        if artefact_of(module) != "model":
-            raise ConfigError(f"{file.protocol} takes no holdout. Nothing was sent.")
-        described = next(iter(schemas.values()))
-        more["holdout"] = open_holdout(file.path(file.holdout), described, config.target)
     identity = load_server(federation)
-    out = file.path(file.out)
-    contract = _contract(file, config, schemas, identity.roster.name, out, resume)
-    log = AuditLog(out / "audit.jsonl")
+    made = offer(file, identity.roster.name, resume=resume)
+    log = AuditLog(made.out / "audit.jsonl")
     parties = GrpcParties(
-        contract, identity, kinds=messages_of(module), listen=listen, patience=patience, log=log
+        made.contract, identity, kinds=made.messages, listen=listen, patience=patience, log=log
     )
-    _note(file, contract, out)
-    status = Status(out, more=parties.status, role="server", listen=listen or identity.roster.address)
+    made.note()  # now that the port is ours
+    status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)
     with parties, status:
         if ready is not None:
             ready(parties, status)
         status.say(state="waiting")
         parties.wait(wait)
         status.say(state="training")
-        with stoppable(_both(Prices(status), watch)) as watcher:
-            outcome = module.train(
-                config, parties, schemas, checkpoint=out / "checkpoint", resume=resume, watch=watcher, **more
-            )
-        result = Result(
-            getattr(outcome, artefact_of(module)),
-            outcome.privacy,
-            parties.transcript,
-            contract.run,
-            outcome.people,
-        )
-        result.save(out, rows=file.rows)
-        status.say(state="done", epsilon=dict(outcome.privacy.per_party()))
-    return result, out
+        result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
+        status.say(state="done", epsilon=dict(result.privacy.per_party()))
+    return result, made.out
 
 
 def _contract(
@@ -116,13 +152,6 @@ def _contract(
             "Go on with the run file as it was, or choose another `out`. Nothing was sent."
         )
     return contract
-
-
-def _note(file: RunFile, contract: Contract, out: Path) -> None:
-    """What stays beside the artefacts, written once the port is ours."""
-    replace_json(out / "run.json", {"run": contract.run})
-    replace(out / "run.toml", file.to_toml().encode())
-    replace(out / "contract.json", contract.text.encode())
 
 
 def _both(first: Watcher, second: Watcher | None) -> Watcher:

@@ -14,7 +14,6 @@ settings, above its size or its price. What crosses on a failure names neither r
 """
 
 import hashlib
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -23,13 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import (
-    AlignmentError,
     ArtefactError,
-    BudgetExceeded,
     MessageError,
     PartyError,
-    PrivacyError,
-    UnderstudyError,
 )
 from understudy.pack import pack, unpack
 from understudy.privacy.ledger import Ledger
@@ -39,11 +34,8 @@ from understudy.runtime.contract import Contract, ContractLedger, columns_of, di
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId, Journal
 from understudy.runtime.policy import Policy
+from understudy.runtime.refusals import spoken_bytes
 from understudy.runtime.wire import decode, encode
-
-# Texts that our own code writes for the other side. Any other may quote a value or a file of the holder's.
-_SPOKEN = (BudgetExceeded, MessageError, AlignmentError, PartyError)
-_LONGEST = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,16 +188,4 @@ class Session:
 
     def _refused(self, error: Exception) -> Answer:
         self.seat.log.write("failed", kind=type(error).__name__)
-        return Answer("refusal", json.dumps(spoken(self.seat.name, error)).encode())
-
-
-def spoken(party: str, error: Exception) -> dict[str, str]:
-    """An error as the other side may know it: no row values, no paths."""
-    kind = type(error).__name__ if isinstance(error, UnderstudyError) else "PartyError"
-    if isinstance(error, _SPOKEN):
-        text = str(error) if str(error).startswith(party) else f"{party}: {error}"
-    elif isinstance(error, PrivacyError):
-        text = f"{party}: its ledger or its privacy checks stopped the answer. Nothing was sent."
-    else:
-        text = f"{party}: failed inside ({type(error).__name__}). Nothing was sent; its own log says more."
-    return {"kind": kind, "text": text[:_LONGEST]}
+        return Answer("refusal", spoken_bytes(self.seat.name, error))

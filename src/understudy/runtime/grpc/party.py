@@ -1,7 +1,6 @@
 """A party's end: `enrol` exchanges an invitation, `join` dials the server, signs, and answers until the run is over."""
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -24,7 +23,8 @@ from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receiv
 from understudy.runtime.grpc.loop import run
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId
-from understudy.runtime.session import Seat, Session, spoken
+from understudy.runtime.refusals import spoken_bytes
+from understudy.runtime.session import Seat, Session
 
 T = TypeVar("T")
 _VERSION = 1
@@ -201,7 +201,7 @@ class _Attendance:
             try:
                 self.session = await self._work(partial(self.seat.open, contract))
             except UnderstudyError as error:
-                said = json.dumps(spoken(self.seat.name, error)).encode()
+                said = spoken_bytes(self.seat.name, error)
                 await send(call.write, {"type": "refusal"}, said)
                 await call.done_writing()
                 raise
@@ -218,7 +218,7 @@ def _answer(session: Session, ask: AskId, body: bytes, expires: float) -> Answer
         return session.answer(ask, body, expires=expires)
     except Exception as error:  # the record could not be written: nothing of the answer may leave
         _log.exception("%s could not answer", session.seat.name)
-        return Answer("refusal", json.dumps(spoken(session.seat.name, error)).encode())
+        return Answer("refusal", spoken_bytes(session.seat.name, error))
 
 
 _WORDS = {

@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import socket
 import time
 import uuid
@@ -15,9 +14,8 @@ from typing import Any, Self
 import grpc
 from grpc import aio
 
-from understudy import errors
 from understudy.check import positive
-from understudy.errors import ConfigError, MessageError, PartyError, UnderstudyError
+from understudy.errors import ConfigError, MessageError, PartyError
 from understudy.protocols.base import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
@@ -27,6 +25,7 @@ from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
 from understudy.runtime.journal import Answer
 from understudy.runtime.local import Transcript, addressed
+from understudy.runtime.refusals import refusal
 from understudy.runtime.wire import decode, encode
 
 _SERVER_OPTIONS: list[tuple[str, Any]] = [
@@ -67,6 +66,7 @@ class _Link:
     stream: "asyncio.Task[Any] | None" = None
     signed: str = ""
     refusal: str = ""
+    told: bool = False  # that the run is over
     open: _Open | None = None
     number: int = 0
     since: float = 0.0
@@ -80,7 +80,8 @@ class GrpcParties:
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
 
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
-    by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError.
+    by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError, `linger`
+    those for which `close` waits for a party that is away, to tell it that the run is over.
     """
 
     def __init__(
@@ -91,15 +92,16 @@ class GrpcParties:
         kinds: tuple[type[Message], ...],
         listen: str | None = None,
         patience: float = 3600.0,
+        linger: float = 10.0,
         limits: Limits | None = None,
         log: AuditLog | None = None,
     ) -> None:
-        positive(patience=patience)
+        positive(patience=patience, linger=linger)
         if contract.federation != identity.roster.name:
             raise ConfigError(f"The contract is of {contract.federation}, not of {identity.roster.name}.")
         if strange := [name for name in contract.parties if name not in identity.roster.parties]:
             raise ConfigError(f"{strange[0]} has no invitation to {contract.federation}. Nothing was sent.")
-        self.contract, self.identity, self.patience = contract, identity, patience
+        self.contract, self.identity, self.patience, self.linger = contract, identity, patience, linger
         self.limits, self.log = limits or Limits(), log or AuditLog(None)
         self.transcript = Transcript()
         self._kinds, self._session = kinds, uuid.uuid4().hex
@@ -127,7 +129,7 @@ class GrpcParties:
         for name, answer in answers.items():
             if answer.status == "refusal":
                 self._links[name].counts["refusals"] += 1
-                raise _refusal(name, answer.body)
+                raise refusal(name, answer.body)
         replies = {}
         for name, answer in answers.items():
             replies[name] = reply = self._decoded(name, answer.body)
@@ -222,9 +224,11 @@ class GrpcParties:
     async def _finish(self) -> None:
         for link in self._links.values():
             link.changed.set()
-        streams = [link.stream for link in self._links.values() if link.stream is not None]
-        if streams:
-            await asyncio.wait(streams, timeout=5)
+        until = time.monotonic() + (self.linger if self._over else 0.0)
+        while time.monotonic() < until and any(
+            link.signed and not link.told for link in self._links.values()
+        ):
+            await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
 
     async def _ask_all(self, asked: Mapping[str, bytes]) -> dict[str, Answer]:
@@ -280,8 +284,8 @@ class GrpcParties:
         """Who shows a certificate that is on the roster, before a byte of theirs is read."""
         (pem,) = context.auth_context().get("x509_pem_cert", [b""])
         name, roster = common_name(pem), self.identity.roster
-        if (refusal := roster.refusal(name, pem)) and not roster.may_enrol(name, pem):
-            raise _Denied(refusal)
+        if (why := roster.refusal(name, pem)) and not roster.may_enrol(name, pem):
+            raise _Denied(why)
         visits, now = self._visits[name], time.monotonic()
         visits.append(now)
         while visits[0] < now - 60:
@@ -291,8 +295,8 @@ class GrpcParties:
         return name, pem
 
     def _admitted(self, name: str, pem: bytes) -> _Link:
-        if refusal := self.identity.roster.refusal(name, pem):
-            raise _Denied(refusal)
+        if why := self.identity.roster.refusal(name, pem):
+            raise _Denied(why)
         if (link := self._links.get(name)) is None:
             raise _Denied("this party does not take part in the run")
         return link
@@ -312,7 +316,7 @@ class GrpcParties:
         await send(context.write, {"type": "contract", "session": self._session}, text)
         head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.patience)
         if expect(head, "signature", "refusal") == "refusal":
-            link.refusal = str(_refusal(link.name, body))
+            link.refusal = str(refusal(link.name, body))
             self.log.write("contract refused", party=link.name, why=link.refusal)
             if link.open is not None and not link.open.answer.done():
                 link.open.answer.set_exception(PartyError(link.refusal))
@@ -334,12 +338,14 @@ class GrpcParties:
                 if (ask := link.open) is None or ask.answer.done():
                     await link.changed.wait()
                     continue
-                if refusal := self.identity.roster.refusal(link.name, pem):
-                    raise _Denied(refusal)
+                if why := self.identity.roster.refusal(link.name, pem):
+                    link.signed = ""
+                    raise _Denied(why)
                 await self._put(link, ask, context)
             if not self._over:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped, and may come back")
             await send(context.write, {"type": "end"})
+            link.told = True
         finally:
             if link.stream is asyncio.current_task():
                 link.stream, link.since = None, time.time()
@@ -387,17 +393,3 @@ class _Denied(Exception):  # noqa: N818
 
 class _Slow(Exception):  # noqa: N818
     """This peer comes too often."""
-
-
-def _refusal(name: str, body: bytes) -> UnderstudyError:
-    """A party's refusal as the error that it was. What it says is a peer's text: short, and printable."""
-    try:
-        said = json.loads(body[:4096])
-        kind, text = str(said["kind"]), str(said["text"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return MessageError(f"{name}: refused, and said nothing that can be read.")
-    found = getattr(errors, kind, None)
-    if not (isinstance(found, type) and issubclass(found, UnderstudyError)):
-        found = PartyError
-    text = "".join(letter if letter.isprintable() else " " for letter in text[:500])
-    return found(text if text.startswith(name) else f"{name}: {text}")
