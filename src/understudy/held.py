@@ -71,6 +71,15 @@ def open_holdout(holdout: Held, described: AnySchema | Features, target: str | N
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
 
 
+def open_public(public: Held, described: AnySchema | Features) -> Rows:
+    """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
+    if isinstance(public, ArrayTable):
+        return public
+    if isinstance(public, Population) or not isinstance(described, AnySchema):
+        raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
+    return read_rows(public, replace(described, person=None), one_row_each=False)
+
+
 def has_population(held: Mapping[str, Held]) -> bool:
     """Whether some holder brings people from arrays, who are nobody else's."""
     return any(isinstance(source, Population) for source in held.values())

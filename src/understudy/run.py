@@ -29,7 +29,7 @@ from understudy.data.mixed import side_by_side
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
-from understudy.held import Held, open_held, open_holdout
+from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Progress, Watcher
@@ -85,11 +85,13 @@ def train(
     watch: Watcher | None = None,
     run: str | None = None,
     holdout: Held | None = None,
+    public: Held | None = None,
     **settings: Any,
 ) -> Result:
     """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed.
 
-    `holdout` are public rows on which a classifier is tested while it trains; they cost nobody anything.
+    `holdout` are public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder
+    may begin; they cost nobody anything.
     """
     config = config_for(protocol, settings)
     module = protocol_named(protocol)
@@ -97,12 +99,16 @@ def train(
     if federation.same_people:
         side_by_side(federation.schemas)  # two parties with the same column: refused before anything else
         require_kinds(protocol, federation.schemas)
-    more = {}
+    more: dict[str, Any] = {}
     if holdout is not None:
         if artefact_of(module) != "model":
             raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
         described = next(iter(federation.schemas.values()))
         more["holdout"] = open_holdout(holdout, described, config.target)
+    if public is not None:
+        if not getattr(module, "PUBLIC_ROWS", False):
+            raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
+        more["public"] = open_public(public, next(iter(federation.schemas.values())))
     home = None if folder is None else Path(folder)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     parties = LocalParties(
@@ -169,11 +175,11 @@ def run_file(
     out.mkdir(parents=True, exist_ok=True)
     note.write_text(file.to_toml())
     _write_json(out / "run.json", {"run": run})
-    holdout = None if file.holdout is None else file.path(file.holdout)
+    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     try:
         result = train(
             file.protocol, federation, folder=out, resume=resume, watch=watch, run=run, holdout=holdout,
-            **dict(file.settings),
+            public=public, **dict(file.settings),
         )  # fmt: skip
     except (ConfigError, SchemaError):
         if not (out / "checkpoint").exists():

@@ -17,7 +17,7 @@
 
 A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
 the column that says who. `rows` means nothing where a classifier is trained; there `holdout` may name a table of
-public rows to test on.
+public rows to test on. Where an autoencoder is trained, `public` may name public rows for it to begin from.
 
     protocol = "sign-ds"
     out = "runs/churn"
@@ -78,6 +78,7 @@ class RunFile:
     out: str
     rows: int | None = None
     holdout: str | None = None
+    public: str | None = None
     folder: Path = Path()
 
     @classmethod
@@ -100,15 +101,16 @@ class RunFile:
         cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file", elsewhere: bool = False
     ) -> "RunFile":
         """The same from plain values."""
-        known_keys(data, ("protocol", "out", "rows", "holdout", "settings", "parties"), name)
+        known_keys(data, ("protocol", "out", "rows", "holdout", "public", "settings", "parties"), name)
         for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
             if not isinstance(data.get(key), kind):
                 raise ConfigError(f'{name}: "{key}" is missing or not {_WORDS[kind]}.')
         rows = data.get("rows")
         if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
             raise ConfigError(f'{name}: "rows" must be a whole number of at least 1, not {rows!r}.')
-        if not isinstance(holdout := data.get("holdout"), str | None):
-            raise ConfigError(f'{name}: "holdout" must be a text, not {holdout!r}.')
+        for key in ("holdout", "public"):
+            if not isinstance(data.get(key), str | None):
+                raise ConfigError(f'{name}: "{key}" must be a text, not {data[key]!r}.')
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
@@ -122,7 +124,8 @@ class RunFile:
             protocol=data["protocol"],
             out=data["out"],
             rows=rows,
-            holdout=holdout,
+            holdout=data.get("holdout"),
+            public=data.get("public"),
             settings=settings,
             parties=parties,
             folder=folder,
@@ -141,8 +144,9 @@ class RunFile:
         body: dict[str, Any] = {"protocol": self.protocol, "out": str(self.path(self.out))}
         if self.rows is not None:
             body["rows"] = self.rows
-        if self.holdout is not None:
-            body["holdout"] = str(self.path(self.holdout))
+        for key in ("holdout", "public"):
+            if (table := getattr(self, key)) is not None:
+                body[key] = str(self.path(table))
         body["settings"] = dict(self.settings)
         body["parties"] = {
             name: {key: value for key, value in vars(section).items() if value not in (None, "")}

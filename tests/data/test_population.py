@@ -11,12 +11,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.data.arrays import ArrayTable
 from understudy.data.features import ArrayFeatures, TableFeatures, features_from
+from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.errors import ConfigError, SchemaError
+from understudy.privacy.rng import FastRng
 
 SCHEMA = Schema(
     person="id",
@@ -196,3 +199,42 @@ def test_a_rule_is_rebuilt_from_its_description() -> None:
 
 def test_a_population_shows_no_rows() -> None:
     assert repr(people_of()) == "Population()"
+
+
+def test_rows_without_a_class_become_a_number_or_a_slot_for_each_level() -> None:
+    population = Population.of_rows(read_table(FRAME, SCHEMA, one_row_each=False))
+    x = population.features.expand(population.rows)
+    levels = [column.size for column in SCHEMA.columns]
+    assert population.features.shape == (3 + 1 + sum(levels[2:]),) == x.shape[1:]
+    assert x[:, :4].tolist() == [[0, 1, 0, 1], [1, 0, 0, 0], [0, 0, 1, 0]]  # plan one-hot, churned as it is
+    assert x[:, 4:].sum(1).tolist() == [3, 3, 3]
+    assert population.features.labels == (0,)
+    assert population.codes.tolist() == [0, 0, 0]
+
+
+def test_arrays_without_a_class_keep_people_without_rows() -> None:
+    schema = ImageSchema(height=2, width=2)
+    values = np.arange(12).reshape(3, 2, 2)
+    rows = ArrayTable(
+        schema.scaled(values), np.array(["a", "b", "c"]), np.array([0, 2, 2, 3]), schema, "images"
+    )
+    population = Population.of_rows(rows)
+    x, _, mask = population.gather(torch.tensor([2, 1, 0]))
+    assert mask.tolist() == [[True, False], [False, False], [True, True]]
+    np.testing.assert_allclose(x[mask] * 255, values[[2, 0, 1]], rtol=1e-6)
+
+
+def test_of_many_rows_some_are_drawn_and_of_few_all_are_taken() -> None:
+    schema = ImageSchema(height=1, width=1)
+    people = np.repeat([0, 1], [50, 3])
+    population = Population.of_rows(ArrayTable.from_array(np.arange(53).reshape(-1, 1, 1), schema, people))
+    drawn = set()
+    for seed in range(40):
+        x, _, mask = population.gather(torch.tensor([0, 1]), most=5, rng=FastRng(seed))
+        values = (x.flatten(1) * 255).round().int()
+        assert mask.sum(1).tolist() == [5, 3]
+        assert values[1][mask[1]].tolist() == [50, 51, 52]
+        drawn.update(values[0].tolist())
+    assert min(drawn) >= 0
+    assert max(drawn) < 50
+    assert len(drawn) > 40

@@ -38,6 +38,7 @@ from understudy.protocols.reporting import form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
+PUBLIC_ROWS = True  # `train` can begin from some
 _UNIFORM_ROWS = 10_000  # what pre-training without public rows learns from
 
 
@@ -166,7 +167,7 @@ def central(config: Config, rows: Rows, *, steps: int = 5000, batch: int = 256) 
     card = {
         "protocol": "fed-wae",
         "ended": f"after {steps} central steps",
-        "privacy": "no guarantee: rows in one place",
+        "privacy": {"guarantee": "none: all rows lay in one place"},
     }
     return Generator(network.decoder(weights), rule.schema, card)
 
