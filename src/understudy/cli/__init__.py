@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table as Grid
 
 import understudy
+from understudy.cli import exchange, network
 from understudy.cli import network
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
@@ -53,6 +54,7 @@ ledger_app = typer.Typer(no_args_is_help=True, help="What a holder has spent: wh
 app.add_typer(schema_app, name="schema")
 app.add_typer(ledger_app, name="ledger")
 network.mount(app)
+exchange.mount(app)
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)

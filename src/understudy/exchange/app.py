@@ -21,6 +21,7 @@ from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.callers import By, The
 from understudy.exchange.limits import Rate
 from understudy.exchange.messages import (
+    CallerOut,
     Digest,
     EventOut,
     Health,
@@ -96,6 +97,12 @@ api = APIRouter(prefix="/v1", responses=REFUSALS)
 def health() -> Health:
     """That the service is up; needs no token."""
     return Health(ok=True, version=version("understudy"))
+
+
+@api.get("/me")
+def who_am_i(caller: By) -> CallerOut:
+    """For whom this token speaks."""
+    return CallerOut.model_validate(caller)
 
 
 @api.get("/pools")

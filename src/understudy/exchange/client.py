@@ -55,6 +55,10 @@ class Client:
 
     # A silo
 
+    def me(self) -> dict[str, Any]:
+        """For whom this token speaks: silo, role and, of a member, the pool."""
+        return dict(self._transport.json("GET", "me"))
+
     def pools(self) -> list[dict[str, Any]]:
         """The pools of this token: name, requirements, created."""
         return list(self._transport.json("GET", "pools"))

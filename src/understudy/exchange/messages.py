@@ -25,6 +25,14 @@ class Problem(Message):
     detail: str | list[Any]
 
 
+class CallerOut(Message):
+    """For whom a token speaks."""
+
+    silo: str
+    role: str
+    pool: str | None
+
+
 class PoolOut(Message):
     """A pool, and what an offer in it must fulfil."""
 

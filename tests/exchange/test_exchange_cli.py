@@ -1,0 +1,136 @@
+"""The exchange from the command line: one command serves it, and two silos trade on it."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pandas as pd
+import pytest
+from exchange_cases import POOL, SCHEMA, served
+from typer.testing import CliRunner
+
+from understudy.cli import app
+from understudy.data.samples import toy
+from understudy.errors import ConfigError, ExchangeError
+from understudy.exchange.pool_file import read_pool
+from understudy.generator import Generator
+from understudy.privacy.ledger import Ledger
+
+
+def run(*words: object, token: str = "", at: str = "") -> str:
+    """What a command prints."""
+    done = CliRunner().invoke(
+        app, list(map(str, words)), env={"UNDERSTUDY_EXCHANGE": at, "UNDERSTUDY_TOKEN": token}
+    )
+    if done.exception is not None:
+        raise done.exception
+    return done.output
+
+
+def test_two_silos_trade_generators_and_rows_never_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame = toy(rows=400, seed=1)[0]
+    frame[:200].to_csv("north.csv", index=False)
+    frame[200:].to_csv("south.csv", index=False)
+    with served(tmp_path / "data") as exchange:
+        tokens = {
+            silo: run(
+                "exchange",
+                "token",
+                "new",
+                silo,
+                "--pool",
+                "ward",
+                at=exchange.address,
+                token=exchange.admin_token,
+            ).strip()
+            for silo in ("north", "south")
+        }
+        for silo, token in tokens.items():
+            said = run("exchange", "subscribe", "--out", "ward.toml", at=exchange.address, token=token)
+            assert 'Subscribed to "ward"' in said
+            assert "ε\u00a0=\u00a01.5 at δ\u00a0=\u00a010⁻⁵ or less" in said
+            options = (
+                "--ledger",
+                f"{silo}.ledger",
+                "--epsilon",
+                1.0,
+                "--person",
+                "id",
+                "--steps",
+                2,
+                "--out",
+                silo,
+            )
+            run("exchange", "train", f"{silo}.csv", *options, at=exchange.address, token=token)
+            with Ledger(tmp_path / f"{silo}.ledger") as ledger:
+                assert 0.5 < ledger.spent("anyone") <= 1.0
+            run("exchange", "push", *sorted(Path(silo).iterdir()), at=exchange.address, token=token)
+        listed = run("exchange", "list", "--silo", "north", at=exchange.address, token=tokens["south"])
+        assert listed.count("class-decoder") == 2
+        run("exchange", "pull", "--out", "pool", at=exchange.address, token=tokens["south"])
+        with pytest.raises(ConfigError, match="no class 'maybe'"):
+            run("exchange", "list", "--label", "maybe", at=exchange.address, token=tokens["south"])
+        with pytest.raises(ExchangeError, match="administrators"):
+            run("exchange", "token", "list", at=exchange.address, token=tokens["south"])
+        log = run("exchange", "log", at=exchange.address, token=exchange.admin_token)
+        assert len(re.findall(r"push +201", log)) == len(re.findall(r"pull +200", log)) == 4
+    pool = Generator.load("pool")
+    assert {member["silo"] for member in pool.card["members"]} == {"north", "south"}
+    drawn = pool.sample(2000, seed=1)
+    assert list(drawn.columns) == list(SCHEMA.names)
+    assert drawn["smoker"].mean() == pytest.approx(0.5, abs=0.05)  # balanced
+    assert isinstance(drawn, pd.DataFrame)
+
+
+def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
+    SCHEMA.save(tmp_path / "ward.toml")
+    (tmp_path / "pool.toml").write_text(
+        'name = "ward"\nschema = "ward.toml"\ntarget = "smoker"\nlargest = 1048576\n'
+    )
+    assert read_pool(tmp_path / "pool.toml") == ("ward", POOL)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = f"exchange serve --data data --pool pool.toml --listen 127.0.0.1:{port}".split()
+    command = [sys.executable, "-c", "from understudy.cli import main; main()", *words]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and server.poll() is None:
+            try:
+                assert httpx.get(f"http://127.0.0.1:{port}/v1/health").json()["ok"]
+                break
+            except httpx.TransportError:
+                time.sleep(0.1)
+        server.send_signal(signal.SIGTERM)
+        said, _ = server.communicate(timeout=60)
+    finally:
+        server.kill()
+    assert server.returncode in (0, -signal.SIGTERM), said
+    assert "Administrator's token: data/admin.token" in said
+    assert (tmp_path / "data" / "admin.token").read_text().startswith("usx_")
+
+
+def test_a_pool_file_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    for text, said in (
+        ('target = "x"', "lacks 'schema'"),
+        ("= 3", "pool.toml: "),
+        ('schema = "none.toml"\ntarget = "x"', "none.toml"),
+        ('schema = "ward.toml"\ntarget = "smokre"', "smoker"),
+        ('schema = "ward.toml"\ntarget = "smoker"\nepsilon = -1', "epsilon must be above 0"),
+        ('schema = "ward.toml"\ntarget = "smoker"\nepsilom = 1', "epsilom"),
+    ):
+        SCHEMA.save(tmp_path / "ward.toml")
+        (tmp_path / "pool.toml").write_text(text)
+        with pytest.raises(ConfigError, match=re.escape(said)):
+            read_pool(tmp_path / "pool.toml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_pool(tmp_path / "nowhere.toml")
