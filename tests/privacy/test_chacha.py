@@ -5,6 +5,7 @@ import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from understudy.privacy.chacha import ChaCha20
+from understudy.privacy.chacha_kernel import fused
 
 
 def reference(key: bytes, nonce: bytes, size: int) -> bytes:
@@ -55,3 +56,14 @@ def test_a_restart_moves_the_same_tensors():
 
 def test_no_words_are_an_empty_tensor():
     assert ChaCha20(bytes(32)).words(0).shape == (0,)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("counter", [0, 7, 2**32 - 3])
+def test_the_kernel_gives_the_words_of_the_tensor_operations(counter: int) -> None:
+    key = bytes(range(32))
+    host, card = (ChaCha20(key, counter=counter, device=device) for device in ("cpu", "cuda"))
+    if fused(card.counter.device) is None:
+        pytest.skip("Triton cannot compile here")
+    for n in (1, 17, 100_003):
+        assert torch.equal(host.words(n), card.words(n).cpu())

@@ -9,13 +9,16 @@ are those of RFC 8439 with a nonce whose first four bytes are zero.
 Written by hand because no library makes a stream cipher's keystream on a CUDA device: `cryptography` and
 libsodium fill host memory, cuRAND's generators are not cryptographic, and torchcsprng is no longer built.
 Every step is an integer tensor operation of a fixed shape without a word to the host: the same code runs on
-any device and inside a captured CUDA graph, whose every replay moves the counter on, on the device.
+any device and inside a captured CUDA graph, whose every replay moves the counter on, on the device. Where Triton
+is there, a GPU does the same in one kernel (`chacha_kernel`).
 """
 
 import struct
 
 import torch
 from torch import Tensor
+
+from understudy.privacy.chacha_kernel import fused
 
 
 class ChaCha20:
@@ -40,6 +43,10 @@ class ChaCha20:
     def words(self, n: int) -> Tensor:
         """The next n 32-bit words of the keystream: int32, (n,)."""
         blocks = -(-n // 16)
+        if (fill := fused(self.counter.device)) is not None:
+            fill(out := self._start.new_empty(16 * blocks), self._start, self.counter)
+            self.counter += blocks
+            return out[:n]
         ticks = self.counter + torch.arange(blocks, device=self.counter.device)
         self.counter += blocks
         # An int64 seen as two int32 is the little-endian pair of words that the state wants.

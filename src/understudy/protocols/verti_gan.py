@@ -29,6 +29,7 @@ from torch.nn.utils import parameters_to_vector
 from understudy.check import in_range, one_of, positive
 from understudy.data.described import AnySchema, Rows
 from understudy.errors import PartyError
+from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Values
 from understudy.models.image_gan import ImageCritic
 from understudy.privacy.accounting import DpEvent
@@ -211,7 +212,7 @@ def train(
     Ends early, with what it has, when a party's budget is spent. With a `checkpoint` folder it saves every
     `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there.
     """
-    server = Server(config, parties, schemas, checkpoint=checkpoint)
+    server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
     server.begin(
         lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
@@ -220,12 +221,14 @@ def train(
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
         asks = {
-            name: Round(round=round, seed=seed, weights=parameters_to_vector(parameters.values()).detach())
+            name: Round(
+                round=round, seed=seed, weights=parameters_to_vector(parameters.values()).detach().cpu()
+            )
             for name in parties.names
             if (parameters := network.party_parameters(name))
         }
         for name, reply in parties.ask(asks).items():
-            gradient = densify(reply.gradient.value, asks[name].weights.numel())
+            gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
             # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all.
             # A loss of the server's own over `network` would add its gradient in the same way.
             for parameter, part in split_like(network.party_parameters(name).values(), gradient):

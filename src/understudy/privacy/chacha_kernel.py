@@ -1,0 +1,124 @@
+"""ChaCha20 blocks as one GPU kernel: `chacha.py` in Triton, word for word the same keystream.
+
+In tensor operations a draw is some 540 small kernels, whatever its size, and at a GPU's speed their launches are
+most of the time that noise takes. Triton comes with PyTorch's CUDA builds; where there is none, or it cannot compile
+here, `chacha.py` goes on with tensor operations.
+"""
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+_BLOCK = 256  # cipher blocks of one program
+
+try:
+    import triton  # type: ignore[import-not-found]
+    import triton.language as tl  # type: ignore[import-not-found]
+except ImportError:
+    triton = None
+
+
+Fill = Callable[[Tensor, Tensor, Tensor], None]
+
+
+@cache
+def fused(device: torch.device) -> Fill | None:
+    """What fills `out` (16 · blocks,) int32 from the state's 14 fixed words and its counter; None: not here."""
+    if triton is None or device.type != "cuda":
+        return None
+    try:
+        probe = torch.empty(16, dtype=torch.int32, device=device)
+        _fill(
+            probe,
+            torch.zeros(14, 1, dtype=torch.int32, device=device),
+            torch.zeros(1, dtype=torch.int64, device=device),
+        )
+        torch.cuda.synchronize(device)
+    except Exception:  # no compiler, an old card: whatever it is, the slower way works
+        return None
+    return _fill
+
+
+def _fill(out: Tensor, start: Tensor, counter: Tensor) -> None:
+    blocks = out.numel() // 16
+    _chacha20[(triton.cdiv(blocks, _BLOCK),)](out, start, counter, blocks, BLOCK=_BLOCK)
+
+
+if triton is not None:
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _rotate(x, bits: tl.constexpr):  # type: ignore[no-untyped-def]
+        return (x << bits) | (x >> (32 - bits))
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _quarter(a, b, c, d):  # type: ignore[no-untyped-def]
+        """RFC 8439 §2.1."""
+        a += b
+        d = _rotate(d ^ a, 16)
+        c += d
+        b = _rotate(b ^ c, 12)
+        a += b
+        d = _rotate(d ^ a, 8)
+        c += d
+        b = _rotate(b ^ c, 7)
+        return a, b, c, d
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _word(start, place: tl.constexpr, like):  # type: ignore[no-untyped-def]
+        return like * 0 + tl.load(start + place).to(tl.uint32, bitcast=True)
+
+    @triton.jit  # type: ignore[untyped-decorator, unused-ignore]
+    def _chacha20(out, start, counter, blocks, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+        """RFC 8439 §2.3 with a 64-bit counter, one block of the cipher in each lane."""
+        lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        tick = tl.load(counter) + lane
+        c12, c13 = (tick & 0xFFFFFFFF).to(tl.uint32), (tick >> 32).to(tl.uint32)
+        s0, s1, s2, s3 = (
+            _word(start, 0, c12),
+            _word(start, 1, c12),
+            _word(start, 2, c12),
+            _word(start, 3, c12),
+        )
+        s4, s5, s6, s7 = (
+            _word(start, 4, c12),
+            _word(start, 5, c12),
+            _word(start, 6, c12),
+            _word(start, 7, c12),
+        )
+        s8, s9, s10, s11 = (
+            _word(start, 8, c12),
+            _word(start, 9, c12),
+            _word(start, 10, c12),
+            _word(start, 11, c12),
+        )
+        s14, s15 = _word(start, 12, c12), _word(start, 13, c12)
+        x0, x1, x2, x3, x4, x5, x6, x7 = s0, s1, s2, s3, s4, s5, s6, s7
+        x8, x9, x10, x11, x12, x13, x14, x15 = s8, s9, s10, s11, c12, c13, s14, s15
+        for _ in range(10):
+            x0, x4, x8, x12 = _quarter(x0, x4, x8, x12)
+            x1, x5, x9, x13 = _quarter(x1, x5, x9, x13)
+            x2, x6, x10, x14 = _quarter(x2, x6, x10, x14)
+            x3, x7, x11, x15 = _quarter(x3, x7, x11, x15)
+            x0, x5, x10, x15 = _quarter(x0, x5, x10, x15)
+            x1, x6, x11, x12 = _quarter(x1, x6, x11, x12)
+            x2, x7, x8, x13 = _quarter(x2, x7, x8, x13)
+            x3, x4, x9, x14 = _quarter(x3, x4, x9, x14)
+        to, real = out + 16 * lane, lane < blocks
+        tl.store(to + 0, (x0 + s0).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 1, (x1 + s1).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 2, (x2 + s2).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 3, (x3 + s3).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 4, (x4 + s4).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 5, (x5 + s5).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 6, (x6 + s6).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 7, (x7 + s7).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 8, (x8 + s8).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 9, (x9 + s9).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 10, (x10 + s10).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 11, (x11 + s11).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 12, (x12 + c12).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 13, (x13 + c13).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 14, (x14 + s14).to(tl.int32, bitcast=True), mask=real)
+        tl.store(to + 15, (x15 + s15).to(tl.int32, bitcast=True), mask=real)
