@@ -1,0 +1,196 @@
+"""SGDE beside its paper: what a silo of 5 % gains from a pool of private generators.
+
+    make bench NAME=sgde DATA=<folder> [QUICK=1]
+    python benchmarks/sgde/bench.py --data data --only titanic adult --jobs 2 --out benchmarks/sgde/ours.csv
+    python benchmarks/sgde/bench.py --speed      # per-sample gradients: ours, torch.func, Opacus where it is installed
+
+Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of the training rows each; a model
+learned at each silo alone (local), by FedAvg over all (federated), or from the pool (synthetic), tested on silos' own
+rows (Table I) and on held-out rows (Table III). A finished cell (data set, method, seed) is in the file and is not
+computed again.
+"""
+
+import argparse
+import csv
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import tasks
+from sklearn.model_selection import KFold
+
+from understudy.federation import Federation
+from understudy.privacy.budget import Budget
+from understudy.protocols.sgde import labelled_images
+from understudy.run import train
+
+HERE = Path(__file__).parent
+EPSILON, DELTA = 1.5, 1e-5
+METHODS = ("local", "federated", "synthetic", "synthetic, no noise")
+SETTINGS: dict[str, Any] = {"latent": 4, "steps": 100, "rate": 0.25, "learning_rate": 0.01}
+IMAGE_SETTINGS: dict[str, Any] = {"latent": 8, "steps": 200, "rate": 0.25, "learning_rate": 0.002}
+FIELDS = [
+    "dataset", "method", "table", "epsilon", "delta", "seed", "silos", "accuracy", "f1", "auc", "flagged", "seconds",
+]  # fmt: skip
+METRICS = ("accuracy", "f1", "auc")
+
+
+def measure(
+    task: tasks.Task,
+    method: str,
+    *,
+    seed: int,
+    device: str = "auto",
+    drawn: int = 10_000,
+    rounds: int = 40,
+    **settings: Any,
+) -> list[dict[str, Any]]:
+    """The rows of one cell: tested on the silos' own rows, and on the test set."""
+    start, flagged = time.perf_counter(), 0
+    if method == "local":
+        inside, outside = _local(task, seed, device)
+    elif method == "federated":
+        inside, outside = _federated(task, seed, device, rounds)
+    else:
+        rows, flagged = synthetic(
+            task, seed=seed, device=device, drawn=drawn, private=method == "synthetic", **settings
+        )
+        predict = tasks.learn(task, rows, seed=seed, device=device)
+        inside = [tasks.scores(predict(x), y) for x, y in task.silos]
+        outside = [tasks.scores(predict(task.test[0]), task.test[1])]
+    seconds = time.perf_counter() - start
+    priced = method == "synthetic"
+    return [
+        {"dataset": task.name, "method": method, "table": table, "epsilon": EPSILON if priced else "",
+         "delta": DELTA if priced else "", "seed": seed, "silos": len(task.silos),
+         **{name: round(float(np.nanmean([score[name] for score in found])), 2) for name in METRICS},
+         "flagged": flagged if priced else "", "seconds": round(seconds, 1)}
+        for table, found in (("I", inside), ("III", outside))
+    ]  # fmt: skip
+
+
+def synthetic(
+    task: tasks.Task, *, seed: int, device: str, drawn: int, private: bool, **settings: Any
+) -> tuple[tasks.Rows, int]:
+    """Rows from the pool of all silos, as many of each class, and how many offers were flagged."""
+    federation = Federation.rehearsal(
+        task.held, task.schemas or None, budget=Budget(EPSILON, DELTA) if private else Budget(np.inf, 0.0),
+        seed=seed, same_people=False,
+    )  # fmt: skip
+    chosen = (IMAGE_SETTINGS if task.image else SETTINGS) | settings
+    result = train(
+        "sgde", federation, target=task.target, epsilon=EPSILON, delta=DELTA, private=private, device=device,
+        seed=seed, **chosen,
+    )  # fmt: skip
+    flagged = sum(offer["flagged"] for offer in result.generator.card["offers"])
+    if task.image:
+        images, labels = labelled_images(result.generator, drawn, seed=seed)
+        return (images.astype(np.float32) / 255, np.array(labels, dtype=np.int64)), flagged
+    return task.features(result.generator.sample(drawn, seed=seed)), flagged
+
+
+def _local(task: tasks.Task, seed: int, device: str) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    inside, outside = [], []
+    for x, y in task.silos:
+        odds = np.zeros((len(y), task.classes))
+        folds = KFold(10 if len(y) >= 10 else 2, shuffle=True, random_state=seed)
+        for fit, held in folds.split(x):
+            odds[held] = tasks.learn(task, (x[fit], y[fit]), seed=seed, device=device)(x[held])
+        inside.append(tasks.scores(odds, y))
+        predict = tasks.learn(task, (x, y), seed=seed, device=device)
+        outside.append(tasks.scores(predict(task.test[0]), task.test[1]))
+    return inside, outside
+
+
+def _federated(
+    task: tasks.Task, seed: int, device: str, rounds: int
+) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Table I: trained on nine tenths of each silo and tested on the tenth, all silos' tenths together."""
+    rng, kept, held = np.random.default_rng(seed), [], []
+    for x, y in task.silos:
+        order = rng.permutation(len(y))
+        cut = max(1, len(y) // 10)
+        held.append((x[order[:cut]], y[order[:cut]]))
+        kept.append((x[order[cut:]], y[order[cut:]]))
+    predict = tasks.federated(task, kept, rounds=rounds, seed=seed, device=device)
+    x, y = (np.concatenate(parts) for parts in zip(*held, strict=True))
+    inside = [tasks.scores(predict(x), y)]
+    predict = tasks.federated(task, task.silos, rounds=rounds, seed=seed, device=device)
+    return inside, [tasks.scores(predict(task.test[0]), task.test[1])]
+
+
+def cell(job: dict[str, Any]) -> list[dict[str, Any]]:
+    """One cell in a process of its own."""
+    task = tasks.load(job["dataset"], job["data"], silos=job["silos"], seed=job["seed"])
+    more = {"steps": job["steps"]} if job["steps"] else {}
+    return measure(task, job["method"], seed=job["seed"], device=job["device"], **more)
+
+
+def jobs(args: argparse.Namespace, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+    for dataset in args.only:
+        for seed in range(args.seeds):
+            for method in args.methods:
+                if (dataset, method, str(seed)) not in done:
+                    yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data,
+                           "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip
+
+
+def read(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    rows = sorted(rows, key=lambda r: (r["dataset"], r["method"], str(r["seed"]), r["table"]))
+    with path.with_suffix(".part").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    path.with_suffix(".part").replace(path)
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    names = [*tasks.TARGETS, *tasks.IMAGES]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument(
+        "--only", nargs="*", default=["breast_cancer_diagnostic"] if quick else names, choices=names
+    )
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument("--silos", type=int, default=5 if quick else 20)
+    parser.add_argument("--steps", type=int, default=20 if quick else None)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
+    parser.add_argument("--speed", action="store_true")
+    args = parser.parse_args()
+    if args.speed:
+        import speed
+
+        speed.main(args.device)
+        return
+    rows = read(args.out)
+    done = {(row["dataset"], row["method"], str(row["seed"])) for row in rows}
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for future in as_completed([pool.submit(cell, job) for job in jobs(args, done)]):
+            rows += future.result()
+            for row in rows[-2:]:
+                print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+            if args.out is not None:
+                write(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()
