@@ -37,6 +37,7 @@ from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
 from understudy.models.pool import Pool
+from understudy.models.rwae import SeriesDecoder
 from understudy.privacy.rng import FastRng
 
 NETWORKS: dict[str, Any] = {
@@ -47,6 +48,7 @@ NETWORKS: dict[str, Any] = {
     "pool": Pool,
     "decoder-table": TableDecoder,
     "decoder-image": ImageDecoder,
+    "decoder-series": SeriesDecoder,
     "bayes-net": BayesNet,
     "copula": GaussianCopula,
 }

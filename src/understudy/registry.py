@@ -14,6 +14,7 @@ from understudy.check import nearest
 from understudy.errors import ConfigError
 from understudy.protocols import (
     central_gan,
+    fed_stdg,
     fed_wae,
     gram,
     lopub,
@@ -35,6 +36,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "sgde": sgde,
     "sign-ds": sign_ds,
     "fed-wae": fed_wae,
+    "fed-stdg": fed_stdg,
     "lopub": lopub,
 }
 

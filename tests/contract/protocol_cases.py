@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy.data.images import Images, ImageSchema
 from understudy.data.partition import overlap_people
-from understudy.data.samples import toy
+from understudy.data.samples import sines, toy
 from understudy.data.schema import Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
@@ -20,6 +20,7 @@ from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.protocols import (
     central_gan,
+    fed_stdg,
     fed_wae,
     gram,
     lopub,
@@ -59,6 +60,14 @@ def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     frame, schema = toy(rows=60, seed=3)
     names = [f"host {number}" for number in range(parties)]
     return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, schema)
+
+
+def series(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """Short waves of 20 people with three series each, every person with one party."""
+    values, schema = sines(60, length=4, channels=2, seed=3)
+    who = np.arange(60) % 20
+    hosts = {f"host {number}": who % parties == number for number in range(parties)}
+    return {name: Series.from_array(values[here], schema, who[here]) for name, here in hosts.items()}, {}
 
 
 def mixed() -> tuple[dict[str, Any], dict[str, Schema]]:
@@ -133,6 +142,8 @@ def weights(outcome: Any) -> dict[str, Tensor]:
 def is_usable(outcome: Any) -> bool:
     """Whether the artefact does what it is for."""
     trained = artefact(outcome)
+    if isinstance(trained, Generator) and isinstance(trained.schema, SeriesSchema):
+        return len(trained.series(10, seed=0)) == 10
     if isinstance(trained, Generator):
         return len(trained.sample(10, seed=0)) == 10
     answers = trained.predict(toy(rows=10, seed=4)[0])
@@ -147,6 +158,7 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
 }  # fmt: skip
 ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
+RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
@@ -195,6 +207,11 @@ CASES = [
     Case(
         "DP-Fed-WAE, SubMDS, three hosts", "fed-wae", fed_wae,
         ENCODED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2}, lambda: horizontal(3),
+    ),
+    Case("FedSTDG, two hosts", "fed-stdg", fed_stdg, RECURRENT, lambda: series(2)),
+    Case(
+        "FedSTDG, EM-MDS, fixed rate, one host", "fed-stdg", fed_stdg,
+        RECURRENT | {"reporter": "em-mds", "chosen": 2, "adaptive": False}, lambda: series(1),
     ),
     Case("LoPub, three reports each, two hosts", "lopub", lopub, REPORTED, lambda: horizontal(2), CLEAR),
     Case(

@@ -37,7 +37,7 @@ def filled(module: M, values: Sequence[Tensor]) -> M:
     return module.eval()
 
 
-class _Described(nn.Module):
+class Described(nn.Module):
     """A module that its constructor's arguments describe."""
 
     kind: str
@@ -65,7 +65,7 @@ class _Described(nn.Module):
             raise ConfigError(f"this describes no {cls.kind}: {error}.") from None
 
 
-class TableDecoder(_Described):
+class TableDecoder(Described):
     """Two dense layers, and from the slots to the odds of each level; `sizes` are the levels of each column."""
 
     kind = "decoder-table"
@@ -102,7 +102,7 @@ class TableDecoder(_Described):
         return torch.where(self.other, 1 - odds, odds).masked_fill(self.sure, 1.0)
 
 
-class ImageDecoder(_Described):
+class ImageDecoder(Described):
     """A dense layer and two transposed convolutions of 4 × 4 and stride 2."""
 
     kind = "decoder-image"
