@@ -82,8 +82,10 @@ class MixedSchema(Document):
         return cls(parts={name: schema_from(dict(part)) for name, part in parts.items()})
 
 
-def side_by_side(parts: Mapping[str, AnySchema]) -> Schema | MixedSchema:
-    """What several parties' rows about the same people are together: one table where all have tables."""
+def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
+    """What parties' rows about the same people are together: one table where all have tables."""
+    if len(parts) == 1:
+        return next(iter(parts.values()))
     tables = {name: part for name, part in parts.items() if isinstance(part, Schema)}
     return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
 

@@ -52,9 +52,9 @@ def formed_critic_gradient(
         steep = torch.where(square > _FLAT, square, 1).sqrt()
         return score(values, other) - score(values, x) + penalty * (steep - 1) ** 2
 
-    size = sum(value.numel() for value in parameters.values())
+    step = max(1, ROOM // sum(value.numel() for value in parameters.values()))
     gradients = vmap(grad(loss), in_dims=(None, 0, 0, 0))
-    for part in torch.split(torch.arange(len(real), device=real.device), max(1, ROOM // size)):
+    for part in (slice(start, start + step) for start in range(0, len(real), step)):
         formed = list(gradients(parameters, real[part], fake[part], mix[part]).values())
         norms = [torch.linalg.vector_norm(each.flatten(1), dim=1, dtype=torch.float64) for each in formed]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)

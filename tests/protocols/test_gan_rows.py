@@ -1,0 +1,192 @@
+"""Vertical GANs whose parties hold a table, images or series: what is taken, what is learned, what is refused."""
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.images import Images, ImageSchema
+from understudy.data.samples import toy
+from understudy.data.schema import Boolean, Real, Schema
+from understudy.data.series import Series, SeriesSchema
+from understudy.errors import AlignmentError, ConfigError, PartyError
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.models.gan import Critic
+from understudy.models.image_gan import ImageCritic
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.protocols import vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gan_rows import encode, roster
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+
+BUDGET = Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {"rounds": 2, "critic_steps": 2, "batch": 16, "device": "cpu"}
+PULSE = (Real(name="pulse", low=0, high=1),)
+
+
+def images(count: int, *, people: Any = None, person: str | None = "id") -> Images:
+    """The left half of each image is bright."""
+    pixels = np.zeros((count, 4, 4), dtype=np.uint8)
+    pixels[:, :, :2] = 230
+    pixels[:, 0, 3] = np.arange(count) % 250  # so that an image tells whose it is
+    return Images.from_array(pixels, ImageSchema(height=4, width=4, person=person), people)
+
+
+def series(count: int, people: Any = None) -> Series:
+    """Every series falls from high to low."""
+    values = np.tile(np.array([0.9, 0.9, 0.1])[None, :, None], (count, 1, 1))
+    schema = SeriesSchema(length=3, series="stay", person="id", channels=PULSE)
+    return Series.from_array(values, schema, people)
+
+
+def yes(ids: Any) -> tuple[pd.DataFrame, Schema]:
+    """Nine people in ten say yes."""
+    said = np.random.default_rng(0).random(len(ids)) < 0.9
+    return pd.DataFrame({"id": ids, "said": said}), Schema(columns=(Boolean(name="said"),), person="id")
+
+
+def federation(people: int) -> Federation:
+    ids = np.arange(people)
+    table, schema = yes(ids)
+    held = {"clinic": table, "radiology": images(people, people=ids), "monitor": series(people, ids)}
+    return Federation.rehearsal(held, {"clinic": schema}, budget=BUDGET, seed=1)
+
+
+def test_everybodys_row_follows_its_person_through_the_alignment() -> None:
+    ids = np.random.default_rng(1).permutation(40)
+    table, schema = yes(np.arange(40))
+    held = {"clinic": table, "radiology": images(40, people=ids)}
+    held_by = Federation.rehearsal(held, {"clinic": schema}, budget=BUDGET, seed=1)
+    parties = held_by.parties("verti-gan", run="r")
+    verti_gan.train(verti_gan.Config(**SMALL), LocalParties(parties), held_by.schemas)
+    clinic, radiology = parties["clinic"], parties["radiology"]
+    assert isinstance(clinic, verti_gan.VertiGanParty)
+    assert isinstance(radiology, verti_gan.VertiGanParty)
+    order = clinic.aligned["id"].to_numpy()
+    place = {person: number for number, person in enumerate(ids)}
+    marks = (radiology.encoded().view(40, 4, 4)[:, 0, 3] * 255).round().long().tolist()
+    assert marks == [place[person] % 250 for person in order]
+    assert isinstance(clinic.critic_round.critic, Critic)
+    assert isinstance(radiology.critic_round.critic, ImageCritic)
+
+
+FREE = Budget(math.inf, 0.0)
+LEARNS: dict[str, Any] = {
+    "learning_rate": 0.003, "private": False, "latent": 4, "common": (16,), "device": "cpu",
+}  # fmt: skip
+
+
+def test_without_noise_a_table_and_series_are_both_learned(tmp_path: Path) -> None:
+    ids = np.arange(300)
+    table, schema = yes(ids)
+    held = {"clinic": table, "monitor": series(300, ids)}
+    result = train(
+        "verti-gan", Federation.rehearsal(held, {"clinic": schema}, budget=FREE, seed=1),
+        rounds=80, critic_steps=5, batch=64, critic_hidden=(16,), **LEARNS,
+    )  # fmt: skip
+    drawn = result.generator.parts(200, seed=0)
+    pulse = np.asarray(drawn["monitor"]).mean(0)[:, 0]  # 0.9, 0.9, 0.1 at the holder
+    assert 0.7 < float(drawn["clinic"]["said"].mean()) < 1  # type: ignore[call-overload]
+    assert min(pulse[:2]) > 0.6 > 0.45 > pulse[2]
+    frame = result.generator.sample(5, seed=0)
+    assert frame.shape == (5, 1 + 3)
+    again = Generator.load(result.generator.save(tmp_path))
+    pd.testing.assert_frame_equal(again.sample(5, seed=0), frame)
+
+
+def test_without_noise_the_bright_half_of_the_images_is_learned() -> None:
+    held = Federation.rehearsal({"radiology": images(200)}, budget=FREE, seed=1)
+    result = train("central-gan", held, rounds=25, critic_steps=3, batch=32, **LEARNS)
+    pixels = result.generator.images(200, seed=0).mean(0)
+    assert pixels[1:, :2].min() > 200  # 230 at the holder
+    assert pixels[1:, 2:].max() < 50  # 0 at the holder
+
+
+def test_one_party_with_images_alone_trains_centrally() -> None:
+    held = Federation.rehearsal({"radiology": images(30)}, budget=BUDGET, seed=1)
+    result = train("central-gan", held, **SMALL)
+    assert result.generator.card["protocol"] == "central-gan"
+    assert result.generator.sample(3, seed=0).shape == (3, 16)
+    spent = held.holders["radiology"].ledger.spent()
+    assert 0.99 * BUDGET.epsilon <= spent <= BUDGET.epsilon
+    assert result.privacy.epsilon() == pytest.approx(spent)
+
+
+def test_a_central_run_of_two_parties_is_refused() -> None:
+    held = federation(20)
+    with pytest.raises(ConfigError, match="one party that holds all columns, not for 3"):
+        train("central-gan", held, **SMALL)
+    assert not any(entry.count for holder in held.holders.values() for entry in holder.ledger.entries())
+
+
+@pytest.mark.parametrize("protocol", ["vd-gan-dpsgd", "vd-gan-pate", "gram"])
+def test_a_method_for_tables_refuses_images_before_anything_is_charged(protocol: str) -> None:
+    held = federation(20)
+    with pytest.raises(ConfigError, match=r"radiology holds rows of the kind 'image'.*Nothing was charged"):
+        train(protocol, held)
+    assert not any(entry.count for holder in held.holders.values() for entry in holder.ledger.entries())
+
+
+@pytest.mark.parametrize("module", [vd_gan_dpsgd, vd_gan_pate])
+def test_a_party_for_tables_cannot_be_built_on_images(module: ModuleType) -> None:
+    ledger = Ledger.rehearsal(holder="radiology", budget=BUDGET)
+    with pytest.raises(PartyError, match="is no table"):
+        module.build_party("radiology", images(5), ledger, run="r", budget=BUDGET)
+
+
+@pytest.mark.parametrize("person", ["id", None])
+def test_a_person_with_two_images_is_refused_before_anything_is_charged(person: str | None) -> None:
+    twice = images(6, people=[1, 2, 3, 4, 4, 5], person=person)
+    ledger = Ledger.rehearsal(holder="radiology", budget=BUDGET)
+    with pytest.raises(PartyError, match=r"6 rows of 5 people.*Nothing was charged"):
+        verti_gan.build_party("radiology", twice, ledger, run="r", budget=BUDGET)
+
+
+def test_images_without_ids_do_not_meet_a_table_with_ids() -> None:
+    table, schema = yes(np.arange(20))
+    held = {"clinic": table, "radiology": images(20, person=None)}
+    with pytest.raises(AlignmentError):
+        train("verti-gan", Federation.rehearsal(held, {"clinic": schema}, budget=BUDGET, seed=1), **SMALL)
+
+
+def test_a_network_for_other_pixels_is_refused() -> None:
+    held = federation(20)
+    party = held.parties("verti-gan", run="r")["radiology"]
+    assert isinstance(party, verti_gan.VertiGanParty)
+    network = verti_gan.BranchedGenerator.for_parties({"radiology": (2, 3)})
+    with pytest.raises(PartyError, match="does not fit"):
+        party.open(verti_gan.Begin(config={}, network=network.describe()))
+
+
+def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
+    frame, schema = toy(rows=5, seed=0)
+    held = Federation.rehearsal({"a": frame}, {"a": schema}, budget=BUDGET).holders["a"].table
+    assert roster(held) is held  # type: ignore[arg-type]
+    rows = images(5, people=[9, 8, 7, 6, 5])
+    people = roster(rows)
+    picked = people.take([3, 0]).frame
+    assert picked["id"].tolist() == [6, 9]
+    assert torch.equal(encode(rows, picked), torch.from_numpy(rows.values[[3, 0]]).flatten(1))
+
+
+def test_a_refused_beginning_leaves_nothing_begun() -> None:
+    """A second, unaffordable `Begin` must not leave the first one's settings to be asked by."""
+    held = federation(20)
+    parties = LocalParties(held.parties("verti-gan", run="r"))
+    verti_gan.train(verti_gan.Config(**SMALL), parties, held.schemas)
+    party = parties.parties["clinic"]
+    assert isinstance(party, verti_gan.VertiGanParty)
+    assert party.begun is not None
+    with pytest.raises(Exception, match="Nothing was sent"):
+        party.answer(party.begun)  # the whole run once more, with nothing left
+    assert party.begun is None
+    weights = torch.zeros(sum(p.numel() for p in party.network.parameters()))
+    with pytest.raises(Exception, match="not expected"):
+        party.answer(verti_gan.Round(round=3, seed=1, weights=weights))
