@@ -17,7 +17,6 @@ from rich.table import Table as Grid
 
 import understudy
 from understudy.cli import exchange, network
-from understudy.cli import network
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
 from understudy.data.table import check_table, read_table
