@@ -1,0 +1,207 @@
+"""How many pulls a second an exchange serves, and how long one takes, with many members at once.
+
+    serve     the exchange as `understudy exchange serve` runs it, a process of its own on the loopback interface
+    members   each a client of its own with its own token, in a few processes, all pulling at once for some seconds
+    bare      the same clients against the same server process, asking for /v1/health: no token, no database, no file
+
+A pull is authenticated, checked for membership, written into the audit log (synced to disk before the first byte), and
+sent. The members compare the SHA-256 of what comes; they do not rebuild the network, which is their own time.
+`QUICK=1` takes few members and a second, and writes nothing unless told to.
+"""
+
+import argparse
+import csv
+import functools
+import hashlib
+import json
+import multiprocessing
+import os
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import torch
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.exchange.client import Client
+from understudy.exchange.limits import Limits
+from understudy.exchange.serve import open_exchange, server_for
+from understudy.generator import Generator
+from understudy.models.mixture import MixtureOfProducts
+from understudy.protocols.sgde_offer import Requirements, label_place, offer_card
+
+QUICK = bool(os.environ.get("QUICK"))
+FIELDS = [
+    "what",
+    "kilobytes",
+    "members",
+    "seconds",
+    "requests",
+    "errors",
+    "per_second",
+    "p50_ms",
+    "p95_ms",
+    "p99_ms",
+]
+SCHEMA = toy(rows=4, seed=0)[1]
+POOL = Requirements(schema=SCHEMA, target="smoker", largest=1 << 24)
+
+
+def offer(kilobytes: int, silo: str, seed: int) -> Generator:
+    """A generator of about this size."""
+    codec = Codec(SCHEMA)
+    network = MixtureOfProducts(codec.sizes, max(1, kilobytes * 1000 // (4 * codec.width)))
+    block = codec.blocks[SCHEMA.names.index(POOL.target)]
+    with torch.no_grad():
+        network.logits.normal_(generator=torch.Generator().manual_seed(seed))
+        network.logits[:, block] = -20.0
+        network.logits[:, block.start + label_place(POOL, POOL.labels[0])] = 20.0
+    card = offer_card(
+        POOL,
+        silo=silo,
+        label=POOL.labels[0],
+        epsilon=1.0,
+        delta=1e-6,
+        accountant="PLD",
+        network=network.describe(),
+    )
+    return Generator(network.eval(), SCHEMA, card)
+
+
+def serve(folder: Path, port: Any) -> None:
+    """The server's process."""
+    exchange = open_exchange(folder, pools={"ward": POOL}, limits=Limits(rate=1e6, burst=10**6))
+    server = server_for(exchange, port=0)
+
+    def tell() -> None:
+        while not server.started:
+            time.sleep(0.01)
+        port.send(server.servers[0].sockets[0].getsockname()[1])
+
+    threading.Thread(target=tell).start()
+    server.run()
+
+
+def members(
+    address: str, tokens: list[str], what: str, digest: str, seconds: float, start: Any, told: Any
+) -> None:
+    """Some members, a thread each: they begin together and pull until the time is over."""
+    times: list[float] = []
+    errors: list[str] = []
+
+    def work(token: str) -> None:
+        place = "/v1/health" if what == "bare" else f"/v1/pools/ward/offers/{digest}/file"
+        with httpx.Client(
+            base_url=address, headers={"Authorization": f"Bearer {token}"}, verify=False, timeout=60
+        ) as http:
+            http.get("/v1/health")  # connected before the clock runs
+            start.wait()
+            end = time.perf_counter() + seconds
+            while (begun := time.perf_counter()) < end:
+                try:
+                    answer = http.get(place)
+                    good = answer.status_code == 200
+                    good &= what == "bare" or hashlib.sha256(answer.content).hexdigest() == digest
+                    if not good:
+                        errors.append(f"status {answer.status_code}")
+                except httpx.HTTPError as error:
+                    errors.append(repr(error))
+                times.append(time.perf_counter() - begun)
+
+    threads = [threading.Thread(target=work, args=(token,)) for token in tokens]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told.put((times, errors))
+
+
+def measure(
+    address: str, tokens: list[str], what: str, digest: str, seconds: float, processes: int
+) -> dict[str, Any]:
+    context = multiprocessing.get_context("fork")
+    start, told = context.Barrier(len(tokens)), context.Queue()
+    parts = [tokens[k::processes] for k in range(min(processes, len(tokens)))]
+    workers = [
+        context.Process(target=members, args=(address, part, what, digest, seconds, start, told))
+        for part in parts
+    ]
+    for worker in workers:
+        worker.start()
+    answers = [told.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    times = sorted(t for some, _ in answers for t in some)
+    errors = [e for _, some in answers for e in some]
+    at = lambda share: round(1000 * times[min(len(times) - 1, int(share * len(times)))], 2)  # noqa: E731
+    return {
+        "what": what, "members": len(tokens), "seconds": seconds, "requests": len(times), "errors": len(errors),
+        "per_second": round(len(times) / seconds, 1), "p50_ms": round(1000 * statistics.median(times), 2),
+        "p95_ms": at(0.95), "p99_ms": at(0.99),
+    }  # fmt: skip
+
+
+def bench(
+    *, sizes: list[int], counts: list[int], seconds: float, processes: int, say: Callable[[str], None]
+) -> list[dict[str, Any]]:
+    """A row for each size and number of members, and the bare ones."""
+    rows = []
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        here, there = context.Pipe()
+        server = context.Process(target=serve, args=(folder, there))
+        server.start()
+        try:
+            if not here.poll(120):
+                raise SystemExit("the server did not start")
+            address = f"http://127.0.0.1:{here.recv()}"
+            with Client(address, (folder / "admin.token").read_text()) as admin:
+                tokens = [admin.issue(f"silo-{number}", pool="ward") for number in range(max(counts))]
+            for token in tokens:
+                with Client(address, token) as client:
+                    client.subscribe("ward")
+            with Client(address, tokens[0]) as first:
+                digests = {size: first.push("ward", offer(size, "silo-0", size))["digest"] for size in sizes}
+            for count in counts:
+                for size in (0, *sizes):
+                    what = "pull" if size else "bare"
+                    found = measure(address, tokens[:count], what, digests.get(size, ""), seconds, processes)
+                    rows.append({"kilobytes": size} | found)
+                    say(json.dumps(rows[-1]))
+        finally:
+            server.terminate()
+            server.join()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
+    parser.add_argument("--jobs", type=int, default=2, help="processes that the members are spread over")
+    parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0)
+    parser.add_argument("--only", type=int, help="only this number of members")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    counts = [args.only] if args.only else [4] if QUICK else [1, 10, 50]
+    sizes = [50] if QUICK else [50, 1000]
+    say = functools.partial(print, flush=True)
+    rows = bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
+    if args.out:
+        with args.out.open("w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            writer.writerows(rows)
+    if any(row["errors"] for row in rows):
+        sys.exit("there were errors")
+
+
+if __name__ == "__main__":
+    main()

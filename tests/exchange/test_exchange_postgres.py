@@ -1,0 +1,68 @@
+"""The same exchange over PostgreSQL, where a URL of one is given: UNDERSTUDY_TEST_POSTGRES=postgresql+psycopg://…
+
+The tables go into a schema of their own, which is dropped at the end.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from exchange_cases import generator, served
+from sqlalchemy import create_engine, make_url, text
+
+from understudy.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.exchange.database import Database
+
+URL = os.environ.get("UNDERSTUDY_TEST_POSTGRES", "")
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    name = f"understudy_{uuid.uuid4().hex[:8]}"
+    engine = create_engine(URL)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE SCHEMA {name}"))
+    yield (
+        make_url(URL)
+        .update_query_dict({"options": f"-csearch_path={name}"})
+        .render_as_string(hide_password=False)
+    )
+    with engine.begin() as connection:
+        connection.execute(text(f"DROP SCHEMA {name} CASCADE"))
+    engine.dispose()
+
+
+@pytest.mark.skipif(not URL, reason="no PostgreSQL here: set UNDERSTUDY_TEST_POSTGRES")
+def test_an_exchange_over_postgresql_trades_refuses_and_remembers(database: str, tmp_path: Path) -> None:
+    with served(tmp_path, database=database) as exchange, exchange.member("north", tries=1) as north:
+
+        def push(seed: int) -> str:
+            try:
+                return str(north.push("ward", generator(seed=seed))["digest"])
+            except ExchangeError as refusal:
+                return str(refusal.status)
+
+        with ThreadPoolExecutor(6) as threads:
+            said = list(threads.map(push, [1, 2, 3, 1, 2, 3]))
+        assert said.count("409") == 3
+        with exchange.member("south") as south:
+            (first, *_) = south.offers("ward", epsilon=1.0)
+            assert south.pull("ward", first["digest"]).sample(3) is not None
+            with pytest.raises(ExchangeError, match="not of"):
+                south.withdraw("ward", first["digest"])
+        north.withdraw("ward", first["digest"])
+    with served(tmp_path, database=database) as exchange, exchange.member("north") as north:
+        assert {offer["digest"] for offer in north.offers("ward")} == set(said) - {"409", first["digest"]}
+        with exchange.admin() as admin:
+            assert [line["status"] for line in admin.events() if line["action"] == "pull"] == [200]
+
+
+def test_a_database_that_cannot_be_used_is_named_without_its_password() -> None:
+    with pytest.raises(ArtefactError, match=r"postgresql\+psycopg://me:\*\*\*@127.0.0.1:1/") as refused:
+        Database("postgresql+psycopg://me:secret@127.0.0.1:1/none")
+    assert "secret" not in str(refused.value)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Database("mystery://x")
