@@ -211,6 +211,7 @@ class Rounds:
             "rounds": self.done,
             "ended": self.ended,
             "people": len(asked),
+            "dims": len(self.weights),
             "reports": {"all": int(asked.sum()), "of the busiest person": int(asked.max())},
             **self.notes,
             "privacy": privacy.to_dict(),

@@ -1,0 +1,254 @@
+"""DP-Fed-WAE beside its baselines on four tables: marginals, correlations, and models trained on synthetic rows.
+
+    make bench NAME=fed_wae DATA=<folder> [QUICK=1]
+    python benchmarks/fed_wae/bench.py --data data --jobs 14 --out benchmarks/fed_wae/ours.csv
+    python benchmarks/fed_wae/bench.py --only adult --methods "DP-Fed-WAE" --epsilons 8 --set global_rate=0.3
+    python benchmarks/fed_wae/bench.py --speed            # one batch against one client after another
+    python benchmarks/fed_wae/bench.py --images           # sheets of samples, as PNG
+
+Settings of the paper (X. Jiang, dissertation, TUM 2024, §4.5.1): 2 rows a person, 5000 rounds × 10 people, 10 epochs of
+Adam at 0.001, ξ = k/d ∈ {0.05, 0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there are fewer; here
+nobody is doubled, so that with fewer than 50,000 people some report several times. ε is that of one report;
+`participations` says how many the busiest person gave and `epsilon_run` what they cost together. "once" is the
+setting in which everybody reports once at most, so that both are equal.
+A cell that stands in --out already is not run again; every finished cell is written at once.
+QUICK=1 uses generated rows and takes seconds.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import resource
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+from wae_tables import FILES, Data, load
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.data.table import read_table
+from understudy.evaluate.correlation import correlations
+from understudy.evaluate.downstream import Examples, downstream
+from understudy.evaluate.marginals import Marginals, shuffled
+from understudy.federation import Federation
+from understudy.privacy.budget import Budget
+from understudy.protocols import fed_wae
+from understudy.run import train
+
+HERE = Path(__file__).parent
+EPSILONS, TOPS = (0.5, 2.0, 8.0), (0.05, 0.1, 0.25)
+PRIVATE = ("DP-Fed-WAE", "DP-Fed-WAE, once")
+BASELINES = ("LoPub", "LoCop")
+METHODS = (*PRIVATE, "non-private", "central", *BASELINES, "independent columns")
+SCORES = [
+    f"{kind}_{model}_{score}"
+    for kind in ("tstr", "trtr")
+    for model in ("mlp", "forest")
+    for score in ("acc", "auc")
+]
+KEY = ("dataset", "method", "epsilon", "top", "seed", "settings", "draw")
+FIELDS = [
+    *KEY, "epsilon_run", "participations", "rounds", "cohort", "people", "dims", "seconds", "peak_mb",
+    "avd2", "avd4", "cmd", *SCORES,
+]  # fmt: skip
+
+Drawn = dict[str, pd.DataFrame]  # by how rows were drawn
+Job = dict[str, Any]
+
+
+def measure(job: Job) -> list[dict[str, Any]]:
+    """One cell of the grid: a row for each way to draw."""
+    data = generated() if job["data"] is None else load(job["dataset"], job["data"])
+    start = time.perf_counter()
+    drawn, facts = draw(job, data)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cell = {key: job[key] for key in KEY if key != "draw"} | {
+        "seconds": round(seconds, 1),
+        "peak_mb": round(peak),
+    }
+    return [
+        cell | facts | {"draw": how} | figures(data, rows, models=job["models"])
+        for how, rows in drawn.items()
+    ]
+
+
+def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
+    """Synthetic rows, as many as real ones, and what they cost."""
+    method, seed, size = job["method"], job["seed"], len(data.train)
+    if method == "independent columns":
+        codec = Codec(data.schema)
+        mixed = shuffled(codec.codes(data.train), size, np.random.default_rng(seed))
+        return {"": codec.decode(mixed)}, {}
+    more = json.loads(job["settings"])
+    shared = {"device": job["device"], "seed": seed}
+    if method == "central":
+        config = fed_wae.Config(reporter="none", **shared, **more)
+        generator = fed_wae.central(config, read_table(data.train, data.schema), steps=job["rounds"])
+        return both(generator, size), {"rounds": job["rounds"]}
+    people = len(data.train) // 2
+    rows = data.train.iloc[: 2 * people].assign(person=np.repeat(np.arange(people), 2))
+    federation = Federation.rehearsal(
+        {"phones": rows}, {"phones": replace(data.schema, person="person")}, budget=Budget(math.inf, 0.0),
+        seed=seed, same_people=False,
+    )  # fmt: skip
+    if method in BASELINES:
+        result = train("lopub", federation, method=method.lower(), epsilon_total=job["epsilon"], seed=seed)
+        facts = {"epsilon_run": job["epsilon"], "participations": 1, "people": people}
+        return {"sample": result.generator.sample(size, seed=seed)}, facts
+    cohort = min(job["cohort"], people)
+    rounds = min(job["rounds"], people // cohort) if method == "DP-Fed-WAE, once" else job["rounds"]
+    price = (
+        {"reporter": "none"} if method == "non-private" else {"epsilon": job["epsilon"], "top": job["top"]}
+    )
+    result = train(
+        "fed-wae", federation, rounds=rounds, cohort=cohort, cap=math.ceil(rounds * cohort / people),
+        checkpoint_every=10**9, **shared, **price | more,
+    )  # fmt: skip
+    card = result.generator.card
+    most = card["reports"]["of the busiest person"]
+    facts = {
+        "epsilon_run": "" if method == "non-private" else job["epsilon"] * most, "participations": most,
+        "rounds": card["rounds"], "cohort": cohort, "people": people,
+        "dims": card["dims"],
+    }  # fmt: skip
+    return both(result.generator, size), facts
+
+
+def both(generator: Any, size: int) -> Drawn:
+    return {how: generator.sample(size, seed=0, draw=how) for how in ("sample", "argmax")}
+
+
+def figures(data: Data, rows: pd.DataFrame, *, models: tuple[str, ...]) -> dict[str, float]:
+    """How far synthetic rows are from real ones, and what a model learns from them."""
+    codec = Codec(data.schema)
+    real, test, made = (codec.codes(frame) for frame in (data.train, data.test, rows))
+    marginals = Marginals(real, made, codec.sizes)
+    place = data.schema.names.index(data.target)
+    rest = [column for column in range(len(codec.sizes)) if column != place]
+    real_rows, made_rows, test_rows = (
+        Examples(codes[:, rest], codes[:, place].astype(np.int64)) for codes in (real, made, test)
+    )
+    scores = downstream(
+        real_rows, made_rows, test_rows, [codec.sizes[column] for column in rest],
+        classes=codec.sizes[place], models=models,
+    )  # fmt: skip
+    found = {"avd2": marginals.avd(2), "avd4": marginals.avd(4), "cmd": correlations(real, made).figures[0]}
+    out = {name: round(figure.value, 4) for name, figure in found.items() if figure.value is not None}
+    for figure in scores:
+        if figure.name in SCORES and figure.value is not None:
+            out[figure.name] = round(figure.value, 4)
+            if figure.ceiling is not None:
+                out[figure.name.replace("tstr", "trtr")] = round(figure.ceiling, 4)
+    return out
+
+
+def generated() -> Data:
+    """A few rows of a toy table."""
+    frame, schema = toy(rows=400, seed=0, person=None)
+    return Data(frame.iloc[:300], frame.iloc[300:], schema, "smoker")
+
+
+def jobs(args: argparse.Namespace) -> Iterator[Job]:
+    """Only what reports under ε has one, and only what chooses has ξ."""
+    for seed in range(args.seeds):
+        for dataset in args.only:
+            for method in args.methods:
+                for epsilon in args.epsilons if method in (*PRIVATE, *BASELINES) else ("",):
+                    for top in args.tops if method in PRIVATE else ("",):
+                        yield {
+                            "dataset": dataset, "method": method, "epsilon": epsilon, "top": top, "seed": seed,
+                            "settings": json.dumps(args.set, sort_keys=True), "data": args.data, "device": args.device,
+                            "rounds": args.rounds, "cohort": args.cohort, "models": args.models,
+                        }  # fmt: skip
+
+
+def done(path: Path | None) -> list[dict[str, Any]]:
+    """The rows that stand in the file already."""
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    order = sorted(rows, key=lambda row: [str(row.get(name, "")) for name in KEY])
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(order)
+
+
+def grid(args: argparse.Namespace, say: Callable[[str], None] = print) -> list[dict[str, Any]]:
+    """Run what is missing, each cell in a process of its own, so that its peak memory is its own."""
+    rows = done(args.out)
+    finished = {tuple(str(row[name]) for name in KEY[:-1]) for row in rows}
+    todo = [job for job in jobs(args) if tuple(str(job[name]) for name in KEY[:-1]) not in finished]
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
+        for cell in as_completed([pool.submit(measure, job) for job in todo]):
+            for row in cell.result():
+                rows.append(row)
+                say("  ".join(f"{name}={row[name]}" for name in FIELDS if row.get(name, "") != ""))
+            if args.out is not None:
+                write(args.out, rows)
+    return rows
+
+
+def setting(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument("--only", nargs="*", default=list(FILES), choices=FILES)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--tops", nargs="*", type=float, default=list(TOPS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5000)
+    parser.add_argument("--cohort", type=int, default=10)
+    parser.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--images", action="store_true")
+    args = parser.parse_args()
+    args.set, args.models = dict(args.set), ("mlp", "forest")
+    if args.speed:
+        from speed import race_all
+
+        race_all(args.data, quick=quick, out=None if quick else HERE / "speed.csv")
+        return
+    if args.images:
+        from sheets import draw_all
+
+        draw_all(args.data, device=args.device, quick=quick, out=HERE, settings=args.set)
+        return
+    if quick:
+        args.data, args.only, args.epsilons, args.tops = None, ["adult"], [8.0], [0.1]
+        args.rounds, args.cohort, args.models, args.device = 10, 5, ("mlp",), "cpu"
+    grid(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""The benchmark's own code, on a few generated rows."""
+
+import importlib
+import sys
+from argparse import Namespace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "fed_wae"
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    for name in ("bench", "speed", "sheets"):  # other benchmarks use these names, too
+        monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def load(name: str) -> ModuleType:
+        return importlib.import_module(name)
+
+    yield load
+    for name in ("bench", "speed", "sheets"):
+        sys.modules.pop(name, None)
+
+
+def job(**changes: Any) -> dict[str, Any]:
+    usual = {
+        "dataset": "toy", "method": "DP-Fed-WAE", "epsilon": 8.0, "top": 0.1, "seed": 0, "settings": '{"hidden": 8}',
+        "data": None, "device": "cpu", "rounds": 40, "cohort": 5, "models": ("mlp",),
+    }  # fmt: skip
+    return usual | changes
+
+
+def test_a_row_states_the_price_of_a_report_and_of_the_run(
+    module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = module("bench")
+    monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})  # slow, and tested below
+    often, _ = bench.measure(job())
+    assert often["participations"] == 2  # 40 rounds of 5 among 150 people
+    assert often["epsilon_run"] == 16.0
+    assert set(often) <= set(bench.FIELDS)
+    once, _ = bench.measure(job(method="DP-Fed-WAE, once"))
+    assert (once["rounds"], once["participations"], once["epsilon_run"]) == (30, 1, 8.0)
+
+
+def test_independent_columns_keep_the_marginals_and_nothing_else(module: Any) -> None:
+    (row,) = module("bench").measure(job(method="independent columns", epsilon="", top=""))
+    assert 0 < row["avd2"] < row["avd4"] < 1
+    assert "epsilon_run" not in row
+
+
+def test_a_finished_cell_is_not_run_again(module: Any, tmp_path: Path) -> None:
+    bench = module("bench")
+    row = {name: str(job()[name]) for name in bench.KEY if name != "draw"} | {"draw": "sample"}
+    bench.write(tmp_path / "out.csv", [row])
+    args = Namespace(
+        out=tmp_path / "out.csv", seeds=1, only=["toy"], methods=["DP-Fed-WAE"], epsilons=[8.0], tops=[0.1], jobs=1,
+        set={"hidden": 8}, data=None, device="cpu", rounds=40, cohort=5, models=("mlp",),
+    )  # fmt: skip
+    assert bench.grid(args) == bench.done(args.out)
+
+
+def test_the_race_is_between_equal_results(module: Any) -> None:
+    (row,) = module("speed").race_all(Path("none"), quick=True, out=None)
+    assert float(row["difference"]) < 1e-4
+
+
+def test_a_sheet_holds_64_images(module: Any) -> None:
+    pytest.importorskip("PIL")
+    module("sheets").draw_all(Path("none"), device="cpu", quick=True, out=Path("none"), settings={})
