@@ -1,0 +1,311 @@
+"""FedSTDG and its baselines on the paper's series: MMD, coverage, next-step error, over ε and under attack.
+
+    make bench NAME=fed_stdg DATA=<folder> [QUICK=1]
+    python benchmarks/fed_stdg/bench.py --data data --jobs 14 --out benchmarks/fed_stdg/ours.csv
+    python benchmarks/fed_stdg/bench.py --only stock/AdaSubMDS     # cells whose name contains this
+    python benchmarks/fed_stdg/bench.py --speed [--device cuda]    # a cohort beside one client at a time
+
+Settings of the paper (dissertation of X. Jiang, TUM 2024, §5.6.1): 1000 rounds × 50 clients × 10 series, 10 epochs of
+Adam at 0.001, k = 0.05 d, ρ = 0.1, ς* = 0.8; γ = 5, or 25 halved by MagRR with a patience of 50. Every finished cell is
+added to the file at once, and a cell that stands there is not run again.
+
+ε is that of one report; `participations` says how many the busiest person gave, `epsilon_run` what they cost together.
+"once" is the honest setting: nobody reports twice, so there are only people/50 rounds (patience: a twentieth of them).
+
+The three real datasets are each one long series, whose overlapping windows (stride 1) are dealt out to "people" at
+random, as the paper does: a comparison of mechanisms, and not a statement about anybody's privacy. Bounds come from
+these public files, where a holder would declare them.
+"""
+
+import argparse
+import csv
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from understudy.data.samples import sines
+from understudy.data.schema import Real
+from understudy.data.series import Series, SeriesSchema, read_series
+from understudy.evaluate.series import coverage, median_distance, mmd, next_step_mae
+from understudy.federation import Federation
+from understudy.models.autoencoder import autoencoder_updates
+from understudy.models.device import pick_device
+from understudy.models.mmd import mmd as latent_mmd
+from understudy.models.rwae import Rwae
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import FastRng
+from understudy.protocols import fed_stdg
+from understudy.run import train
+
+HERE = Path(__file__).parent
+EPSILONS = (0.5, 2.0, 8.0)
+FIXED, ADAPTIVE = {"adaptive": False}, {"adaptive": True}
+METHODS: dict[str, dict[str, Any]] = {
+    "SignDS-S": {"reporter": "ps"} | FIXED,
+    "SignDS-E": {"reporter": "naive"} | FIXED,
+    "SignDS-M": {"reporter": "em-mds"} | FIXED,
+    "SubMDS": {"reporter": "sub-mds"} | FIXED,
+    "AdaSubMDS": {"reporter": "sub-mds"} | ADAPTIVE,
+    "AdaSubMDS, once": {"reporter": "sub-mds"} | ADAPTIVE,
+    "FL": {"reporter": "none"},
+    "central": {},
+    "real": {},
+}
+FREE = ("FL", "central", "real")  # cost no ε, and protect nobody
+POISONED = {"SubMDS": (2.0, 8.0), "FL": (0.0,)}  # Fig. 5.9
+FILES = {
+    "stock": ("timegan_stock.csv.gz", "Google stock 2004–2019, data/stock_data.csv of jsyoon0823/TimeGAN"),
+    "energy": ("timegan_energy.csv.gz", "UCI Appliances Energy, data/energy_data.csv of jsyoon0823/TimeGAN"),
+    "air": ("air_quality_uci.csv.gz", "UCI Air Quality"),
+}
+DATASETS = ("sine", *FILES)
+FIELDS = [
+    "dataset", "method", "poison", "epsilon_round", "epsilon_run", "participations", "people", "dims", "rounds",
+    "indices", "seed", "mmd", "coverage", "next_step_mae", "seconds", "device",
+]  # fmt: skip
+KEY = ("dataset", "method", "poison", "epsilon_round", "seed")
+
+
+class Data(NamedTuple):
+    """Series of people with ten each, and series held out; all in [0, 1]."""
+
+    people: Series
+    test: np.ndarray[Any, Any]
+
+
+def load(name: str, folder: Path, *, seed: int = 0, most: int | None = None) -> Data:
+    """A dataset, nine tenths of it with people and one tenth held out, at random."""
+    if name == "sine":
+        values, schema = sines(most or 50_000, seed=seed)
+    else:
+        values, schema = _windows(name, folder)
+    order = np.random.default_rng(seed).permutation(len(values))[:most]
+    cut = len(order) // 10
+    held, kept = order[:cut], order[cut : cut + (len(order) - cut) // 10 * 10]
+    people = Series.from_array(values[kept], schema, np.arange(len(kept)) // 10, name)
+    return Data(people, schema.scaled(values[held]))
+
+
+def _windows(name: str, folder: Path) -> tuple[np.ndarray[Any, Any], SeriesSchema]:
+    """All windows of 24 steps of one long series, in its own units."""
+    path = folder / FILES[name][0]
+    if not path.exists():
+        sys.exit(f"{path} is missing. The public original: {FILES[name][1]}. Set DATA= to its folder.")
+    frame = pd.read_csv(path).drop(columns=["Date", "Time", "rv2"], errors="ignore")  # rv2 repeats rv1
+    frame = frame.replace(-200, 0).fillna(0) if name == "air" else frame  # −200 is "missing" there
+    frame = frame.astype(float)
+    channels = tuple(Real(name=c, low=frame[c].min(), high=frame[c].max()) for c in frame.columns)
+    schema = SeriesSchema(channels=channels, length=24, stride=1)
+    return schema.unscaled(read_series(frame, schema, name).values), schema
+
+
+def measure(job: dict[str, Any]) -> dict[str, Any]:
+    """One cell."""
+    torch.set_num_threads(1)
+    data = load(job["dataset"], job["data"], seed=job["seed"], most=job["most"])
+    start = time.perf_counter()
+    drawn, card = _draw(job, data)
+    seconds = time.perf_counter() - start
+    test = data.test[:2000]
+    most = card.get("reports", {}).get("of the busiest person", "")
+    return {key: job[key] for key in KEY} | {
+        "epsilon_run": round(job["epsilon_round"] * most, 4) if job["epsilon_round"] else "",
+        "participations": most,
+        "people": len(data.people.ids),
+        "dims": Rwae(*data.people.schema.shape).size,
+        "rounds": card.get("rounds", ""),
+        "indices": card.get("report", {}).get("indices", ""),
+        "mmd": round(mmd(test, drawn[:2000], bandwidth=median_distance(test)), 4),
+        "coverage": round(coverage(test, drawn[:2000]), 4),
+        "next_step_mae": round(next_step_mae(drawn, data.test, steps=job["predictor_steps"]), 4),
+        "seconds": round(seconds, 1),
+        "device": job["device"],
+    }
+
+
+def _draw(job: dict[str, Any], data: Data) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+    """Synthetic series in [0, 1], and what the run says of itself."""
+    method, seed, people = job["method"], job["seed"], len(data.people.ids)
+    if method == "real":
+        return data.people.values, {}
+    cohort, rounds = min(50, people), job["rounds"]
+    common = {"seed": seed, "device": job["device"], "cohort": cohort, "checkpoint_every": 10**6}
+    if method == "central":
+        config = fed_stdg.Config(**common, reporter="none")
+        generator = fed_stdg.central(config, data.people, steps=10 * rounds)
+        return _scaled(generator, data), {}
+    settings = (
+        METHODS[method] | common | {"rounds": rounds, "cap": math.ceil(1.5 * rounds * cohort / people) + 10}
+    )
+    if method.endswith("once"):
+        rounds = people // cohort
+        settings |= {"rounds": rounds, "cap": 1, "patience": max(1, rounds // 20)}
+    if job["epsilon_round"]:
+        settings["epsilon"] = job["epsilon_round"]
+    if job["poison"]:
+        settings["poison"] = {"kind": job["poison"], "share": 0.2}
+    federation = Federation.rehearsal(
+        {"phones": data.people}, budget=Budget(math.inf, 0.0), seed=seed, same_people=False
+    )
+    generator = train("fed-stdg", federation, **settings).generator
+    return _scaled(generator, data), dict(generator.card)
+
+
+def _scaled(generator: Any, data: Data) -> np.ndarray[Any, Any]:
+    return data.people.schema.scaled(generator.series(max(1000, min(10_000, data.people.rows)), seed=0))
+
+
+def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every cell: methods over ε; then the attacks."""
+    for dataset in args.datasets:
+        for seed in range(args.seeds):
+            cells = [
+                (method, "", epsilon)
+                for method in METHODS
+                for epsilon in ((0.0,) if method in FREE else args.epsilons)
+            ]
+            cells += [
+                (m, kind, e) for m, steps in POISONED.items() for kind in ("random", "flip") for e in steps
+            ]
+            for method, poison, epsilon in cells:
+                yield {
+                    "dataset": dataset, "method": method, "poison": poison, "epsilon_round": epsilon, "seed": seed,
+                    "rounds": args.rounds, "data": args.data, "device": args.device, "most": args.most,
+                    "predictor_steps": args.predictor_steps,
+                }  # fmt: skip
+
+
+def title(job: dict[str, Any]) -> str:
+    """dataset/method/poison/ε/seed, with the empty ones left out."""
+    return "/".join(
+        f"{job[key]:g}" if isinstance(job[key], float) else str(job[key]) for key in KEY if job[key] != ""
+    )
+
+
+class One(nn.Module):
+    """The same network by `torch.nn`, for one client at a time."""
+
+    def __init__(self, length: int, channels: int, hidden: int = 32, latent: int = 16) -> None:
+        super().__init__()
+        self.length = length
+        self.encoder, self.decoder = (nn.LSTM(size, hidden, batch_first=True) for size in (channels, hidden))
+        self.latent, self.dense = nn.Linear(length * hidden, latent), nn.Linear(latent, hidden)
+        self.output = nn.Linear(hidden, channels)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.latent(self.encoder(x)[0].flatten(1))
+        first = self.dense(z).relu()[:, None].expand(-1, self.length, -1)
+        return z, self.output(self.decoder(first)[0]).sigmoid()
+
+
+def alone(network: One, x: Tensor, epochs: int) -> None:
+    """Local training of one client."""
+    adam = torch.optim.Adam(network.parameters(), lr=0.001)
+    for _ in range(epochs):
+        z, made = network(x)
+        loss = functional.mse_loss(made, x) + latent_mmd(z[None], torch.randn_like(z)[None]).sum()
+        adam.zero_grad()
+        torch.autograd.backward(loss)
+        adam.step()
+
+
+def speed(device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5) -> dict[str, Any]:
+    """Milliseconds a client: one after another, and as one cohort; the best of some turns, taken in turn."""
+    torch.set_num_threads(1)
+    where, (length, channels) = pick_device(device), (24, 6)  # Stock
+    x = torch.rand(clients, 10, length, channels, device=where)
+    network, first = Rwae(length, channels), One(length, channels).to(where)
+    params, mask = network.init(FastRng(0)), torch.ones(clients, 10, dtype=torch.bool, device=where)
+
+    def loop() -> None:
+        alone(deepcopy(first), x[0], epochs)
+
+    def cohort() -> None:
+        autoencoder_updates(network, params, x, mask, FastRng(1), epochs=epochs, lr=0.001, device=where)
+
+    best = {"loop_ms": math.inf, "cohort_ms": math.inf}
+    for _ in range(repeats + 1):  # the first warms up
+        best = {
+            "loop_ms": min(best["loop_ms"], _clock(loop, where)),
+            "cohort_ms": min(best["cohort_ms"], _clock(cohort, where) / clients),
+        }
+    return {
+        "model": "rwae", "clients": clients, "device": str(where), **{k: round(v, 3) for k, v in best.items()},
+        "ratio": round(best["loop_ms"] / best["cohort_ms"], 1),
+    }  # fmt: skip
+
+
+def _clock(work: Any, device: torch.device) -> float:
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) * 1000
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument(
+        "--datasets", nargs="*", default=["sine"] if quick else list(DATASETS), choices=DATASETS
+    )
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2 if quick else 1000)
+    parser.add_argument("--most", type=int, default=300 if quick else None, help="series to use at most")
+    parser.add_argument("--predictor-steps", type=int, default=20 if quick else 1000)
+    parser.add_argument("--only", default="", help="run the cells whose name contains this")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--out", type=Path, default=None)
+    args = parser.parse_args()
+    if args.speed:
+        print("  ".join(f"{key}={value}" for key, value in speed(args.device).items()))
+        return
+    done = {tuple(str(row[key]) for key in KEY) for row in _rows(args.out)}
+    wanted = [
+        job for job in jobs(args) if args.only in title(job) and tuple(str(job[k]) for k in KEY) not in done
+    ]
+    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for finished in as_completed([pool.submit(measure, job) for job in wanted]):
+            row = finished.result()
+            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
+            if args.out is not None:
+                _write(args.out, [*_rows(args.out), row])
+
+
+def _rows(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: tuple(str(row[key]) for key in KEY)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The benchmark of FedSTDG on a handful of series."""
+
+import csv
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+HERE = Path(__file__).parents[2] / "benchmarks" / "fed_stdg"
+BENCH = runpy.run_path(str(HERE / "bench.py"))
+
+
+def job(**more: Any) -> dict[str, Any]:
+    plain = {"dataset": "sine", "method": "real", "poison": "", "epsilon_round": 0.0, "seed": 0, "rounds": 1}
+    return plain | {"data": Path(), "device": "cpu", "most": 60, "predictor_steps": 3} | more
+
+
+def test_a_cell_states_the_price_of_a_report_and_of_the_run() -> None:
+    row = BENCH["measure"](job(method="AdaSubMDS, once", epsilon_round=8.0))
+    assert set(row) == set(BENCH["FIELDS"])
+    assert (row["people"], row["rounds"], row["participations"], row["epsilon_run"]) == (5, 1, 1, 8.0)
+    assert (row["dims"], row["indices"]) == (29_269, 16)
+    assert np.isfinite([row["mmd"], row["coverage"], row["next_step_mae"]]).all()
+
+
+def test_liars_and_the_references_are_cells_like_any_other() -> None:
+    for method, poison in (("FL", "flip"), ("central", ""), ("real", "")):
+        row = BENCH["measure"](job(method=method, poison=poison))
+        assert row["epsilon_run"] == ""
+        assert np.isfinite(row["next_step_mae"])
+
+
+def test_every_cell_has_a_name_of_its_own() -> None:
+    args: Any = type("Args", (), {"datasets": BENCH["DATASETS"], "seeds": 2, "epsilons": BENCH["EPSILONS"]})
+    for name in ("rounds", "data", "device", "most", "predictor_steps"):
+        setattr(args, name, None)
+    titles = [BENCH["title"](cell) for cell in BENCH["jobs"](args)]
+    assert len(set(titles)) == len(titles) == 4 * 2 * (6 * 3 + 3 + 6)
+    assert "stock/AdaSubMDS, once/0.5/1" in titles
+
+
+def test_a_long_file_is_cut_into_windows_of_24_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pd.DataFrame(rng.random((50, 6)), columns=list("abcdef")).to_csv(
+        tmp_path / "timegan_stock.csv.gz", index=False
+    )
+    data = BENCH["load"]("stock", tmp_path)
+    assert data.people.schema.shape == (24, 6)
+    assert (len(data.test), data.people.rows) == (2, 20)  # of 27 windows
+    with pytest.raises(SystemExit, match=r"air_quality_uci\.csv\.gz is missing"):
+        BENCH["load"]("air", tmp_path)
+
+
+def test_the_papers_figures_are_of_our_methods() -> None:
+    with (HERE / "paper.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} - {"central DP-SGD"} <= set(BENCH["METHODS"])
+    assert {row["dataset"] for row in rows} == set(BENCH["DATASETS"])
+    assert all(0 < float(row["next_step_mae"]) < 1 for row in rows)
+
+
+def test_speed_puts_a_cohort_beside_one_client_at_a_time() -> None:
+    row = BENCH["speed"]("cpu", clients=2, epochs=1, repeats=0)
+    assert row["ratio"] == pytest.approx(row["loop_ms"] / row["cohort_ms"], rel=0.1)
