@@ -176,13 +176,15 @@ class Network:
 
 
 class Wire:
-    """A TCP relay in front of a port, whose connections can be cut as a network does it."""
+    """A TCP relay in front of a port that does what networks do: delay, stall, go deaf, cut."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
+        self.delay = 0.0  # seconds that every piece is late
+        self.deaf = False  # half-open: what is sent is taken and goes nowhere, and nobody is told
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -208,7 +210,9 @@ class Wire:
     def _relay(self, source: socket.socket, sink: socket.socket) -> None:
         with suppress(OSError), source:
             while data := source.recv(1 << 16):
-                sink.sendall(data)
+                time.sleep(self.delay)
+                if not self.deaf:
+                    sink.sendall(data)
             sink.shutdown(socket.SHUT_RDWR)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import socket
 import threading
 import time
@@ -16,7 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from network_cases import Network, Next, Number, contract_for, counting
+from network_cases import Counting, Network, Next, Number, contract_for, counting
 
 from understudy.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
@@ -24,6 +25,7 @@ from understudy.runtime.authority import Authority
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
 from understudy.runtime.grpc.server import GrpcParties, Limits
 from understudy.runtime.identity import SERVER, Invitation
+from understudy.runtime.wire import decode
 
 
 @pytest.fixture(scope="module")
@@ -223,11 +225,32 @@ def test_a_party_that_knocks_too_often_is_told_to_stop(network: Network) -> None
     assert seen[5:] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
 
 
-@given(st.binary(max_size=300) | st.binary(max_size=60).map(lambda text: len(text).to_bytes(4, "big") + text))
-@settings(max_examples=300, deadline=None)
-def test_random_bytes_are_no_frame(data: bytes) -> None:
-    with pytest.raises(MessageError):
-        parse(data, 1 << 20)
+@given(st.lists(st.binary(max_size=300), min_size=100, max_size=100))
+@settings(max_examples=120, deadline=None)
+def test_random_bytes_are_no_frame_and_no_message(many: list[bytes]) -> None:
+    """Twelve thousand, in packs of a hundred; each also behind a length that is right, and as what a frame holds."""
+    kinds = Counting.messages
+    for data in many:
+        for frame_like in (data, len(data).to_bytes(4, "big") + data):
+            with pytest.raises(MessageError):
+                parse(frame_like, 1 << 20)
+        with pytest.raises(MessageError):
+            decode(data, kinds)
+
+
+def test_random_and_damaged_frames_leave_the_service_up(network: Network, service: GrpcParties) -> None:
+    """Real streams with bytes at random, and with honest frames whose bytes were flipped, cut and repeated."""
+    chance = random.Random(7)
+    honest = [HELLO, frame(b"x" * 70, type="signature"), frame(b"{}", type="refusal")]
+    for _ in range(40):
+        said = [bytearray(one) for one in chance.choices(honest, k=3)]
+        for one in said:
+            for _ in range(chance.randrange(4)):
+                one[chance.randrange(len(one))] = chance.randrange(256)
+            del one[chance.randrange(1, len(one) + 1) :]
+        noise = chance.randbytes(chance.randrange(200))
+        status, _ = raw(network.invitations["b"], service.port, *map(bytes, said), noise, wait=1.5)
+        assert status is not grpc.StatusCode.UNAVAILABLE
 
 
 @given(

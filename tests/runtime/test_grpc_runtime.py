@@ -40,6 +40,7 @@ from understudy.protocols.base import Party
 from understudy.run import Federation
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
+from understudy.runtime.grpc import frames, party
 from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.local import LocalParties
@@ -125,6 +126,56 @@ def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_p
     assert not network.errors
     assert values == values_of_calls(3)
     assert sum(entry.count for entry in seat.ledger.entries()) == 3
+
+
+@pytest.mark.parametrize("weather", ["delay", "deaf", "loss"])
+def test_a_bad_line_costs_time_and_no_charge(
+    weather: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slow; half-open, so that only keepalive finds it dead; or cut again and again, which is how TCP shows loss."""
+    monkeypatch.setattr(frames, "OPTIONS", [*frames.OPTIONS])
+    for name, value in (("grpc.keepalive_time_ms", 1000), ("grpc.keepalive_timeout_ms", 500)):
+        frames.OPTIONS[:] = [(name, value) if option[0] == name else option for option in frames.OPTIONS]
+    monkeypatch.setattr(party, "OPTIONS", frames.OPTIONS)
+    network = Network(tmp_path, "a")
+    seat = network.seat("a", build=counting(pause=0.02))
+    with network.serve(contract_for("a")) as parties:
+        wire = Wire(parties.port)
+        network.start(seat, wire.port)
+        parties.wait(20)
+        values, begin = [], time.monotonic()
+        for number in range(6):
+            if weather == "delay":
+                wire.delay = 0.05
+            elif number == 2 and weather == "deaf":
+                wire.deaf = True
+                threading.Timer(0.3, setattr, (wire, "deaf", False)).start()  # what was lost stays lost
+            elif number and weather == "loss":
+                threading.Timer(0.03, wire.cut).start()
+            values.append(numbers(parties.ask(Next()))["a"])
+        assert time.monotonic() - begin < 25
+        wire.delay, joins = 0.0, parties.status()["parties"]["a"]["joins"]
+    network.join_all()
+    wire.close()
+    assert not network.errors
+    assert values == values_of_calls(6)
+    assert sum(entry.count for entry in seat.ledger.entries()) == 6
+    assert (joins > 1) == (weather != "delay")
+
+
+def test_a_dead_line_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a")
+    seat = network.seat("a")
+    with network.serve(contract_for("a"), patience=1.0, linger=0.1) as parties:
+        wire = Wire(parties.port)
+        network.start(seat, wire.port, patience=0.5)
+        parties.wait(20)
+        wire.deaf, begin = True, time.monotonic()
+        with pytest.raises(PartyError, match="given up"):
+            parties.ask(Next())
+        assert time.monotonic() - begin < 5
+        wire.close()
+    assert not seat.ledger.runs()
 
 
 def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(tmp_path: Path) -> None:

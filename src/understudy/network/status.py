@@ -126,8 +126,8 @@ class WatchedLog(AuditLog):
                 }
             case "reply":
                 counts["up"] += facts["bytes"]
-            case "contract accepted" | "contract resumed":
-                counts |= {"run": facts["run"], "connected": True}
+            case "contract accepted":
+                counts |= {"run": facts["run"], "connected": True, "error": ""}
             case "disconnected":
                 counts |= {"connected": False, "error": facts["why"]}
             case "contract refused" | "failed":
