@@ -22,6 +22,7 @@ from understudy.protocols import (
     central_gan,
     fed_stdg,
     fed_wae,
+    gen_fl,
     gram,
     lopub,
     sgde,
@@ -157,6 +158,10 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
     "learning_rate": 0.1, "device": "cpu",
 }  # fmt: skip
 ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
+MADE_UP = {  # everybody three times, which costs a client the whole budget
+    "rounds": 3, "cohort": 20, "cap": 3, "epsilon": 3.0, "target": "smoker", "rows": 3, "batch": 2, "steps": 2,
+    "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "latent": 2, "dp_generator": True, "device": "cpu",
+}  # fmt: skip
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
@@ -218,6 +223,11 @@ CASES = [
         "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
         {"method": "locop", "bound": "exact", "epsilon_total": CLEAR.epsilon, "batch": 4}, lambda: horizontal(3),
         CLEAR, one_payment=True,
+    ),
+    Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
+    Case(
+        "DP-GenFL, real rows alone, logistic", "gen-fl", gen_fl, MADE_UP | {"share": 0.0, "model": "logistic"},
+        lambda: horizontal(1),
     ),
     Case("SGDE, two silos", "sgde", sgde, TRADED, lambda: apart(2), one_payment=True),
     Case(

@@ -1,0 +1,177 @@
+"""DP-GenFL: what a client pays for real and for made-up rows, and what comes of them."""
+
+import math
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dp_accounting import NonPrivateDpEvent
+
+from understudy.data.population import Population
+from understudy.errors import BudgetExceeded, ConfigError
+from understudy.federation import Federation
+from understudy.models.cgan import ConditionalGan
+from understudy.models.classifier import Mlp
+from understudy.models.taps import Taps
+from understudy.privacy.accounting import epsilon
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import FastRng, SecureRng
+from understudy.protocols.gen_fl_local import labels, local_models, poisson_batches, ratio
+from understudy.protocols.gen_fl_party import Config, needed_noise
+from understudy.run import Result, train
+
+SMALL: dict[str, Any] = {
+    "model": "logistic", "rounds": 4, "cohort": 6, "cap": 4, "rows": 40, "batch": 10, "gan_steps": 5, "gan_hidden": 8,
+    "latent": 2, "device": "cpu",
+}  # fmt: skip
+
+
+def clients(number: int = 6, rows: int = 40, seed: int = 0) -> Population:
+    """Rows of six features: class 0 is bright on the left, class 1 on the right."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, number * rows)
+    x = rng.random((number * rows, 6)).astype(np.float32) * 0.4
+    x[y == 0, :3] += 0.6
+    x[y == 1, 3:] += 0.6
+    return Population.from_arrays(x, y, classes=2, rows_per_person=rows)
+
+
+def federation(budget: Budget) -> Federation:
+    return Federation.rehearsal({"host": clients()}, budget=budget, seed=3)
+
+
+@cache
+def outcome(budget: float = math.inf, **settings: Any) -> tuple[Result, Counter[Any]]:
+    holders = federation(Budget(budget, 1e-5 if budget < math.inf else 0.0))
+    result = train("gen-fl", holders, holdout=clients(4, seed=9), **(SMALL | settings))
+    return result, holders.holders["host"].ledger.spend()
+
+
+def test_a_private_generator_composes_with_the_private_steps() -> None:
+    result, spend = outcome(4.0, dp_generator=True, epsilon=4.0)
+    config = Config(dp_generator=True, epsilon=4.0, **SMALL)
+    assert epsilon(config.priced(needed_noise(config)), 1e-5) <= 4.0
+    assert sum(spend.values()) == 4 * config.steps + config.gan_steps + 1
+    assert 0.99 * 4.0 <= epsilon(spend, 1e-5) <= 4.0
+    assert result.privacy.unguarded == ()
+    assert result.model.card["synthetic_rows"] == "within ε"
+
+
+def test_the_faithful_mode_is_charged_as_a_release_without_a_guarantee() -> None:
+    result, spend = outcome()
+    assert NonPrivateDpEvent() in spend
+    assert result.privacy.epsilon("host") == math.inf
+    assert "without noise" in result.privacy.unguarded[0]
+    assert result.model.card["synthetic_rows"] == "no formal guarantee"
+    assert result.model.card["real_rows"]["epsilon"] <= 4.0
+    assert "no guarantee" in str(result.privacy)
+
+
+def test_a_finite_budget_refuses_the_faithful_mode_before_anything_is_charged() -> None:
+    holders = federation(Budget(50.0, 1e-5))
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        train("gen-fl", holders, **SMALL)
+    assert holders.holders["host"].ledger.spent() == 0
+
+
+def test_without_synthetic_rows_it_is_private_federated_learning() -> None:
+    result, spend = outcome(4.0, share=0.0)
+    assert sum(spend.values()) == 4 * 5
+    assert result.privacy.unguarded == ()
+    assert needed_noise(Config(share=0.0, **SMALL)) < needed_noise(Config(dp_generator=True, **SMALL))
+
+
+def test_with_synthetic_rows_alone_a_report_costs_nothing_more() -> None:
+    _, spend = outcome(4.0, share=1.0, dp_generator=True)
+    assert sum(spend.values()) == 5 + 1
+
+
+def test_a_client_pays_for_its_generator_once() -> None:
+    holders = federation(Budget(4.0, 1e-5))
+    settings = SMALL | {"dp_generator": True, "cohort": 3, "rounds": 4, "cap": 4}
+    train("gen-fl", holders, **settings)
+    ledger = holders.holders["host"].ledger
+    asked = [ledger.spend(person) for person in range(6)]
+    for spend in asked:
+        if spend:
+            assert (
+                sum(count for event, count in spend.items() if type(event).__name__ == "DiscreteGaussian")
+                == 1
+            )
+    made = [entry for entry in ledger.entries() if "synthetic rows" in entry.what]
+    assert 1 <= len(made) <= 4
+
+
+def test_more_epsilon_learns_more_and_no_noise_learns_the_classes() -> None:
+    bare, _ = outcome(share=0.0, private=False, rounds=12, cap=12, steps=10, learning_rate=0.5)
+    assert bare.model.card["history"][-1]["accuracy"] > 0.95
+    assert bare.privacy.epsilon("host") == math.inf
+
+
+def test_local_steps_are_a_mixture_of_the_two_gradients() -> None:
+    """All rows in the batch, no noise, no clipping: the step is (1 − γ)·real + γ·synthetic, by hand."""
+    rng = torch.Generator().manual_seed(1)
+    network = Mlp(4, 3, 2)
+    weights = network.init(FastRng(0))
+    x, y = torch.rand(2, 5, 4, generator=rng), torch.randint(2, (2, 5), generator=rng)
+    mask = torch.tensor([[True] * 5, [True, True, False, True, False]])
+    z, w = torch.rand(2, 1, 4, generator=rng), torch.randint(2, (2, 1), generator=rng)
+    change = local_models(
+        network, weights, (x, y, mask), (z, w), share=0.3, steps=1, batch=5, rate=1.0, clip_norm=1.0,
+        noise_multiplier=0.0, learning_rate=0.5, rng=SecureRng.from_seed(1),
+    )  # fmt: skip
+    for client in range(2):
+        leaf = weights.clone().requires_grad_()
+        losses = torch.nn.functional.cross_entropy(
+            network.forward(leaf, x[client]), y[client], reduction="none"
+        )
+        made = torch.nn.functional.cross_entropy(network.forward(leaf, z[client]), w[client])
+        total = 0.7 * (losses * mask[client]).sum() / 5 + 0.3 * made
+        (gradient,) = torch.autograd.grad(total, leaf)
+        torch.testing.assert_close(change[client], -0.5 * gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_batches_hold_each_real_row_at_the_public_rate() -> None:
+    mask = torch.tensor([[True] * 8, [True, False, True, False, False, False, False, False]])
+    seen, times = torch.zeros(2, 8), 3000
+    rng = SecureRng.from_seed(4)
+    for _ in range(times):
+        places, drawn = poisson_batches(mask, 0.3, rng)
+        seen.scatter_add_(1, places, drawn.float())
+    assert not seen[~mask].any()
+    assert float((seen[mask] / times - 0.3).abs().max()) < 5 * math.sqrt(0.21 / times)
+
+
+def test_the_class_ratio_is_a_ratio_of_noisy_counts() -> None:
+    y, mask = torch.tensor([[0] * 30 + [1] * 10]), torch.ones(1, 40, dtype=torch.bool)
+    assert ratio(y, mask, 2, 0.0, FastRng(0)).tolist() == [[0.75, 0.25]]
+    noisy = ratio(y.expand(2000, -1), mask.expand(2000, -1), 2, 3.0, SecureRng.from_seed(1))
+    assert not torch.equal(noisy[0], noisy[1])
+    assert float(noisy[:, 0].mean()) == pytest.approx(0.75, abs=0.01)
+    assert ratio(y, ~mask, 2, 0.0, FastRng(0)).tolist() == [[0.5, 0.5]]
+    drawn = labels(torch.tensor([[0.75, 0.25, 0.0]]).double(), 4000, FastRng(0))
+    assert float((drawn == 0).double().mean()) == pytest.approx(0.75, abs=0.03)
+    assert int(drawn.max()) == 1
+
+
+def test_the_gan_losses_are_those_of_the_paper() -> None:
+    gan = ConditionalGan(2, 5, 3, latent=2, hidden=4)
+    x, y = torch.rand(2, 6, 5), torch.eye(3)[torch.randint(3, (2, 6))]
+    odds = gan.judge(x, y, Taps()).sigmoid()
+    torch.testing.assert_close(gan.real_losses(x, y, Taps()), -odds.log())
+    torch.testing.assert_close(gan.fake_losses(x, y, Taps()), -(1 - odds).log())
+    z = torch.randn(2, 6, 2)
+    made = gan.generate(z, y, Taps())
+    assert made.shape == (2, 6, 5)
+    torch.testing.assert_close(
+        gan.generator_losses(z, y, Taps()), -gan.judge(made, y, Taps()).sigmoid().log()
+    )
+
+
+def test_settings_without_sense_are_refused() -> None:
+    for wrong in ({"share": 1.5}, {"model": "cnn"}, {"epsilon": 0}, {"rows": 0}, {"delta": 2}):
+        with pytest.raises(ConfigError):
+            Config(**(SMALL | wrong))
