@@ -1,0 +1,188 @@
+"""DP-GenFL beside its paper: accuracy and membership inference over the share γ of made-up rows.
+
+    make bench NAME=gen_fl DATA=<folder> [QUICK=1]
+    python benchmarks/gen_fl/bench.py --data data --only mnist --jobs 4 --out benchmarks/gen_fl/ours.csv
+
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Appendix E, Table E3: 50 clients, 30 a round, 80 rounds, 5 local
+steps at 0.02, ε = 4. "private GAN" rows train the GAN's critic with DP-SGD within the same ε; the paper's GAN has no
+guarantee. A finished cell (data set, method, seed) is in the file and is not computed again.
+"""
+
+import argparse
+import csv
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional
+
+from understudy.classifier import Classifier
+from understudy.data.population import Population
+from understudy.federation import Federation
+from understudy.privacy.budget import Budget
+from understudy.run import train
+
+HERE = Path(__file__).parent
+CLIENTS, EPSILON, DELTA = 50, 4.0, 1e-5
+METHODS: dict[str, dict[str, Any]] = {
+    "no privacy": {"share": 0.0, "private": False},
+    "DP-FL": {"share": 0.0},
+    **{f"DP-GenFL γ={share:g}": {"share": share} for share in (1.0, 0.6, 0.2)},
+    **{f"DP-GenFL γ={share:g}, private GAN": {"share": share, "dp_generator": True} for share in (1.0, 0.6, 0.2)},
+}  # fmt: skip
+FILES = {
+    "mnist": ("mnist_train_a.npz", "mnist_test.npz"),
+    "fashion_mnist": ("fashion_mnist_train15k.npz", "fashion_mnist_test.npz"),
+}
+FIELDS = [
+    "dataset", "method", "epsilon", "delta", "real_rows_epsilon", "guarantee", "participations", "seed", "clients",
+    "rounds", "learning_rate", "accuracy", "mia", "seconds",
+]  # fmt: skip
+
+Rows = tuple[NDArray[Any], NDArray[np.int64]]
+
+
+def load(name: str, folder: Path) -> tuple[Rows, Rows]:
+    """Training and test images."""
+    files = [folder / file for file in FILES[name]]
+    if missing := [str(file) for file in files if not file.exists()]:
+        sys.exit(f"{', '.join(missing)} is missing. The public original: {name}. Set DATA= to its folder.")
+    train_part, test = (np.load(file) for file in files)
+    return (train_part["X"], train_part["y"].astype(np.int64)), (test["X"], test["y"].astype(np.int64))
+
+
+def measure(
+    dataset: str, rows: Rows, test: Rows, method: str, *, seed: int, clients: int = CLIENTS, **settings: Any
+) -> dict[str, Any]:
+    """One cell: clients of equal shares of the rows, at random."""
+    order = np.random.default_rng(seed).permutation(len(rows[1]))
+    each = len(order) // clients
+    order = order[: each * clients]
+    own = rows[0][order], rows[1][order]
+    classes = int(max(rows[1].max(), test[1].max())) + 1
+    people = Population.from_arrays(*own, classes=classes, rows_per_person=each)
+    holdout = Population.from_arrays(*test, classes=classes, rows_per_person=len(test[1]))
+    federation = Federation.rehearsal({"clients": people}, budget=Budget(math.inf, 0.0), seed=seed)
+    start = time.perf_counter()
+    result = train(
+        "gen-fl", federation, holdout=holdout, rows=each, epsilon=EPSILON, delta=DELTA, seed=seed,
+        checkpoint_every=10**6, **(METHODS[method] | settings),
+    )  # fmt: skip
+    card = result.model.card
+    guarded = card["synthetic_rows"] == "within ε"
+    return {
+        "dataset": dataset, "method": method, "epsilon": EPSILON if guarded else "", "delta": DELTA,
+        "real_rows_epsilon": "" if card["real_rows"]["epsilon"] is None else round(card["real_rows"]["epsilon"], 3),
+        "guarantee": "yes" if guarded else "none", "participations": card["config"]["cap"], "seed": seed,
+        "clients": clients, "rounds": card["rounds"], "learning_rate": card["config"]["learning_rate"],
+        "accuracy": round(card["history"][-1]["accuracy"], 4),
+        "mia": round(membership(result.model, own, test, seed), 4), "seconds": round(time.perf_counter() - start, 1),
+    }  # fmt: skip
+
+
+def membership(model: Classifier, members: Rows, others: Rows, seed: int, most: int = 5000) -> float:
+    """How often a threshold on the loss tells members from others: learned on one half, tested on the other.
+
+    Yeom et al. (2018), in place of the paper's shadow models: 0.5 is guessing.
+    """
+    rng = np.random.default_rng(seed)
+    size = min(most, len(members[1]), len(others[1]))
+    picks = [rng.permutation(len(part[1]))[:size] for part in (members, others)]
+    losses = [
+        _losses(model, (x[pick], y[pick])) for (x, y), pick in zip((members, others), picks, strict=True)
+    ]
+    half = size // 2
+    cuts = np.quantile(np.concatenate([part[:half] for part in losses]), np.linspace(0, 1, 201))
+    gains = [(losses[0][:half] <= cut).mean() - (losses[1][:half] <= cut).mean() for cut in cuts]
+    cut = cuts[int(np.argmax(gains))]
+    return 0.5 + 0.5 * float((losses[0][half:] <= cut).mean() - (losses[1][half:] <= cut).mean())
+
+
+def _losses(model: Classifier, rows: Rows) -> NDArray[np.float64]:
+    odds = torch.from_numpy(model.predict_proba(rows[0])).double()
+    return np.asarray(
+        functional.nll_loss(odds.clamp(min=1e-12).log(), torch.from_numpy(rows[1]), reduction="none")
+    )
+
+
+def cell(job: dict[str, Any]) -> dict[str, Any]:
+    """One cell in a process of its own."""
+    rows, test = load(job["dataset"], job["data"])
+    return measure(job["dataset"], rows, test, job["method"], seed=job["seed"], **job["settings"])
+
+
+def jobs(args: argparse.Namespace, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
+    settings = {"rounds": args.rounds, "learning_rate": args.learning_rate, "steps": args.steps,
+                "gan_steps": args.gan_steps, "device": args.device}  # fmt: skip
+    settings["cap"] = math.ceil(args.rounds * 30 / CLIENTS)
+    for dataset in args.only:
+        for seed in range(args.seeds):
+            for method in args.methods:
+                if (dataset, method, str(seed)) not in done:
+                    yield {
+                        "dataset": dataset,
+                        "method": method,
+                        "seed": seed,
+                        "data": args.data,
+                        "settings": settings,
+                    }
+
+
+def read(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    order = list(METHODS)
+    rows = sorted(rows, key=lambda row: (row["dataset"], order.index(row["method"]), str(row["seed"])))
+    with path.with_suffix(".part").open("w", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        writer.writeheader()
+        writer.writerows(rows)
+    path.with_suffix(".part").replace(path)
+
+
+def main() -> None:
+    quick = os.environ.get("QUICK", "") not in ("", "0")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument("--only", nargs="*", default=["mnist"] if quick else list(FILES), choices=FILES)
+    parser.add_argument(
+        "--methods", nargs="*", default=["DP-FL"] if quick else list(METHODS), choices=METHODS
+    )
+    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument("--rounds", type=int, default=2 if quick else 80)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--learning-rate", type=float, default=0.02)
+    parser.add_argument("--gan-steps", type=int, default=10 if quick else 1000)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
+    args = parser.parse_args()
+    rows = read(args.out)
+    done = {(row["dataset"], row["method"], str(row["seed"])) for row in rows}
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for future in as_completed([pool.submit(cell, job) for job in jobs(args, done)]):
+            rows.append(future.result())
+            print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
+            if args.out is not None:
+                write(args.out, rows)
+
+
+if __name__ == "__main__":
+    main()

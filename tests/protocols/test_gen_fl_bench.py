@@ -1,0 +1,62 @@
+"""The DP-GenFL benchmark measures what it says, on generated rows."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from understudy.classifier import Classifier
+from understudy.data.features import ArrayFeatures
+from understudy.models.classifier import LogisticRegression
+from understudy.privacy.rng import FastRng
+
+SMALL = {
+    "rounds": 1, "cohort": 4, "cap": 1, "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "batch": 8, "device": "cpu",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    path = Path(__file__).parents[2] / "benchmarks" / "gen_fl" / "bench.py"
+    spec = importlib.util.spec_from_file_location("gen_fl_bench", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("method", "guarantee"),
+    [
+        ("no privacy", "none"),
+        ("DP-FL", "yes"),
+        ("DP-GenFL γ=0.6", "none"),
+        ("DP-GenFL γ=1, private GAN", "yes"),
+    ],
+)
+def test_every_method_says_what_it_guarantees(
+    bench: ModuleType, method: str, guarantee: str, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (80, 4, 4)).astype(np.uint8), rng.integers(0, 3, 80)
+    row = bench.measure("noise", rows, rows, method, seed=0, clients=4, **SMALL)
+    assert row["guarantee"] == guarantee
+    assert 0 <= row["accuracy"] <= 1
+    bench.write(tmp_path / "ours.csv", [row])
+    assert bench.read(tmp_path / "ours.csv")[0].keys() == set(bench.FIELDS)
+
+
+def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(
+    bench: ModuleType,
+) -> None:
+    rng = np.random.default_rng(0)
+    network = LogisticRegression(8, 2)
+    model = Classifier(network, network.init(FastRng(0)), ArrayFeatures((8,), (0, 1)), {})
+    members, others = ((rng.random((400, 8), dtype=np.float32), rng.integers(0, 2, 400)) for _ in range(2))
+    assert abs(bench.membership(model, members, others, seed=0) - 0.5) < 0.1
+    right = members[0], model.predict(members[0])
+    wrong = others[0], 1 - model.predict(others[0])
+    assert bench.membership(model, right, wrong, seed=0) > 0.95
