@@ -14,6 +14,7 @@ from understudy.check import nearest
 from understudy.errors import ConfigError
 from understudy.protocols import (
     central_gan,
+    dplt,
     fed_stdg,
     fed_wae,
     gen_fl,
@@ -30,6 +31,7 @@ from understudy.runfile import known_keys
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,
+    "dplt": dplt,
     "verti-gan": verti_gan,
     "central-gan": central_gan,
     "vd-gan-dpsgd": vd_gan_dpsgd,

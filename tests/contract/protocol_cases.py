@@ -20,6 +20,7 @@ from understudy.generator import Generator
 from understudy.privacy.budget import Budget
 from understudy.protocols import (
     central_gan,
+    dplt,
     fed_stdg,
     fed_wae,
     gen_fl,
@@ -165,6 +166,7 @@ MADE_UP = {  # everybody three times, which costs a client the whole budget
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
+PURE = Budget(epsilon=3.0, delta=0.0)
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
 CASES = [
@@ -218,6 +220,8 @@ CASES = [
         "FedSTDG, EM-MDS, fixed rate, one host", "fed-stdg", fed_stdg,
         RECURRENT | {"reporter": "em-mds", "chosen": 2, "adaptive": False}, lambda: series(1),
     ),
+    Case("DPLT, two parties", "dplt", dplt, {"chunk": 25}, lambda: vertical(2), PURE, one_payment=True),
+    Case("DPLT+, three parties", "dplt", dplt, {"plus": True}, lambda: vertical(3), PURE, one_payment=True),
     Case("LoPub, three reports each, two hosts", "lopub", lopub, REPORTED, lambda: horizontal(2), CLEAR),
     Case(
         "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
