@@ -4,6 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
@@ -22,6 +25,23 @@ def test_two_holders_print_rows_and_prices() -> None:
     out = run("two_holders.py")
     assert "coinsurance" in out
     assert "one person, over both holders: ε ≤" in out
+
+
+def test_phones_draw_series_and_say_their_price() -> None:
+    out = run("series_of_phones.py", "--rounds", "2")
+    assert "wave_1" in out
+    assert "γ went down with [[1, 25.0]" in out
+
+
+def test_three_holders_of_images_draw_a_sheet(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("mnist_train_a", "emnist_bymerge_balanced", "fashion_mnist_train15k"):
+        np.savez(tmp_path / f"{name}.npz", X=rng.integers(0, 256, (40, 8, 8), dtype=np.uint8))
+    sheet = tmp_path / "sheet.png"
+    out = run("three_party_images.py", str(tmp_path), "--rounds", "2", "--batch", "8", "--out", str(sheet))
+    assert "one person, over all holders: ε ≤" in out
+    with Image.open(sheet) as image:
+        assert image.size == (2 * 12 * 8, 2 * 3 * 8)
 
 
 def test_every_example_is_tested_here() -> None:

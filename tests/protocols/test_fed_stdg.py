@@ -309,6 +309,17 @@ def test_tables_are_for_another_protocol_and_other_channels_for_another_run() ->
         train("fed-stdg", both, **SMALL)
 
 
+def test_the_statement_says_where_a_window_stands_for_a_person() -> None:
+    values, schema = waves(20)
+    cut = replace(schema, stride=6, windows_are_people=True)
+    settings = SMALL | {"rounds": 2}
+    plain = train("fed-stdg", of(Series.from_array(values, schema)), **settings)
+    windows = train("fed-stdg", of(Series.from_array(values, cut)), **settings)
+    assert "all reports of one person" in plain.privacy.adjacency
+    assert "one window of 6 steps" in windows.privacy.adjacency
+    assert windows.generator.card["privacy"]["adjacency"] == windows.privacy.adjacency
+
+
 def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     values, schema = waves(30)
     schema = replace(schema, person="who")

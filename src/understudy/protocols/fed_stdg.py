@@ -36,7 +36,7 @@ from understudy.privacy.selection.mag_rr import MagRr, RateDecay
 from understudy.privacy.selection.ps import Ps
 from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Watcher
-from understudy.protocols.horizontal import Begin, Hosting, Round, common_rule
+from understudy.protocols.horizontal import ADJACENCY, Begin, Hosting, Round, common_rule
 from understudy.protocols.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
@@ -219,7 +219,7 @@ def train(
         run.move(
             [from_message(reports, form, people).total() for reports, people in answers]
         )  # lines 7–9, 12
-    privacy = run.privacy()
+    privacy = replace(run.privacy(), adjacency=_adjacency(rule.schema))
     card = run.card("fed-stdg", privacy) | _said(config, reporter)
     return Outcome(Generator(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
 
@@ -238,6 +238,16 @@ def central(config: Config, rows: Rows, *, steps: int = _CENTRAL_STEPS, batch: i
         "privacy": "no guarantee: series in one place",
     }
     return Generator(network.decoder(weights), rule.schema, card)
+
+
+def _adjacency(schema: Any) -> str:
+    """What one person is in this run's figures, which the schema decides."""
+    if not schema.windows_are_people:
+        return ADJACENCY
+    return (
+        f"replace the content of all reports on one window of {schema.length} steps; whoever is behind several windows "
+        "is not covered by these figures, but by their sum"
+    )
 
 
 def _decay(run: Rounds, config: Config, flags: Tensor) -> None:
