@@ -26,7 +26,8 @@ from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements
 from understudy.protocols.sgde_party import Recipe, labelled_rows, train_offers, unpack_offer
 from understudy.protocols.sgde_train import batches
-from understudy.run import train
+from understudy.run import run_file, train
+from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=1.5, delta=1e-5)
@@ -307,3 +308,21 @@ def test_images_outside_their_bounds_are_refused_at_the_holder() -> None:
     with pytest.raises(SchemaError, match="pixel"):
         train("sgde", federation, steps=2, latent=2, device="cpu")
     assert federation.holders["silo"].ledger.spent() == 0
+
+
+def test_a_run_file_carries_it_out(tmp_path: Path) -> None:
+    frame, schema = toy(rows=60, seed=3)
+    schema.save(tmp_path / "schema.toml")
+    for name, part in (("north", frame.iloc[::2]), ("south", frame.iloc[1::2])):
+        part.to_csv(tmp_path / f"{name}.csv", index=False)
+    silo = '[parties.{0}]\ntable = "{0}.csv"\nschema = "schema.toml"\nepsilon = 1.5\ndelta = 1e-5\n'
+    (tmp_path / "run.toml").write_text(
+        'protocol = "sgde"\nout = "pool"\nrows = 40\n[settings]\ntarget = "smoker"\nsteps = 3\nlatent = 2\n'
+        + silo.format("north")
+        + silo.format("south")
+    )
+    result, out = run_file(RunFile.load(tmp_path / "run.toml"))
+    assert len(pd.read_parquet(out / "synthetic.parquet")) == 40
+    assert len(Generator.load(out).sample(5)) == 5
+    assert len(list((out / "parties" / "north" / "pool").iterdir())) == 4
+    assert result.privacy.epsilon("north") <= 1.5
