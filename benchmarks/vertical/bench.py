@@ -1,0 +1,311 @@
+"""Vertical publication: what each method learns within a party and across parties, at which price.
+
+    make bench NAME=vertical DATA=<folder> [QUICK=1]
+    python benchmarks/vertical/bench.py --data data --jobs 2 --only main/adult --out benchmarks/vertical/ours.csv
+
+A cell is one study, one table, one method, one ε and one seed. Cells are independent of each other: each finished one
+is added to `--out`, and cells that are there already are skipped. `--only` takes texts that must all be in a cell's
+name, which is study/dataset/method/ε/variation/seed; `--list` prints the names.
+
+    main      every method on every table, two parties with half of the columns each, ε ∈ {0.5, 2, 8}
+    rows      VertiGAN with 10³, 10⁴ and 10⁵ people (VertiGAN paper, §6.4.1)
+    split     shares 0.1, 0.3 and 0.5 of the columns, at random or with correlated columns together (§6.4.2)
+    parties   2, 4, 8 and 16 parties, likewise (§6.4.3)
+    upload    the largest 25, 50, 75 and 100 % of the gradient's entries sent (§7.2)
+    teachers  VDGAN-PATE with 500 to 4000 teachers (thesis of Y. Zhang, §5.5.2)
+
+Settings are the VertiGAN paper's (1500 rounds × 10 critic steps × batch 1000; VDGAN-PATE: its own defaults), people are
+never resampled, and ε is that of each party; `epsilon_person` composes it over the parties, which hold the same
+people. `independent` (every column shuffled by itself) and `bootstrap` (the training rows, drawn with replacement) are
+the two ends of the scale; neither is private.
+"""
+
+import argparse
+import csv
+import math
+import multiprocessing
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
+
+import numpy as np
+import pandas as pd
+from public_tables import FILES, Public, load
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from understudy.data.codec import Codec
+from understudy.data.partition import cramers_v, random_columns
+from understudy.evaluate.fidelity import evaluate_tables
+from understudy.evaluate.marginals import bootstrap, shuffled
+from understudy.evaluate.membership import neighbourhood
+from understudy.federation import Federation
+from understudy.privacy.budget import Budget
+from understudy.registry import PROTOCOLS
+from understudy.run import Result, train
+
+DELTA, EPSILONS, MOST = 1e-5, (0.5, 2.0, 8.0), 100_000
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "VertiGAN": ("verti-gan", {}),
+    "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),
+    "VDGAN-PATE": ("vd-gan-pate", {}),
+    "DPLT": ("dplt", {"plus": False}),
+    "DPLT+": ("dplt", {"plus": True}),
+    "Gram": ("gram", {}),
+    "central GAN": ("central-gan", {}),
+}
+UNPRIVATE = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
+IN_ROUNDS = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
+ENDS = ("independent", "bootstrap")
+MODELS = ("mlp", "adaboost")
+FIGURES = (
+    *(f"{measure}{scope}" for measure in ("avd2", "avd4", "cmd") for scope in ("", "_within", "_cross")),
+    *(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in MODELS for score in ("acc", "auc")),
+    "mia_acc", "mia_control",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run. `epsilon` is None where nothing is private."""
+
+    study: str
+    dataset: str
+    method: str
+    epsilon: float | None
+    seed: int
+    rows: int = MOST
+    parties: int = 2
+    split: str = "random"
+    share: float = 0.5
+    upload: float = 1.0
+    teachers: int = 2000
+
+    @property
+    def name(self) -> str:
+        changed = [f"{key}={value}" for key, value in asdict(self).items() if key in VARIED[self.study]]
+        epsilon = "no DP" if self.epsilon is None else f"ε={self.epsilon:g}"
+        return "/".join((self.study, self.dataset, self.method, epsilon, *changed, f"seed={self.seed}"))
+
+
+VARIED: dict[str, tuple[str, ...]] = {
+    "main": (), "rows": ("rows",), "split": ("split", "share"), "parties": ("split", "parties"),
+    "upload": ("upload",), "teachers": ("teachers",),
+}  # fmt: skip
+FIELDS = [
+    *Cell.__dataclass_fields__, "delta", "epsilon_person", "people", "width", "rounds", "seconds", "up_mb", "down_mb",
+    *FIGURES,
+]  # fmt: skip
+
+
+def cells(datasets: list[str], seeds: int, epsilons: tuple[float, ...] = EPSILONS) -> Iterator[Cell]:
+    """Everything that the studies ask for."""
+    for seed in range(seeds):
+        for dataset in datasets:
+            head: dict[str, Any] = {"dataset": dataset, "seed": seed}
+            for method in ENDS:
+                yield Cell(study="main", method=method, epsilon=None, **head)
+            for method, (protocol, _) in METHODS.items():
+                if protocol in PROTOCOLS:
+                    prices = (*epsilons, None) if method in UNPRIVATE else epsilons
+                    yield from (Cell(study="main", method=method, epsilon=e, **head) for e in prices)
+        for dataset in [name for name in ("census",) if name in datasets]:
+            for rows in (1_000, 10_000, 100_000):
+                for e in epsilons:
+                    yield Cell(
+                        study="rows", dataset=dataset, method="VertiGAN", epsilon=e, seed=seed, rows=rows
+                    )
+        for dataset in [name for name in ("a9a", "census") if name in datasets]:
+            head = {"dataset": dataset, "seed": seed}
+            for split in ("random", "correlated"):
+                for share in (0.1, 0.3, 0.5):
+                    yield Cell(
+                        study="split", method="VertiGAN", epsilon=8.0, split=split, share=share, **head
+                    )
+                for count in (2, 4, 8, 16):
+                    yield Cell(
+                        study="parties", method="VertiGAN", epsilon=8.0, split=split, parties=count, **head
+                    )
+            for upload in (0.25, 0.5, 0.75, 1.0):
+                for e in (2.0, 8.0):
+                    yield Cell(study="upload", method="VertiGAN", epsilon=e, upload=upload, **head)
+            for teachers in (500, 1000, 2000, 4000):
+                yield Cell(study="teachers", method="VDGAN-PATE", epsilon=8.0, teachers=teachers, **head)
+
+
+def owners(cell: Cell, table: Public) -> dict[str, tuple[str, ...]]:
+    """Which columns each party holds. `correlated`: neighbours in a tree of 1 − Cramér's V, average linkage."""
+    names = [f"party{number + 1}" for number in range(cell.parties)]
+    shares = dict.fromkeys(names, 1.0)
+    if cell.parties == 2:
+        shares = {names[0]: cell.share, names[1]: 1 - cell.share}
+    columns = table.schema.names
+    if cell.split == "random":
+        return random_columns(columns, shares, seed=cell.seed)
+    distance = 1 - cramers_v(table.train.iloc[:20_000], table.schema)
+    order = [columns[i] for i in leaves_list(linkage(squareform(distance, checks=False), "average"))]
+    ends = np.round(np.cumsum([0, *shares.values()]) / sum(shares.values()) * len(order)).astype(int)
+    return {name: tuple(order[a:b]) for name, a, b in zip(names, ends, ends[1:], strict=False)}
+
+
+def publish(
+    cell: Cell, table: Public, split: dict[str, tuple[str, ...]], args: dict[str, Any]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A synthetic table as large as the real one, and what it cost."""
+    people, rng = len(table.train), np.random.default_rng([cell.seed, 1])
+    if cell.method in ENDS:
+        codec = Codec(table.schema)
+        codes = codec.codes(table.train)
+        made = (
+            shuffled(codes, people, rng)
+            if cell.method == "independent"
+            else codes[bootstrap(people, people, rng)]
+        )
+        return codec.decode(made), {}
+    protocol, settings = METHODS[cell.method]
+    settings = settings | {"device": args["device"]} if protocol != "dplt" else dict(settings)
+    if cell.method in IN_ROUNDS:
+        settings |= {"seed": cell.seed, "private": cell.epsilon is not None, "checkpoint_every": 10**9}
+        settings |= {"rounds": args["rounds"]} if args["rounds"] else {}
+        settings |= {"batch": args["batch"]} if args["batch"] and protocol != "vd-gan-pate" else {}
+    if protocol == "verti-gan":
+        settings["upload"] = cell.upload
+    if protocol == "vd-gan-pate":  # ten people each, at least
+        settings["teachers"] = min(cell.teachers, max(1, people // 10))
+    held = {"all": table.schema.names} if protocol == "central-gan" else split
+    budget = Budget(math.inf, 0.0) if cell.epsilon is None else Budget(cell.epsilon, DELTA)
+    federation = Federation.rehearsal(
+        {name: table.train[list(columns)] for name, columns in held.items()},
+        {name: table.schema.select(columns) for name, columns in held.items()},
+        budget=budget,
+        seed=cell.seed,
+    )
+    start = time.perf_counter()
+    result = train(protocol, federation, **settings)
+    seconds = time.perf_counter() - start
+    rows = result.generator.sample(people, seed=cell.seed)[list(table.schema.names)]
+    return rows, {"seconds": round(seconds, 1), **_spent(result, cell, len(held))}
+
+
+def _spent(result: Result, cell: Cell, parties: int) -> dict[str, Any]:
+    lines = list(result.transcript.lines.values())
+    return {
+        "rounds": result.generator.card["rounds"],
+        "epsilon_person": "" if cell.epsilon is None else round(result.privacy.epsilon(), 4),
+        "up_mb": round(sum(line.up_bytes for line in lines) / parties / 1e6, 4),
+        "down_mb": round(sum(line.down_bytes for line in lines) / parties / 1e6, 4),
+    }
+
+
+def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
+    """One cell: publish, then hold the synthetic rows against the real ones."""
+    warnings.simplefilter("ignore")
+    table = load(cell.dataset, args["data"], cell.seed).first(cell.rows)
+    split = owners(cell, table)
+    made, cost = publish(cell, table, split, args)
+    party = {column: name for name, columns in split.items() for column in columns}
+    found = evaluate_tables(
+        table.train, made, table.schema, holdout=table.test, target=table.target, owners=party,
+        task="classification", ways=(2, 4), models=MODELS, seed=cell.seed, rows=args["learn"],
+    )  # fmt: skip
+    figures = {figure.name: figure.value for figure in found.figures}
+    figures |= {
+        figure.name.replace("tstr", "trtr"): figure.best for figure in found.figures if "tstr" in figure.name
+    }
+    codec = Codec(table.schema)
+    attack = neighbourhood(
+        *(codec.codes(frame) for frame in (table.train, table.test, made.iloc[:10_000])), seed=cell.seed
+    )
+    guessed = attack["acc"]
+    figures |= {"mia_acc": guessed.attack.value, "mia_control": guessed.control.value}
+    known = {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in FIGURES}
+    width = {"people": len(table.train), "width": codec.width, "delta": "" if cell.epsilon is None else DELTA}
+    return dict.fromkeys(FIELDS, "") | _plain(cell) | width | cost | known
+
+
+def _plain(cell: Cell) -> dict[str, Any]:
+    return {key: "" if value is None else value for key, value in asdict(cell).items()}
+
+
+def finished(path: Path | None) -> set[str]:
+    """The names of the cells that a file holds already."""
+    if path is None or not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {_cell(row).name for row in csv.DictReader(file)}
+
+
+def _cell(row: dict[str, str]) -> Cell:
+    kinds = {"rows": int, "parties": int, "seed": int, "teachers": int, "share": float, "upload": float}
+    values: dict[str, Any] = {
+        key: kinds[key](row[key]) if key in kinds else row[key] for key in Cell.__dataclass_fields__
+    }
+    return Cell(**values | {"epsilon": float(row["epsilon"]) if row["epsilon"] else None})
+
+
+def write(path: Path, row: dict[str, Any]) -> None:
+    """Add a row, with a header before the first."""
+    fresh = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS)
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def options(quick: bool) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick else list(FILES))
+    parser.add_argument("--only", nargs="*", default=["main", "ε=8", "VertiGAN"] if quick else [])
+    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--rounds", type=int, default=5 if quick else 0, help="0: each method's own")
+    parser.add_argument("--batch", type=int, default=100 if quick else 0, help="0: each method's own")
+    parser.add_argument("--learn", type=int, default=10_000, help="rows that downstream models train on")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--list", action="store_true")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = options(os.environ.get("QUICK", "") not in ("", "0"))
+    done = finished(args.out)
+    todo = [
+        cell
+        for cell in cells(args.datasets, args.seeds, tuple(args.epsilons))
+        if all(text in cell.name for text in args.only) and cell.name not in done
+    ]
+    if args.list:
+        print("\n".join(cell.name for cell in todo))
+        return
+    print(f"{len(todo)} cells to do, {len(done)} done before", flush=True)
+    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(measure, cell, vars(args)): cell for cell in todo}
+        for future in as_completed(running):
+            cell = running[future]
+            try:
+                row = future.result()
+            except Exception as error:  # one cell's failure is not the others'
+                print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                continue
+            print(f"{cell.name}  " + "  ".join(f"{k}={row[k]}" for k in ("seconds", *FIGURES)), flush=True)
+            if args.out is not None:
+                write(args.out, row)
+
+
+if __name__ == "__main__":
+    main()

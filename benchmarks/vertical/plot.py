@@ -1,0 +1,91 @@
+"""Figures from ours.csv: `python benchmarks/vertical/plot.py [ours.csv]` writes the PNGs beside it (needs matplotlib).
+
+joint.png     two-way distance within a party and across parties, over ε: what each method learns of the two
+ablations.png four-way distance over rows, split, parties, upload and teachers
+"""
+
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import pandas as pd
+
+HERE = Path(__file__).parent
+ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
+COLOURS = dict(zip(ORDER, plt.get_cmap("tab10").colors, strict=False))
+ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
+STUDIES = {
+    "rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers",
+}  # fmt: skip
+
+
+def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) -> None:
+    """The mean over seeds, with bars from the least to the largest."""
+    stats = part.dropna(subset=[y]).groupby(x)[y].agg(["mean", "min", "max"])
+    if len(stats):
+        bars = [stats["mean"] - stats["min"], stats["max"] - stats["mean"]]
+        axis.errorbar(stats.index, stats["mean"], yerr=bars, marker="o", markersize=3, capsize=2, **style)
+
+
+def joint(rows: pd.DataFrame, file: Path) -> None:
+    """Within above, across below, a column for each table. Open marks on the right: without DP."""
+    main = rows[rows.study == "main"]
+    tables = list(main.dataset.unique())
+    right = 4 * float(main.epsilon.max())
+    figure, axes = plt.subplots(2, len(tables), figsize=(3.4 * len(tables), 6), sharex=True, squeeze=False)
+    for axis_pair, table in zip(axes.T, tables, strict=True):
+        for axis, scope in zip(axis_pair, ("within", "cross"), strict=True):
+            part = main[main.dataset == table]
+            for method in ORDER:
+                own, look = part[part.method == method], {"color": COLOURS[method]}
+                points(axis, own.dropna(subset=["epsilon"]), "epsilon", f"avd2_{scope}", label=method, **look)
+                free = own[own.epsilon.isna()].assign(epsilon=right)
+                points(axis, free, "epsilon", f"avd2_{scope}", linestyle="none", mfc="none", **look)
+            for end, (colour, line) in ENDS.items():
+                value = part[part.method == end][f"avd2_{scope}"].mean()
+                axis.axhline(value, color=colour, linestyle=line, linewidth=1, label=end)
+            axis.set(xscale="log", ylim=(0, None))
+            axis.grid(alpha=0.3)
+        axis_pair[0].set_title(table)
+        axis_pair[1].set_xticks([0.5, 2, 8, right], ["0.5", "2", "8", "no DP"])
+        axis_pair[1].minorticks_off()
+        axis_pair[1].set_xlabel("ε of each party")
+    axes[0, 0].set_ylabel("2-way AVD within a party")
+    axes[1, 0].set_ylabel("2-way AVD across parties")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=5, fontsize=8, loc="lower center")
+    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    figure.savefig(file, dpi=110)
+
+
+def ablations(rows: pd.DataFrame, file: Path) -> None:
+    """A panel for each study; a line for each table, ε and kind of split."""
+    studies = [study for study in STUDIES if (rows.study == study).any()]
+    figure, axes = plt.subplots(1, len(studies), figsize=(3.6 * len(studies), 3.8), squeeze=False)
+    for axis, study in zip(axes[0], studies, strict=True):
+        part = rows[rows.study == study]
+        for (table, epsilon, split), group in part.groupby(["dataset", "epsilon", "split"]):
+            label = f"{table}, ε={epsilon:g}" + (f", {split}" if part.split.nunique() > 1 else "")
+            points(axis, group, STUDIES[study], "avd4", label=label)
+        if study in ("rows", "parties", "teachers"):
+            axis.set_xscale("log")
+        axis.set(xlabel=STUDIES[study], ylim=(0, None))
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=6)
+    axes[0, 0].set_ylabel("4-way AVD")
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def main() -> None:
+    source = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "ours.csv"
+    rows = pd.read_csv(source)
+    joint(rows, source.with_name("joint.png"))
+    if (rows.study != "main").any():
+        ablations(rows, source.with_name("ablations.png"))
+
+
+if __name__ == "__main__":
+    main()
