@@ -27,6 +27,7 @@ from sklearn.datasets import load_digits
 from understudy.data.population import Population
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
+from understudy.protocols.reporting import SELECTION
 from understudy.run import train
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -112,13 +113,13 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     cohort = min(250, clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": epsilon}
+    rate = job["global_rate"] if METHODS[method]["reporter"] in SELECTION else None
     federation = Federation.rehearsal({"phones": people}, budget=Budget(math.inf, 0.0), seed=seed)
     start = time.perf_counter()
     result = train(
         "sign-ds", federation, holdout=test, model=TASKS[task], rounds=rounds, cohort=cohort, cap=cap, seed=seed,
         evaluate_every=rounds, checkpoint_every=10**6, device=job["device"],
-        **({"global_rate": job["global_rate"]} if job["global_rate"] and METHODS[method]["reporter"] in
-           ("ps", "em-mds", "naive") else {}),
+        **({"global_rate": rate} if rate else {}),
         **METHODS[method], **price,
     )  # fmt: skip
     seconds = time.perf_counter() - start
@@ -135,7 +136,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
         "clients": clients,
         "dims": result.model.network.size,
         "rounds": rounds,
-        "global_rate": job["global_rate"] or "",
+        "global_rate": rate or "",
         "seed": seed,
         "accuracy": round(card["history"][-1]["accuracy"], 4),
         "seconds": round(seconds, 1),

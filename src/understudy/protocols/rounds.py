@@ -73,8 +73,12 @@ class Settings(Reporting):
 
     @property
     def step(self) -> float:
-        """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1)."""
-        default = self.sign_step if self.reporter in SELECTION else 1.0
+        """γ. Means of updates are taken as they are (SignDS-FL, Eq. 3.1); of FedSel, which sends one coordinate of
+        each, the sum: by the mean over the cohort a coordinate would hardly move.
+        """
+        default = {**dict.fromkeys(SELECTION, self.sign_step), "fedsel": float(self.cohort)}.get(
+            self.reporter, 1.0
+        )
         return default if self.global_rate is None else self.global_rate
 
     @property
