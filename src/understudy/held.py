@@ -17,6 +17,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import AnySchema, Rows, load_schema, read_rows
 from understudy.data.features import Features
 from understudy.data.files import Source
+from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.data.population import Population
 from understudy.data.schema import Schema
@@ -43,7 +44,7 @@ def open_held(
         for name in tables
     }
     if same_people and public:
-        side_by_side(public)
+        side_by_side(distinct(public))
     opened: dict[str, Opened] = {}
     for name, source in held.items():
         if isinstance(source, Population):

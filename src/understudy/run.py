@@ -25,6 +25,7 @@ from typing import Any
 
 from understudy.classifier import Classifier
 from understudy.data.described import load_schema
+from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
@@ -97,7 +98,8 @@ def train(
     module = protocol_named(protocol)
     _fits(protocol, federation.same_people)
     if federation.same_people:
-        side_by_side(federation.schemas)  # two parties with the same column: refused before anything else
+        # Two parties with the same column: refused before anything else, unless they may hold other people of it.
+        side_by_side(federation.schemas if people_of(module) else distinct(federation.schemas))
         require_kinds(protocol, federation.schemas)
     more: dict[str, Any] = {}
     if holdout is not None:

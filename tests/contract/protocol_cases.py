@@ -64,6 +64,17 @@ def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, schema)
 
 
+def grid() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """Two holders of some columns of half of the people each, and one of the other columns of all."""
+    frame, schema = toy(rows=60, seed=3)
+    columns = {"a0": schema.names[:5], "a1": schema.names[:5], "b": schema.names[5:]}
+    rows = {"a0": frame.iloc[::2], "a1": frame.iloc[1::2], "b": frame}
+    return (
+        {name: rows[name][["id", *columns[name]]] for name in columns},
+        {name: schema.select(columns[name]) for name in columns},
+    )
+
+
 def series(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
     """Short waves of 20 people with three series each, every person with one party."""
     values, schema = sines(60, length=4, channels=2, seed=3)
@@ -240,5 +251,10 @@ CASES = [
     ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
+    Case("Gram, a grid of three parties", "gram", gram, MIXTURE, grid, one_payment=True),
+    Case(
+        "Gram, a grid, pairs measured twice, a three-way table", "gram", gram,
+        MIXTURE | {"refined": 5, "triples": (("colour", "grade", "smoker"),)}, grid, one_payment=True,
+    ),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
 ]  # fmt: skip

@@ -130,16 +130,53 @@ def match(sets: Mapping[str, Masked]) -> dict[str, Rows]:
     All parties get them in one order, that of the masked values, which is random to each of them.
     Edges: fewer than two parties, or nobody shared → AlignmentError.
     """
-    if len(sets) < 2:
-        raise AlignmentError(f"Alignment needs two parties or more, not {len(sets)}.")
+    return match_grid(sets, [(name,) for name in sets])[0]
+
+
+def match_grid(
+    sets: Mapping[str, Masked], groups: Sequence[Sequence[str]]
+) -> tuple[dict[str, Rows], dict[tuple[str, ...], int]]:
+    """The same where a group of parties holds the people together, each of them other people.
+
+    A person is shared where every group has them. People who are with the same parties are a cell of the grid; the
+    order is by cell, then by masked value. Besides the positions: how many people each cell has.
+    Edges: a person with two parties of one group, or a party none of whose people is shared → AlignmentError.
+    """
+    if len(groups) < 2:
+        raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}.")
     tags = {name: _tags(_checked(masked, name)) for name, masked in sets.items()}
-    common = reduce(lambda left, right: np.intersect1d(left, right, assume_unique=True), tags.values())
+    union = []
+    for group in groups:
+        everyone = np.concatenate([tags[name] for name in group])
+        who = np.repeat(np.arange(len(group)), [len(tags[name]) for name in group])
+        people, first = np.unique(everyone, return_index=True)
+        if len(people) < len(everyone):
+            raise AlignmentError(
+                f"A person is with two of {', '.join(group)}, and would be counted twice. No row was used."
+            )
+        union.append((people, who[first]))
+    common = reduce(
+        lambda left, right: np.intersect1d(left, right, assume_unique=True), (u[0] for u in union)
+    )
     if not common.size:
         raise AlignmentError(f"No person is held by all of {', '.join(sets)}. No row was used.")
-    orders = {name: np.argsort(tag) for name, tag in tags.items()}
-    return {
-        name: orders[name][np.searchsorted(tag, common, sorter=orders[name])] for name, tag in tags.items()
+    where = np.stack([who[np.searchsorted(people, common)] for people, who in union])  # (groups, people)
+    order = np.lexsort(where[::-1])  # stable: within a cell the masked values stay in order
+    common, where = common[order], where[:, order]
+    positions = {}
+    for number, group in enumerate(groups):
+        for place, name in enumerate(group):
+            by_tag = np.argsort(tags[name])
+            mine = common[where[number] == place]
+            if not mine.size:
+                raise AlignmentError(f"None of the people of {name} is shared. No row was used.")
+            positions[name] = by_tag[np.searchsorted(tags[name], mine, sorter=by_tag)]
+    places, sizes = np.unique(where, axis=1, return_counts=True)
+    cells = {
+        tuple(group[place] for group, place in zip(groups, cell, strict=True)): int(size)
+        for cell, size in zip(places.T, sizes, strict=True)
     }
+    return positions, cells
 
 
 def align(ids: Mapping[str, Iterable[object]]) -> dict[str, Rows]:

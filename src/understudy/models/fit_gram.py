@@ -6,13 +6,16 @@ Once it is released under noise of known size, all that follows is post-processi
 1. *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every
    two-way table; then the projection onto non-negative tables with the right total.
 2. *Two-way tables* by empirical Bayes (Efron and Morris, JASA 1973): a cell lies around what independent
-   columns would give, E, with variance v·E. One v per pair of columns, matched to the excess of the pair's
-   residuals over the noise. Pairs without visible dependence are drawn to independence, strong ones stay.
+   columns would give, E, and what all pairs say together (`low_rank`), with variance v·E. One v per pair of
+   columns, matched to the excess of the pair's residuals over the noise. Pairs without visible dependence of
+   their own are drawn to what is common to all, strong ones stay.
 3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
    v·E, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
    2021, GEM, fit a network likewise). It makes all tables those of one distribution.
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
    (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells.
+
+Three-way tables that were released besides enter the descent as they are, by 1/noise².
 
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
@@ -21,6 +24,7 @@ Edges: cells with infinite noise are never read; an unmeasured column is uniform
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -28,6 +32,7 @@ from torch.nn import functional
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
+from understudy.models.low_rank import pooled_tables
 from understudy.models.mixture import MixtureOfProducts
 
 Watch = Callable[[int, float, float], None]
@@ -59,11 +64,21 @@ class Tables:
     least: float
 
 
+@dataclass(frozen=True)
+class Triple:
+    """A released three-way table: its columns' numbers, counts by their levels, and the noise's standard deviation."""
+
+    columns: Sequence[int]
+    table: Tensor
+    noise: float
+
+
 def fit_gram(
     gram: Tensor,
     sizes: Sequence[int],
     *,
     noise: float | Tensor,
+    triples: Sequence[Triple] = (),
     components: int = 512,
     steps: int = 600,
     rate: float = 0.2,
@@ -86,11 +101,17 @@ def fit_gram(
     jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER
     with torch.no_grad():
         mixture.logits.copy_(tables.ways.clamp(min=_RAREST).log().cpu() + jitter)
-    return _descend(mixture.to(gram.device), tables, steps, rate, watch)
+    wide = [_WideTable.of(triple, sizes, tables.people) for triple in triples]
+    return _descend(mixture.to(gram.device), tables, steps, rate, watch, wide)
 
 
 def _descend(
-    mixture: MixtureOfProducts, tables: Tables, steps: int, rate: float, watch: Watch | None
+    mixture: MixtureOfProducts,
+    tables: Tables,
+    steps: int,
+    rate: float,
+    watch: Watch | None,
+    triples: "Sequence[_WideTable]" = (),
 ) -> MixtureOfProducts:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = tables.ways_precision.mean().rsqrt()  # so that gradients are near 1, far above Adam's epsilon
@@ -111,10 +132,41 @@ def _descend(
                 break
             # By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough.
             slope = odds @ ((pairs - target) * precision) + (odds.mean(0) - ways) * ways_precision
+            for triple in triples:
+                triple.add_slope(odds, float(scale), slope)
         (mixture.logits.grad,) = torch.autograd.grad(odds, mixture.logits, slope)
         optimizer.step()
         schedule.step()
     return mixture.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class _WideTable:
+    """A three-way table in frequencies, laid out for one product: (levels a · levels b, levels c)."""
+
+    blocks: tuple[slice, slice, slice]
+    target: Tensor
+    precision: float
+
+    @classmethod
+    def of(cls, triple: Triple, sizes: Sequence[int], people: float) -> "_WideTable":
+        ends = list(accumulate(sizes))
+        a, b, c = (slice(ends[column] - sizes[column], ends[column]) for column in triple.columns)
+        shape = tuple(sizes[column] for column in triple.columns)
+        if triple.table.shape != shape:
+            raise ConfigError(f"a three-way table is {tuple(triple.table.shape)}, not {shape}.")
+        target = (triple.table.double() / people).float().reshape(-1, shape[2])
+        return cls((a, b, c), target, 1 / max(triple.noise / people, _RESOLUTION) ** 2)
+
+    def add_slope(self, odds: Tensor, scale: float, slope: Tensor) -> None:
+        """Add the gradient of half the weighted squared distance, in the odds, as `_descend` scales it."""
+        a, b, c = (odds[:, block] for block in self.blocks)
+        ab = (a[:, :, None] * b[:, None, :]).flatten(1)  # (components, levels a · levels b)
+        gap = (ab.T @ c / len(odds) - self.target) * (self.precision * scale)
+        back = (c @ gap.T).view(len(odds), a.shape[1], b.shape[1])
+        slope[:, self.blocks[0]] += (back * b[:, None, :]).sum(2)
+        slope[:, self.blocks[1]] += (back * a[:, :, None]).sum(1)
+        slope[:, self.blocks[2]] += ab @ gap
 
 
 def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) -> Tables:
@@ -127,8 +179,9 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
     people, ways, ways_variance = _one_way(counts, variance, columns)
     measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
     independent = torch.outer(ways, ways) / people  # E
-    # (x − E)² is v·E + noise² on average; a cell has weight E here, since rare ones say little about v.
-    excess = torch.where(measured, independent * ((counts - independent).square() - variance), 0)
+    mean = pooled_tables(counts, ways, variance, measured, columns) * measured
+    # (x − mean)² is v·E + noise² on average; a cell has weight E here, since rare ones say little about v.
+    excess = torch.where(measured, independent * ((counts - mean).square() - variance), 0)
     power = (independent * measured).square()
     dispersion = (columns.T @ excess @ columns) / (columns.T @ power @ columns).clamp(min=_TINY)
     prior = (columns @ dispersion.clamp(min=0) @ columns.T) * independent  # v·E
@@ -143,7 +196,7 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
         ways_precision=people**2 / ways_variance.clamp(min=resolution),
         measured=counts * measured / people,
         weight=weight,
-        target=(counts + pull * independent) / (1 + pull) * measured / people,
+        target=(counts + pull * mean) / (1 + pull) * measured / people,
         precision=weight * (1 + pull),
         least=1 - 3 * (2 / max(cells, 1)) ** 0.5,
     )

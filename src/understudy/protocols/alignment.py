@@ -13,7 +13,7 @@ server that departs from the protocol can test no more guessed ids against this 
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,7 +24,7 @@ import torch
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
-from understudy.data.alignment import IdMask, Rows, agree_on_kind, canonical_ids, match, ring
+from understudy.data.alignment import IdMask, Rows, agree_on_kind, canonical_ids, match_grid, ring
 from understudy.data.table import Table
 from understudy.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.ledger import Ledger
@@ -207,21 +207,32 @@ class AlignedParty(Party):
 
 def align_people(parties: Parties) -> int:
     """Align all parties; afterwards each holds its rows in one common order. The number of shared people."""
-    if len(parties.names) < 2:
-        raise AlignmentError(
-            f"Alignment needs two parties or more, not {len(parties.names)}. Nothing was sent."
-        )
+    return sum(align_grid(parties, [(name,) for name in parties.names]).values())
+
+
+def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[str, ...], int]:
+    """Align groups of parties, each of which holds the people together.
+
+    Afterwards each party holds its rows of the shared people cell by cell (`match_grid`); how many each cell has.
+    """
+    if len(groups) < 2:
+        raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}. Nothing was sent.")
     met = parties.ask(Introduce())
     people = {name: int(reply.people.value) for name, reply in met.items()}
     agree_on_kind({name: str(reply.ids.value) for name, reply in met.items()})
     if met[parties.names[0]].ids.value == ROW_NUMBER:
+        if max(map(len, groups)) > 1:
+            raise AlignmentError(
+                "Where several parties hold other people of the same columns, their schemas must name a person "
+                "column: row by row nobody can be matched. Nothing was sent."
+            )
         if len(set(people.values())) > 1:
             stated = ", ".join(f"{name} has {size:,} rows" for name, size in people.items())
             raise AlignmentError(
                 f"{stated}: without a person column they must match row by row. Nothing was sent."
             )
         parties.ask(Found(positions=None))
-        return people[parties.names[0]]
+        return {tuple(group[0] for group in groups): people[parties.names[0]]}
     # Every party's nonce goes in, so that the salt is fresh if one of them is.
     salt = hashlib.sha256(b"".join(bytes(met[name].nonce.value) for name in parties.names)).digest()
     replies = parties.ask(MaskOwn(salt=salt, people=people))
@@ -229,9 +240,9 @@ def align_people(parties: Parties) -> int:
     for hop in ring(parties.names):
         replies = parties.ask({peer: MaskOther(owner=name, masked=sets[name]) for name, peer in hop.items()})
         sets = {name: replies[peer].masked.value for name, peer in hop.items()}
-    found = match({name: masked.numpy() for name, masked in sets.items()})
+    found, cells = match_grid({name: masked.numpy() for name, masked in sets.items()}, groups)
     parties.ask({name: Found(positions=torch.from_numpy(positions)) for name, positions in found.items()})
-    return len(found[parties.names[0]])
+    return cells
 
 
 def _kind_of(table: Table) -> str:

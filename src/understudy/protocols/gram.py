@@ -1,47 +1,56 @@
 """Gram: holders measure all two-way tables of their joint data once, privately, and a generator is fitted to them.
 
 One-hot rows x ∈ {0,1}ᴰ of m columns. The Gram matrix G = Σ x xᵀ holds every one-way table (on its diagonal) and every
-two-way table, across holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k. It is released
-once, under whole-number noise, and everything after that is free: `models/fit_gram.py` fits a mixture to it.
+two-way table, across holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k; where both are
+split (`data.grid`) its blocks are sums of products. It is released once, under whole-number noise, and everything
+after that is free: `models/fit_gram.py` fits a mixture to it.
 
 Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021), all pairs at once;
 products by Beaver 1991 (`privacy/secure/product.py`), sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by
 Canonne, Kamath, Steinke 2020. The protocol that joins them is our own.
 
-Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one release, against the server, against any
+Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price, against the server, against any
 party, and against an outsider. Each party's ledger is charged that whole price; a person pays it once.
-Edges: the server deals the masks of products, so over columns it must not pool what it knows with a holder; over rows
-it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
+Edges: the server deals the masks of products, so where columns are split it must not pool what it knows with a holder;
+over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from understudy.check import not_negative, one_of, positive, whole
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
-from understudy.data.schema import Schema, join
+from understudy.data.grid import Grid
+from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.fit_gram import fit_gram
+from understudy.models.fit_gram import Triple, fit_gram
+from understudy.models.strongest_pairs import strongest_pairs
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.secure.counts import moved_cells, release_event
+from understudy.privacy.secure.counts import spend_of
 from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher
 from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.gram_measure import Measured, measure
+from understudy.protocols.gram_measure import Measured, Plan, measure
 from understudy.protocols.gram_party import GramParty
 
-SAME_PEOPLE = None  # columns of the same people, or rows of different ones
-PARTITIONS = ("auto", "columns", "rows")
+SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages; the number of people is counted within ε",
+)
+OUTSIDE_GRID = (
+    *OUTSIDE,
+    "with which of the parties a person is: alignment reveals it to the parties they are with",
 )
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
@@ -50,16 +59,21 @@ DEALT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`components`, `steps` and `rate` are the fit's. `partition`: the same people's columns, or different people's
-    rows; "auto" sees it by the schemas. Over rows, ε holds when up to `colluding` parties pool what they know, and
-    the run goes on without parties that go away early as long as `at_least` are left (None: all must stay).
-    `chunk`: people per message, at most.
+    """`components`, `steps` and `rate` are the fit's.
+
+    `refined`: so many pairs of columns, the strongest by a first release of all, are measured once more under less
+    noise; `scouting` is the share of the budget that the first release takes then. 0: all pairs, in one release.
+    `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders).
+    ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
+    parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
 
     components: int = 512
     steps: int = 600
     rate: float = 0.2
-    partition: str = "auto"
+    refined: int = 0
+    scouting: float = 0.7
+    triples: tuple[tuple[str, str, str], ...] = ()
     colluding: int = 1
     at_least: int | None = None
     chunk: int = 1 << 15
@@ -72,8 +86,20 @@ class Config:
         if self.at_least is not None:
             whole(at_least=self.at_least)
         positive(rate=self.rate)
-        not_negative(seed=self.seed)
-        one_of(PARTITIONS, partition=self.partition)
+        not_negative(seed=self.seed, refined=self.refined)
+        in_range(0.05, 0.95, scouting=self.scouting)
+        triples = tuple(tuple(names) for names in self.triples)
+        if any(len(names) != 3 or len(set(names)) != 3 for names in triples) or len(set(triples)) < len(
+            triples
+        ):
+            raise ConfigError("triples must be different sets of three columns.")
+        object.__setattr__(self, "triples", triples)
+
+    @property
+    def plan(self) -> Plan:
+        """What is released."""
+        scouting = self.scouting if self.refined else 1.0
+        return Plan(private=self.private, refined=self.refined, scouting=scouting, triples=self.triples)
 
 
 @dataclass(frozen=True)
@@ -105,6 +131,21 @@ def train(
     from there: nothing is measured, or charged, twice.
     """
     schemas = {name: schemas[name] for name in parties.names}
+    grid = Grid.of(schemas)
+    schema = grid.join(schemas)
+    sizes, device = Codec(schema).sizes, pick_device(config.device)
+    fit = partial(
+        fit_gram,
+        sizes=sizes,
+        components=config.components,
+        steps=config.steps,
+        rate=config.rate,
+        seed=config.seed,
+    )
+
+    def choose(gram: Tensor, noise: Tensor) -> Tensor:
+        return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined)
+
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     if store is not None and resume and (saved := store.load()) is not None:
         measured = Measured(**saved[1])
@@ -112,35 +153,29 @@ def train(
         measured = measure(
             parties,
             schemas,
-            partition=_partition(config, schemas),
-            private=config.private,
+            config.plan,
+            choose=choose,
             chunk=config.chunk,
             colluding=config.colluding,
             at_least=config.at_least,
         )
         if store is not None:
             store.save(1, dict(vars(measured)))
-    schema = join(schemas) if measured.partition == "columns" else next(iter(schemas.values()))
-    privacy = _statement(measured, schema)
+    privacy = _statement(measured)
 
     def look(done: int = 1) -> None:
         if watch is not None:
             watch(Progress(done, 2, privacy.per_party))
 
     look()
-    device, sizes = pick_device(config.device), Codec(schema).sizes
-    network = fit_gram(
+    network = fit(
         measured.gram.to(device),
-        sizes,
         noise=measured.noise.to(device),
-        components=config.components,
-        steps=config.steps,
-        rate=config.rate,
-        seed=config.seed,
+        triples=[Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples],
         watch=lambda step, residual, expected: look(),
     )
     look(2)
-    people = _people(measured, sizes)
+    people = _people(measured, len(sizes))
     card: dict[str, Any] = {
         "protocol": "gram",
         "config": asdict(config),
@@ -149,42 +184,27 @@ def train(
         "ended": "after the one release",
         "left_out": [name for name in parties.names if name not in measured.begun],
         "people": people,
-        "sigma": measured.sigma,
+        "releases": measured.releases,
         "privacy": privacy.to_dict(),
     }
-    if measured.partition == "columns":
-        card["owners"] = {column: name for name, held in schemas.items() for column in held.names}
+    if measured.partition != "rows":
+        card["owners"] = {
+            column: name for name, held in grid.one_each(schemas).items() for column in held.names
+        }
     return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
 
 
-def _partition(config: Config, schemas: Mapping[str, Schema]) -> str:
-    """How the table is cut over the parties: as the settings say, or as the schemas show."""
-    if config.partition != "auto":
-        return config.partition
-    first, *rest = schemas.values()
-    if all(schema.columns == first.columns for schema in rest):
-        return "rows"
-    names = [name for schema in schemas.values() for name in schema.names]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(
-            f'column "{twice[0]}" is with several parties, but their schemas differ: this is neither rows of one '
-            "table nor columns of one. Nothing was charged."
-        )
-    return "columns"
-
-
-def _people(measured: Measured, sizes: Sequence[int]) -> int:
+def _people(measured: Measured, columns: int) -> int:
     """Their number: disclosed by alignment, or what the noisy one-way tables say."""
-    disclosed = next(iter(measured.begun.values()))["people"]
-    return (
-        max(1, round(float(measured.gram.diagonal().sum()) / len(sizes))) if disclosed is None else disclosed
-    )
+    if measured.people is not None:
+        return measured.people
+    return max(1, round(float(measured.gram.diagonal().sum()) / columns))
 
 
-def _statement(measured: Measured, schema: Schema) -> PrivacyStatement:
-    """What the one release cost, by what the parties stated when they began."""
-    columns = measured.partition == "columns"
-    spend = {release_event(measured.sigma): moved_cells(len(schema.columns))}
+def _statement(measured: Measured) -> PrivacyStatement:
+    """What the release cost, by what the parties stated when they began."""
+    split = measured.partition != "rows"
+    spend = spend_of((sigma, int(cells)) for sigma, cells in measured.releases)
     parties = tuple(
         PartyPrivacy(
             name=name,
@@ -198,8 +218,8 @@ def _statement(measured: Measured, schema: Schema) -> PrivacyStatement:
     )
     return PrivacyStatement(
         parties=parties,
-        same_people=columns,
-        one_release=columns,
-        outside=OUTSIDE if columns else OUTSIDE_ROWS,
-        unguarded=DEALT if columns and len(parties) > 1 else (),
+        same_people=split,
+        one_release=split,
+        outside={"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[measured.partition],
+        unguarded=DEALT if split else (),
     )

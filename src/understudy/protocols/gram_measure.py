@@ -1,12 +1,14 @@
 """The server's side of a joint Gram matrix: it deals masks, relays sealed messages, and adds up what comes back.
 
 Of the parts it sees only uniform numbers; what it can put together is the matrix with every party's noise.
+
+A wide table is measured twice: the whole matrix under much noise, and then the pairs that `choose` picks by it, and by
+nothing else, once more under less. Both are whole-number Gaussian, so the two are one measurement in the end, each cell
+being the mean of its measurements, weighted by 1/variance.
 """
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from fractions import Fraction
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -14,151 +16,240 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import MessageError, PartyError
-from understudy.privacy.laplace import DiscreteGaussianNoise
+from understudy.privacy.secure.counts import mirrored
 from understudy.privacy.secure.product import Dealer
 from understudy.privacy.secure.ring import Ring
-from understudy.privacy.secure.sums import noise_share
-from understudy.protocols.alignment import align_people
+from understudy.protocols.alignment import align_grid
 from understudy.protocols.base import Ask, Parties
-from understudy.protocols.gram_messages import Agree, Begin, Share, Sum, Swap
+from understudy.protocols.gram_layout import Block, Layout
+from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Swap
+
+Choose = Callable[[Tensor, Tensor], Tensor]  # the matrix, the deviation of its noise → pairs (k, 2)
+Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 _MESSAGE = 1 << 27  # bytes, at most
 
 
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be released. `refined`: so many pairs twice; `scouting`: the first release's share of the budget then.
+
+    `across`: only pairs of columns that are with different groups of holders. `triples`: three-way tables, too.
+    """
+
+    private: bool = True
+    across: bool = False
+    refined: int = 0
+    scouting: float = 1.0
+    triples: tuple[tuple[str, str, str], ...] = ()
+
+
 @dataclass(frozen=True)
 class Measured:
-    """The released matrix: counts (width, width), the standard deviation of the noise in each cell, and the σ of ε.
+    """The released matrix: counts (width, width), the standard deviation of the noise in each cell, 0 where none is.
 
-    `begun`: what each party that took part stated. All of it is public, or paid for.
+    `measured` marks the cells that were released; `triples` are three-way tables with their columns' numbers and
+    noise; `releases` the (σ, moved cells) that ε is made of; `people` their number where it is disclosed; `begun` what
+    each party that took part stated. All of it is public, or paid for.
     """
 
     partition: str
     gram: Tensor
     noise: Tensor
-    sigma: float
+    measured: Tensor
+    releases: list[list[float]]
+    people: int | None
     begun: dict[str, dict[str, Any]]
+    triples: list[dict[str, Any]] = field(default_factory=list)
 
 
 def measure(
     parties: Parties,
     schemas: Mapping[str, Schema],
+    plan: Plan | None = None,
     *,
-    partition: str,
-    private: bool = True,
+    choose: Choose | None = None,
     chunk: int = 1 << 15,
     colluding: int = 1,
     at_least: int | None = None,
 ) -> Measured:
     """The noisy Gram matrix over all parties, at the noise that the strictest budget needs.
 
-    Edges: over columns a party that goes away ends the run. Over rows one that goes before the sum is left out while
-    `at_least` remain, and one that goes while the sum is collected ends the run: without it nothing can be unmasked.
+    Edges: where columns are split a party that goes away ends the run. Over rows one that goes before the release is
+    left out while `at_least` remain, and one that goes during it ends the run: without it nothing can be unmasked.
     Who has released by then has paid.
     """
+    plan = plan or Plan()
+    layout = Layout({name: schemas[name] for name in parties.names}, plan.triples)
+    for names in layout.triples:
+        layout.triple(names)
     begin = Begin(
-        partition=partition,
-        schemas={name: schema.to_dict() for name, schema in schemas.items()},
-        private=private,
+        schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
+        **asdict(plan) | {"triples": [list(names) for names in plan.triples]},
     )
-    if partition == "columns":
-        people, at_least = align_people(parties), None
+    rows = layout.grid.partition == "rows"
+    cells = {} if rows else align_grid(parties, layout.grid.groups)
+    begun = _stated(_present(parties, dict.fromkeys(parties.names, begin), at_least if rows else None))
+    for name, info in begun.items():
+        if info["people"] != (None if rows else sum(cells[cell] for cell in cells if name in cell)):
+            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+    sigmas = [max(scales) for scales in zip(*(info["sigmas"] for info in begun.values()), strict=True)]
+    people = None if rows else sum(cells.values())
+    ring = Ring(64) if people is None else Ring.holding(people + len(begun) * _FAR * max(sigmas))
+    terms = {"sigmas": sigmas, "colluding": colluding, "bits": ring.bits}
+    if rows:
+        begun = _agree(parties, begun, terms, at_least)
+        share = dict.fromkeys(begun, Share(inbox={}, corrections={}))
     else:
-        people = None
-    begun = _stated(_present(parties, dict.fromkeys(parties.names, begin), at_least))
-    if {info["people"] for info in begun.values()} != {people}:
-        raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
-    sigma = max(float(info["sigma"]) for info in begun.values())
-    if people is not None:
-        return _columns(parties, schemas, begun, people, sigma, chunk)
-    return _rows(parties, schemas, begun, sigma, colluding, at_least)
+        share = _products(parties, layout, cells, ring, terms | {"keys": _keys(begun)}, chunk)
+    holders, server = list(begun), _Adder(layout, ring, list(begun), colluding)
+    replies = parties.ask(share)
+    gram, noise, measured = server.add(replies, layout.everything(across=plan.across), sigmas[0])
+    releases: list[list[float]] = [[sigmas[0], int(layout.everything(across=plan.across).sum())]]
+    if plan.refined:
+        if choose is None:
+            raise MessageError("pairs are to be refined, but nothing chooses them.")
+        pairs = choose(gram, noise)
+        replies = parties.ask(dict.fromkeys(holders, Refine(pairs=pairs)))
+        again = server.add(replies, layout.only(pairs, plan.refined), sigmas[1])
+        gram, noise, measured = _together((gram, noise, measured), again)
+        releases.append([sigmas[1], plan.refined])
+    releases[-1][1] += len(layout.triples)
+    triples = server.triples(replies, sigmas[-1])
+    return Measured(layout.grid.partition, gram, noise, measured, releases, people, begun, triples)
 
 
-def _rows(
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    begun: dict[str, dict[str, Any]],
-    sigma: float,
-    colluding: int,
-    at_least: int | None,
-) -> Measured:
-    """The sum of all parties' matrices, each under pads with all the others."""
-    ring, width = Ring(64), Codec(next(iter(schemas.values()))).width
-    while True:  # until all who are still there have agreed with each other
-        share = noise_share(Fraction(sigma), len(begun), colluding=colluding)
-        agree = Agree(keys=_keys(begun), sigma=sigma, colluding=colluding, bits=ring.bits, chunk=1, seeds={})
+def _agree(
+    parties: Parties, begun: dict[str, dict[str, Any]], terms: Mapping[str, Any], at_least: int | None
+) -> dict[str, dict[str, Any]]:
+    """Over rows: until all who are still there have agreed with each other."""
+    while True:
+        agree = Agree(keys=_keys(begun), chunk=1, seeds={}, cells=[], **terms)
         agreed = _present(parties, dict.fromkeys(begun, agree), at_least)
         if agreed.keys() == begun.keys():
-            break
+            return begun
         begun = {name: begun[name] for name in agreed}
-    replies = parties.ask(dict.fromkeys(begun, Sum()))
-    terms = [ring.words(_shaped(reply.gram.value, width, width)) for reply in replies.values()]
-    total = np.sum(terms, axis=0, dtype=ring.dtype)
-    noise = torch.full((width, width), math.sqrt(len(begun)) * deviation(share), dtype=torch.float64)
-    return Measured("rows", ring.signed(total), noise, sigma, begun)
 
 
-def _columns(
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    begun: dict[str, dict[str, Any]],
-    people: int,
-    sigma: float,
-    chunk: int,
-) -> Measured:
-    """Each party's own block, and the product of every two in shares."""
+def _products(
+    parties: Parties, layout: Layout, cells: Cells, ring: Ring, terms: Mapping[str, Any], chunk: int
+) -> dict[str, Share]:
+    """Where columns are split: deal masks, relay what the holders of each cell send each other, and end with the asks
+    for their shares.
+    """
     names = parties.names
-    widths = {name: Codec(schemas[name]).width for name in names}
-    ring = Ring.holding(people + 2 * _FAR * sigma)
-    row = (
-        max(widths.values()) * ring.dtype.itemsize * (len(names) - 1)
-    )  # bytes per person in the largest message
+    widths = {name: layout.codecs[layout.grid.group_of(name)].width for name in names}
+    row = max(widths.values()) * ring.dtype.itemsize * (len(layout.codecs) - 1)  # bytes per person, at most
     chunk = max(1, min(chunk, _MESSAGE // row))
-    dealers = {(i, k): Dealer(ring, (widths[i], widths[k])) for i, k in combinations(names, 2)}
+    dealers = {
+        pair: Dealer(ring, (widths[pair[0]], widths[pair[1]]))
+        for cell in cells
+        for pair in combinations(cell, 2)
+    }
     seeds: dict[str, dict[str, bytes]] = {name: {} for name in names}
     for (i, k), dealer in dealers.items():
         seeds[i][k], seeds[k][i] = dealer.seeds
-    terms: dict[str, Any] = {
-        "keys": _keys(begun),
-        "sigma": sigma,
-        "colluding": 1,
-        "bits": ring.bits,
-        "chunk": chunk,
-    }
-    parties.ask({name: Agree(seeds=seeds[name], **terms) for name in names})
-    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in names}
-    for number, start in enumerate(range(0, people, chunk)):
-        replies = parties.ask({name: Swap(chunk=number, inbox=inbox[name]) for name in names})
-        inbox = {
-            name: {peer: _sealed(replies, peer, name) for peer in names if peer != name} for name in names
+    parties.ask(
+        {
+            name: Agree(
+                seeds=seeds[name],
+                chunk=chunk,
+                cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
+                **terms,
+            )
+            for name in names
         }
-        for dealer in dealers.values():
-            dealer.deal(min(chunk, people - start))
+    )
+    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    swapped = dict.fromkeys(names, 0)
+    for cell, people in cells.items():
+        for start in range(0, people, chunk):
+            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
+            for name in cell:
+                inbox[name] = {peer: _sealed(replies, peer, name) for peer in cell if peer != name}
+                swapped[name] += 1
+            for pair in combinations(cell, 2):
+                dealers[pair].deal(min(chunk, people - start))
     corrections: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     for (i, k), dealer in dealers.items():
         corrections[k][i] = ring.signed(dealer.correction())
-    replies = parties.ask({name: Share(inbox=inbox[name], corrections=corrections[name]) for name in names})
-    blocks = {(name, name): _shaped(replies[name].own.value, widths[name], widths[name]) for name in names}
-    for i, k in dealers:
-        mine, yours = (
-            ring.words(_shaped(replies[a].cross.value.get(b), widths[i], widths[k]))
-            for a, b in ((i, k), (k, i))
-        )
-        blocks[i, k] = ring.signed(mine + yours)
-        blocks[k, i] = blocks[i, k].T
-    gram = torch.cat([torch.cat([blocks[i, k] for k in names], dim=1) for i in names])
-    whose = torch.repeat_interleave(torch.tensor(list(widths.values())))
-    one = deviation(Fraction(sigma))
-    noise = torch.where(whose[:, None] == whose, one, math.sqrt(2) * one).double()  # two shares across
-    return Measured("columns", gram, noise, sigma, begun)
+    return {name: Share(inbox=inbox[name], corrections=corrections[name]) for name in names}
 
 
-def deviation(scale: Fraction) -> float:
-    """The standard deviation of discrete Gaussian noise; 0 for none."""
-    return math.sqrt(DiscreteGaussianNoise(scale).variance) if scale else 0.0
+@dataclass(frozen=True)
+class _Adder:
+    """Adds the holders' parts up: the pads cancel, and the noise of all of them is left."""
+
+    layout: Layout
+    ring: Ring
+    names: Sequence[str]
+    colluding: int
+
+    def add(self, replies: Mapping[str, Any], wanted: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
+        """The matrix, the standard deviation of its noise, and which cells were released: (width, width)."""
+        layout = self.layout
+        starts = [0]
+        for codec in layout.codecs:
+            starts.append(starts[-1] + codec.width)
+        width = starts[-1]
+        gram = torch.zeros(width, width, dtype=torch.int64)
+        noise = torch.zeros(width, width, dtype=torch.float64)
+        released = torch.zeros(width, width, dtype=torch.bool)
+        for place, block in enumerate(layout.blocks):
+            g, h = block
+            at = slice(starts[g], starts[g + 1]), slice(starts[h], starts[h + 1])
+            parts = {name: replies[name].blocks.value for name in self._present(block)}
+            gram[at] = self._sum(parts, place, layout.shape(block))
+            cells = layout.cells(block, wanted)
+            released[at] = cells
+            noise[at] = cells * layout.deviation(len(parts), sigma, self.colluding)
+        return mirrored(gram), mirrored(noise), released | released.T
+
+    def triples(self, replies: Mapping[str, Any], sigma: float) -> list[dict[str, Any]]:
+        """The three-way tables, with their columns' numbers and the standard deviation of their noise."""
+        layout, tables = self.layout, []
+        names = layout.joint.names
+        for place, triple in enumerate(layout.triples):
+            group, columns = layout.triple(triple)
+            sizes = [layout.codecs[group].sizes[column] for column in columns]
+            parts = {name: replies[name].triples.value for name in self._present((group, group))}
+            tables.append(
+                {
+                    "columns": [names.index(column) for column in triple],
+                    "table": self._sum(parts, place, sizes),
+                    "noise": layout.deviation(len(parts), sigma, self.colluding),
+                }
+            )
+        return tables
+
+    def _present(self, block: Block) -> list[str]:
+        return [name for name in self.layout.holders(block) if name in self.names]
+
+    def _sum(self, parts: Mapping[str, Any], place: int, shape: Sequence[int]) -> Tensor:
+        total = np.zeros(tuple(shape), dtype=self.ring.dtype)
+        for name, sent in parts.items():
+            value = sent.get(str(place)) if isinstance(sent, dict) else None
+            if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != tuple(shape):
+                raise MessageError(f"{name}: a part is not {tuple(shape)} whole numbers. It was put aside.")
+            total += self.ring.words(value)
+        return self.ring.signed(total)
+
+
+def _together(
+    first: tuple[Tensor, Tensor, Tensor], second: tuple[Tensor, Tensor, Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Two measurements as one: where both were made their mean, weighted by 1/variance."""
+    (a, a_noise, a_made), (b, b_noise, b_made) = first, second
+    both = a_made & b_made
+    exact = both & (b_noise == 0)
+    weight = torch.where(both, a_noise**2 / (a_noise**2 + b_noise**2).clamp(min=1e-300), b_made.double())
+    weight = torch.where(exact, 1.0, weight)
+    gram = (1 - weight) * a + weight * b
+    noise = torch.sqrt(((1 - weight) * a_noise) ** 2 + (weight * b_noise) ** 2)
+    return gram, noise, a_made | b_made
 
 
 def _present(parties: Parties, asks: Mapping[str, Ask], at_least: int | None) -> dict[str, Any]:
@@ -192,9 +283,3 @@ def _sealed(replies: Mapping[str, Any], sender: str, receiver: str) -> Tensor:
     if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
         raise MessageError(f"{sender} sent nothing for {receiver}. Nothing was released.")
     return box[receiver]  # type: ignore[no-any-return]
-
-
-def _shaped(value: Any, *shape: int) -> Tensor:
-    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != shape:
-        raise MessageError(f"a part of the Gram matrix is not {shape} whole numbers. It was put aside.")
-    return value

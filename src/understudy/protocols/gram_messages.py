@@ -1,6 +1,6 @@
 """What the server and the holders say to each other while they measure a joint Gram matrix.
 
-Columns over holders: `Begin`, `Agree`, `Swap` chunk by chunk, `Share`. Rows over holders: `Begin`, `Agree`, `Sum`.
+`Begin`, `Agree`, where columns are split `Swap` chunk by chunk, `Share`, and for wide tables `Refine`.
 """
 
 from dataclasses import dataclass
@@ -13,19 +13,30 @@ from understudy.protocols.base import Ask, Paid, Public, Reply
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Ask):
-    """How the table is cut ("columns" or "rows"), and every party's schema. `private=False` asks for no noise."""
+    """Every party's schema, by which all see how the table is cut, and what is to be released.
 
-    partition: str
+    `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
+    `refined`: so many pairs, named later, are released once more; `scouting` is the first release's share of the
+    budget then. `triples`: three-way tables within one group, released with the last release.
+    """
+
     schemas: dict[str, dict[str, Any]]
     private: bool
+    across: bool = False
+    refined: int = 0
+    scouting: float = 1.0
+    triples: list[list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begun(Reply):
-    """The noise that this party's budget needs, and its public key of the run. `people`: None over rows."""
+    """The noise that this party's budget needs in each release, and its public key of the run.
+
+    `people`: None over rows.
+    """
 
     people: Public
-    sigma: Public
+    sigmas: Public
     budget: Public
     noise: Public
     key: Public
@@ -33,14 +44,19 @@ class Begun(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Agree(Ask):
-    """Who takes part, with which keys; the noise; how messages are cut; and the seeds of this party's masks."""
+    """Who takes part, with which keys; the noise of each release; how messages are cut; the seeds of this party's
+    masks.
+
+    `cells`: where columns are split, this party's people in their order, as [number, the other holders of them].
+    """
 
     keys: dict[str, bytes]
-    sigma: float
+    sigmas: list[float]
     colluding: int
     bits: int
     chunk: int
     seeds: dict[str, bytes]
+    cells: list[list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +68,7 @@ class Agreed(Reply):
 
 @dataclass(frozen=True, kw_only=True)
 class Swap(Ask):
-    """The others' messages about the chunk before; mask and seal the next one for each of them."""
+    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
 
     chunk: int
     inbox: dict[str, Tensor]
@@ -60,34 +76,31 @@ class Swap(Ask):
 
 @dataclass(frozen=True, kw_only=True)
 class Swapped(Reply):
-    """A sealed message for each other party."""
+    """A sealed message for each other party that holds these people."""
 
     outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
 class Share(Ask):
-    """The others' last messages, and the dealer's corrections."""
+    """Release. The others' last messages, and the dealer's corrections; both empty over rows."""
 
     inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Refine(Ask):
+    """Release these pairs of columns, (pairs, 2), once more."""
+
+    pairs: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shared(Reply):
-    """This party's own block with noise, and its blinded, noisy share of each block with another party."""
+    """This party's noisy part of every block that it has one in, by the block's number, blinded where others have
+    one too; and of every three-way table of its columns.
+    """
 
-    own: Paid
-    cross: Paid
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sum(Ask):
-    """Release your blinded, noisy Gram matrix."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summed(Reply):
-    """The Gram matrix of this party's rows under noise and pads."""
-
-    gram: Paid
+    blocks: Paid
+    triples: Paid

@@ -1,19 +1,21 @@
-"""A holder's side of a joint Gram matrix: it checks, masks, multiplies, pays, adds noise, and releases once.
+"""A holder's side of a joint Gram matrix: it checks, masks, multiplies, pays, adds noise, and releases.
 
-The arithmetic stands in `understudy.privacy.secure`, and who learns what in docs/secure_products.md.
+The arithmetic stands in `understudy.privacy.secure`, the blocks in `gram_layout`, who learns what in
+docs/secure_products.md.
 
-Guarantee: before its one release a party charges its ledger for what one person moves in the whole matrix: a cell by
-1 for every pair of columns and every column, m(m+1)/2 cells under discrete Gaussian noise of scale σ each. It adds
-its own noise to every block that its columns are in, the full σ, so that ε holds against the server, and against the
-other parties even if these pool what they know. Over rows it adds its share of σ (`sums.noise_share`).
-What leaves earlier, masked and sealed, is uniform to whoever can read it and enters the ledger at no price.
+Guarantee: before a release a party charges its ledger for what one person moves in the whole of it: a cell by 1 for
+every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of scale
+σ each. To every block that its columns are in it adds its share of noise, so that ε holds against the server, and
+against other parties that pool what they know: all of them over columns, `colluding` of them where a block has more
+than two holders (`secure.sums`). What leaves earlier, masked and sealed, is uniform to whoever can read it and
+enters the ledger at no price.
 """
 
 import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -22,39 +24,40 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.check import not_negative, whole
+from understudy.check import in_range, not_negative, whole
 from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError, PrivacyWarning, SchemaError
 from understudy.privacy.budget import Budget
 from understudy.privacy.laplace import DiscreteGaussianNoise
-from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
 from understudy.privacy.secure.counts import (
     gram_matrix,
-    gram_noise,
-    moved_cells,
-    needed_noise,
-    noise,
+    mirrored,
+    noise_on,
     one_hot,
     release_event,
+    shared_noise,
+    spend_of,
+    triple_table,
 )
 from understudy.privacy.secure.product import Factor
-from understudy.privacy.secure.ring import Bits, Ring
-from understudy.privacy.secure.sums import blind, noise_share
+from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.sums import blind
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Ask, Keep, Message, Paid, Public, Reply
+from understudy.protocols.gram_layout import Block, Layout
 from understudy.protocols.gram_messages import (
     Agree,
     Agreed,
     Begin,
     Begun,
+    Refine,
     Share,
     Shared,
-    Sum,
-    Summed,
     Swap,
     Swapped,
 )
@@ -64,26 +67,29 @@ SEALED = "rows under one-time masks, sealed for another holder: uniform to it, u
 
 @dataclass
 class Session:
-    """What a party holds between `Agree` and its release. It is dropped with the release, keys and all."""
+    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
 
     agree: Agree
     ring: Ring
     channels: dict[str, Channel]
     factors: dict[str, Factor]
-    swapped: int = 0  # chunks
+    chunks: list[tuple[int, int, tuple[str, ...]]]  # people from, to, and who else holds them
+    swapped: int = 0
+    parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
+    released: int = 0
 
 
 class GramParty(AlignedParty):
-    """One holder of columns of shared people, or of rows of its own people.
+    """One holder of columns of shared people, of rows of its own people, or of both: columns of some of the people.
 
-    Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the release the state is not saved
-    on the server's word (`Keep`): a server that could return to it would have two releases made under the same pads.
+    Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the last release the state is not
+    saved on the server's word (`Keep`): a server that could return to it would have two releases under the same pads.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
     error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Share, Shared, Sum, Summed,
+        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Share, Refine, Shared,
     )  # fmt: skip
 
     def __init__(
@@ -102,9 +108,9 @@ class GramParty(AlignedParty):
         self.budget = budget
         self.codec = Codec(table.schema)
         self.begun: Begin | None = None
-        self.schemas: dict[str, Schema] = {}
+        self.layout = Layout({name: table.schema})
         self.pair: KeyPair | None = None
-        self.sigma = 0.0
+        self.sigmas: list[float] = []
         self.session: Session | None = None
 
     def answer(self, ask: Ask) -> Reply:
@@ -113,19 +119,20 @@ class GramParty(AlignedParty):
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:
+        session = self.session
         match ask:
             case Begin():
                 return self._begin(ask)
-            case Agree() if self.begun is not None and (
-                self.session is None or self.begun.partition == "rows"
-            ):
+            case Agree() if session is None or (self._rows_only and not session.released):
                 return self._agree(ask)
-            case Swap() if self.session is not None and ask.chunk == self.session.swapped < self.chunks:
-                return self._swap(ask, self.session)
-            case Share() if self.session is not None and self.session.swapped == self.chunks > 0:
-                return self._share(ask, self.session)
-            case Sum() if self.session is not None and not self.session.factors:
-                return self._sum(self.session)
+            case Swap() if session is not None and ask.chunk == session.swapped < len(session.chunks):
+                return self._swap(ask, session)
+            case Share() if (
+                session is not None and session.swapped == len(session.chunks) and not session.parts
+            ):
+                return self._share(ask, session)
+            case Refine() if session is not None and session.released == 1:
+                return self._refine(ask, session)
         raise self.unexpected(ask)
 
     # Before anything leaves
@@ -142,15 +149,18 @@ class GramParty(AlignedParty):
                 PrivacyWarning,
                 stacklevel=2,
             )
-        self.sigma = needed_noise(self.cells, budget) if ask.private else 0.0
-        self.ledger.afford(release_event(self.sigma), self.cells)
+        shares = [ask.scouting, 1 - ask.scouting] if ask.refined else [1.0]
+        plan = tuple(zip(self.cells, shares, strict=True))
+        self.sigmas = list(shared_noise(plan, budget)) if ask.private else [0.0] * len(plan)
+        for event, count in spend_of(zip(self.sigmas, self.cells, strict=True)).items():
+            self.ledger.afford(event, count)
         self.pair, self.session = KeyPair(self._fresh()), None
-        disclosed = people if ask.partition == "columns" else None
         return Begun(
             people=Public(
-                disclosed, "the size of the intersection, outside ε; over rows the number stays here"
+                None if self._rows_only else people,
+                "the size of the intersection, outside ε; over rows the number stays here",
             ),
-            sigma=Public(self.sigma, "computed from the budget and public settings"),
+            sigmas=Public(self.sigmas, "computed from the budget and public settings"),
             budget=Public(asdict(budget) if ask.private else None, "the holder's own choice"),
             noise=Public(self.rng.name, "the kind of generator, not its state"),
             key=Public(self.pair.public, "a fresh public key"),
@@ -160,30 +170,35 @@ class GramParty(AlignedParty):
         session, mark = self._open(ask), fingerprint(ask.keys)
         if session.factors:
             peers = ", ".join(session.factors)
-            self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε; keys {mark}")
+            where = " who is with whom of them is disclosed;" if len(ask.cells) > 1 else ""
+            self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε;{where} keys {mark}")
         self.session = session
         return Agreed(fingerprint=Public(mark, "a hash of public keys"))
 
-    # Columns: the products with each other party, chunk by chunk, and then one release
+    # Where columns are split: the products with the other holders of the same people, chunk by chunk
 
     def _swap(self, ask: Swap, session: Session) -> Swapped:
-        if ask.chunk:
-            self._receive(ask.inbox, session)
-        rows = self._rows_of(ask.chunk)
+        self._receive(ask.inbox, session)
+        start, stop, peers = session.chunks[ask.chunk]
+        rows = one_hot(self.codes[start:stop], self.codec)
         sealed = {
-            peer: session.channels[peer].seal(session.ring.to_bytes(factor.mask(rows)))
-            for peer, factor in session.factors.items()
+            peer: session.channels[peer].seal(session.ring.to_bytes(session.factors[peer].mask(rows)))
+            for peer in peers
         }
         session.swapped += 1
         return Swapped(outbox=Public({peer: as_tensor(data) for peer, data in sealed.items()}, SEALED))
 
     def _receive(self, inbox: Mapping[str, Tensor], session: Session) -> None:
-        rows = self._rows_of(session.swapped - 1)
-        if inbox.keys() != session.factors.keys():
-            raise MessageError(f"{self.name}: a message of another party is missing. Nothing was computed.")
-        for peer, factor in session.factors.items():
-            data = session.channels[peer].open(inbox[peer].numpy().tobytes())
+        """Take the others' messages about the chunk that was swapped last."""
+        start, stop, peers = session.chunks[session.swapped - 1] if session.swapped else (0, 0, ())
+        if inbox.keys() != set(peers):
+            raise MessageError(f"{self.name}: a message is missing or too many. Nothing was computed.")
+        rows = one_hot(self.codes[start:stop], self.codec)
+        for peer in peers:
+            factor, data = session.factors[peer], session.channels[peer].open(inbox[peer].numpy().tobytes())
             factor.take(session.ring.from_bytes(data, len(rows), factor.peer_width), rows)
+
+    # The releases
 
     def _share(self, ask: Share, session: Session) -> Shared:
         if ask.corrections.keys() != {peer for peer, factor in session.factors.items() if not factor.first}:
@@ -191,124 +206,186 @@ class GramParty(AlignedParty):
                 f"{self.name}: a correction is missing or too many. Nothing was charged or sent."
             )
         self._receive(ask.inbox, session)
-        ring = session.ring
-        shares = {
-            peer: factor.share(None if factor.first else ring.words(ask.corrections[peer]))
-            for peer, factor in session.factors.items()
+        ring, layout = session.ring, self.layout
+        parts = {
+            block: torch.zeros(layout.shape(block), dtype=torch.int64)
+            for block in layout.blocks
+            if self._group in block
         }
-        receipt = self._pay(session)
-        scale = Fraction(session.agree.sigma)
-        cross = {}
-        for peer, share in shares.items():
-            noisy = share + ring.words(noise(scale, self.rng, *share.shape))
-            cross[peer] = ring.signed(blind(noisy, [session.channels[peer]], ring, stream=0))
-        own = gram_matrix(self.codes, self.codec) + gram_noise(scale, self.rng, self.codec)
-        return Shared(own=Paid(own, receipt), cross=Paid(cross, receipt))
+        for peer, factor in session.factors.items():
+            block = (min(pair := (self._group, layout.grid.group_of(peer))), max(pair))
+            share = factor.share(None if factor.first else ring.words(ask.corrections[peer]))
+            parts[block] += ring.signed(share)
+        parts[self._group, self._group] = gram_matrix(self.codes, self.codec)
+        session.parts = {layout.blocks.index(block): part for block, part in parts.items()}
+        return self._release(session, self._first)
 
-    # Rows: the sum over the parties, in one release
+    def _refine(self, ask: Refine, session: Session) -> Shared:
+        refined = 0 if self.begun is None else self.begun.refined
+        return self._release(session, self.layout.only(ask.pairs, refined))
 
-    def _sum(self, session: Session) -> Summed:
-        receipt = self._pay(session)
-        agree, ring = session.agree, session.ring
-        share = noise_share(Fraction(agree.sigma), len(agree.keys), colluding=agree.colluding)
-        noisy = gram_matrix(self.codes, self.codec) + gram_noise(share, self.rng, self.codec)
-        blinded = blind(ring.words(noisy), session.channels.values(), ring, stream=0)
-        return Summed(gram=Paid(ring.signed(blinded), receipt))
-
-    def _pay(self, session: Session) -> Receipt:
-        """Charge the release, and end the session: a second one takes new keys, and is charged again."""
-        agree = session.agree
+    def _release(self, session: Session, wanted: Tensor) -> Shared:
+        """Charge the next release, add noise and pads, and end the session with the last one."""
+        agree, layout, number = session.agree, self.layout, session.released
+        last = number == len(self.sigmas) - 1
         receipt = self.ledger.charge(
-            release_event(agree.sigma),
-            count=self.cells,
+            release_event(agree.sigmas[number]),
+            count=self.cells[number],
             run=self.run,
-            what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}; "
-            f"keys {fingerprint(agree.keys)}",
+            what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
+            f"{', chosen pairs' if number else ''}; keys {fingerprint(agree.keys)}",
         )
-        self.session = self.pair = None
-        return receipt
+        session.released += 1
+        if last:
+            self.session = self.pair = None  # a further release takes new keys, and is charged again
+        blocks = {}
+        for place, part in session.parts.items():
+            block = layout.blocks[place]
+            blocks[str(place)] = self._blinded(
+                part, layout.cells(block, wanted), place, block, number, session
+            )
+        triples = {}
+        for place, names in enumerate(layout.triples if last else ()):
+            group, columns = layout.triple(names)
+            if group == self._group:
+                table = triple_table(self.codes, self.codec.sizes, columns)
+                stream, every = len(layout.blocks) + place, torch.ones_like(table, dtype=torch.bool)
+                triples[str(place)] = self._blinded(table, every, stream, (group, group), number, session)
+        return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
+
+    def _blinded(
+        self, part: Tensor, cells: Tensor, stream: int, block: Block, release: int, session: Session
+    ) -> Tensor:
+        """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
+        agree, layout, ring = session.agree, self.layout, session.ring
+        present = [name for name in layout.holders(block) if name in agree.keys]
+        scale = layout.share(len(present), agree.sigmas[release], agree.colluding)
+        noisy = part * cells + noise_on(cells, scale, self.rng)
+        if block[0] == block[1] and part.ndim == 2:
+            noisy = mirrored(noisy)
+        lines = [session.channels[name] for name in present if name != self.name]
+        number = layout.stream(release, stream)
+        return ring.signed(blind(ring.words(noisy), lines, ring, stream=number))
 
     # What is counted
 
     @property
-    def cells(self) -> int:
-        """How many cells of the matrix a person moves, each by 1."""
-        schemas = self.schemas.values() if self._columns else [self.table.schema]
-        m = sum(len(schema.columns) for schema in schemas)
-        return moved_cells(m)
+    def cells(self) -> list[int]:
+        """How many cells a person moves in each release, each by 1."""
+        begun, first = self.begun, int(self._first.sum())
+        counts = [first] if begun is None or not begun.refined else [first, begun.refined]
+        counts[-1] += len(self.layout.triples)
+        return counts
 
     @property
-    def _columns(self) -> bool:
-        return self.begun is not None and self.begun.partition == "columns"
+    def _first(self) -> Tensor:
+        return self.layout.everything(across=self.begun is not None and self.begun.across)
+
+    @property
+    def _group(self) -> int:
+        return self.layout.grid.group_of(self.name)
+
+    @property
+    def _rows_only(self) -> bool:
+        return self.layout.grid.partition == "rows"
 
     @cached_property
     def codes(self) -> Codes:
         """The level of every cell, (people, columns), in the common order."""
-        return self.codec.codes(self.aligned if self._columns else self.table.frame)
-
-    @property
-    def chunks(self) -> int:
-        """How many chunks the people are swapped in: none over rows."""
-        session = self.session
-        return -(-len(self.codes) // session.agree.chunk) if session is not None and session.factors else 0
-
-    def _rows_of(self, chunk: int) -> Bits:
-        size = 0 if self.session is None else self.session.agree.chunk
-        return one_hot(self.codes[chunk * size : (chunk + 1) * size], self.codec)
+        return self.codec.codes(self.table.frame if self._rows_only else self.aligned)
 
     # Beginnings, which a saved state repeats
 
     def _take_up(self, ask: Begin) -> None:
         schemas = {name: Schema.from_dict(schema) for name, schema in ask.schemas.items()}
-        own = schemas.get(self.name)
-        same = [own] if ask.partition == "columns" else [own, *schemas.values()]
-        if any(schema is None or schema.columns != self.table.schema.columns for schema in same):
+        if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
-        self.begun, self.schemas, self.pair, self.session = ask, schemas, None, None
+        layout = Layout(schemas, tuple((a, b, c) for a, b, c in ask.triples))
+        for names in layout.triples:
+            layout.triple(names)
+        if ask.refined:
+            whole(refined=ask.refined)
+            in_range(0, 1, scouting=ask.scouting)
+        self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
     def _open(self, ask: Agree) -> Session:
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
-        not_negative(sigma=ask.sigma)
-        if ask.sigma < self.sigma:
-            raise PrivacyError(
-                f"{self.name}: noise of {ask.sigma:g} was asked for, but its budget needs {self.sigma:g}. "
-                "Nothing was charged or sent."
-            )
-        share = noise_share(Fraction(ask.sigma), len(ask.keys), colluding=ask.colluding)
-        for scale in {share, Fraction(ask.sigma)} - {Fraction(0)}:
-            DiscreteGaussianNoise(scale)  # a scale that cannot be drawn by is refused before it is paid for
+        self._check_noise(ask)
         whole(chunk=ask.chunk)
-        told = [self.run, asdict(self.begun), sorted(ask.keys), ask.sigma, ask.colluding, ask.bits, ask.chunk]
+        terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
+        told = [self.run, asdict(self.begun), sorted(ask.keys), terms]
         context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
         channels = connect(self.name, self.pair, ask.keys, context=context)
-        order, ring = list(self.schemas), Ring(ask.bits)
-        peers = set(order) - {self.name} if self._columns else set()
-        if not ask.keys.keys() <= self.schemas.keys() or peers - channels.keys() or ask.seeds.keys() != peers:
+        ring, chunks = Ring(ask.bits), self._chunks(ask)
+        peers = {peer for _, _, held in chunks for peer in held}
+        known = self.layout.schemas.keys()
+        if not ask.keys.keys() <= known or peers - channels.keys() or ask.seeds.keys() != peers:
             raise MessageError(f"{self.name}: a party's key or seed is missing or new. Nothing was sent.")
+        if not self._rows_only and ask.keys.keys() != known:
+            raise MessageError(f"{self.name}: a party's key is missing. Nothing was sent.")
+        group_of, codecs = self.layout.grid.group_of, self.layout.codecs
         factors = {
             peer: Factor(
                 ring,
                 ask.seeds[peer],
-                first=order.index(self.name) < order.index(peer),
+                first=self._group < group_of(peer),
                 width=self.codec.width,
-                peer_width=Codec(self.schemas[peer]).width,
+                peer_width=codecs[group_of(peer)].width,
             )
-            for peer in order
+            for peer in known
             if peer in peers
         }
-        return Session(ask, ring, channels, factors)
+        return Session(ask, ring, channels, factors, chunks)
+
+    def _check_noise(self, ask: Agree) -> None:
+        """Noise that the budget needs, and that can be drawn, in every share of it: refused before it is paid for."""
+        if len(ask.sigmas) != len(self.sigmas):
+            raise MessageError(f"{self.name}: {len(self.sigmas)} scales of noise were due. Nothing was sent.")
+        for asked, needed in zip(ask.sigmas, self.sigmas, strict=True):
+            not_negative(sigma=asked)
+            if asked < needed:
+                raise PrivacyError(
+                    f"{self.name}: noise of {asked:g} was asked for, but its budget needs {needed:g}. "
+                    "Nothing was charged or sent."
+                )
+            sizes = {min(len(ask.keys), len(self.layout.holders(block))) for block in self.layout.blocks}
+            for scale in {self.layout.share(size, asked, ask.colluding) for size in sizes} - {Fraction(0)}:
+                DiscreteGaussianNoise(scale)
+        if len(ask.keys) > 1:
+            in_range(1, len(ask.keys) - 1, colluding=ask.colluding)
+
+    def _chunks(self, ask: Agree) -> list[tuple[int, int, tuple[str, ...]]]:
+        """The chunks in which people are swapped, with whom: none over rows."""
+        others = [set(group) for group in self.layout.grid.groups if self.name not in group]
+        chunks, start = [], 0
+        for people, peers in ask.cells:
+            if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
+                raise MessageError(
+                    f"{self.name}: people must be with one holder of each group. Nothing was sent."
+                )
+            stop = start + whole_number(people)
+            chunks += [(a, min(a + ask.chunk, stop), tuple(peers)) for a in range(start, stop, ask.chunk)]
+            start = stop
+        if start != (0 if self._rows_only else len(self.codes)):
+            raise MessageError(
+                f"{self.name}: the run is about {start:,} people, but {len(self.codes):,} were aligned. "
+                "Nothing was sent."
+            )
+        return chunks
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None and self.pair is not None:
-            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigma": self.sigma}
+            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigmas": self.sigmas}
         if (session := self.session) is not None:
             state["session"] = {
                 "ask": asdict(session.agree),
                 "swapped": session.swapped,
+                "released": session.released,
+                "parts": {str(place): part for place, part in session.parts.items()},
                 "channels": {peer: channel.state_dict() for peer, channel in session.channels.items()},
                 "factors": {peer: factor.state_dict() for peer, factor in session.factors.items()},
             }
@@ -319,14 +396,20 @@ class GramParty(AlignedParty):
         self.begun = self.pair = self.session = None
         if (begun := state.get("begun")) is not None:
             self._take_up(Begin(**begun["ask"]))
-            self.pair, self.sigma = KeyPair(begun["secret"]), begun["sigma"]
+            self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
         if (held := state.get("session")) is not None:
             self.session = session = self._open(Agree(**held["ask"]))
-            session.swapped = held["swapped"]
+            session.swapped, session.released = held["swapped"], held["released"]
+            session.parts = {int(place): part for place, part in held["parts"].items()}
             for peer, channel in session.channels.items():
                 channel.load_state_dict(held["channels"][peer])
             for peer, factor in session.factors.items():
                 factor.load_state_dict(held["factors"][peer])
+
+
+def whole_number(people: Any) -> int:
+    whole(people=people)
+    return int(people)
 
 
 def as_tensor(data: bytes) -> Tensor:

@@ -5,11 +5,15 @@ column (two-way tables), and each level with itself (one-way tables, on the diag
 meet: those cells are zero for every table, so they need no noise.
 
 Guarantee: a person adds 1 to one cell for each of m columns and each of their m(m−1)/2 pairs, so that the release of
-the upper triangle under discrete Gaussian noise costs m(m+1)/2 uses of `release_event` (add/remove one person).
+the upper triangle under discrete Gaussian noise costs m(m+1)/2 uses of `release_event` (add/remove one person). A
+part of it costs one use for each of its columns and pairs, and a three-way table one use.
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -41,11 +45,33 @@ def needed_noise(cells: int, budget: Budget) -> float:
 
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
+    return shared_noise(((cells, 1.0),), budget)[0]
 
-    def price(sigma: float) -> Spend:
-        return {release_event(sigma): cells}
 
-    return float(rounded_up(calibrate(price, epsilon=budget.epsilon, delta=budget.delta)))
+@lru_cache(maxsize=64)
+def shared_noise(releases: tuple[tuple[int, float], ...], budget: Budget) -> tuple[float, ...]:
+    """The σ of several releases that are within the budget together: of each, its moved cells and its share.
+
+    A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up to 1.
+    Edges: δ=0, or a budget out of reach → PrivacyError.
+    """
+
+    def scales(noise: float) -> list[float]:
+        return [noise * math.sqrt(cells / share) for cells, share in releases]
+
+    def price(noise: float) -> Spend:
+        return spend_of(zip(scales(noise), (cells for cells, _ in releases), strict=True))
+
+    found = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
+    return tuple(float(rounded_up(sigma)) for sigma in scales(found))
+
+
+def spend_of(releases: Iterable[tuple[float, int]]) -> Counter[DpEvent]:
+    """What releases of (σ, moved cells) cost together."""
+    spend: Counter[DpEvent] = Counter()
+    for sigma, cells in releases:
+        spend[release_event(sigma)] += cells
+    return spend
 
 
 def one_hot(codes: Codes, codec: Codec) -> Bits:
@@ -67,15 +93,35 @@ def gram_matrix(codes: Codes, codec: Codec) -> Tensor:
 
 def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:
     """Discrete Gaussian noise, int64; zeros for a scale of 0."""
-    if not scale:
-        return torch.zeros(shape, dtype=torch.int64)
-    return DiscreteGaussianNoise(scale).draw(math.prod(shape), rng).view(shape)
+    return noise_on(torch.ones(shape, dtype=torch.bool), scale, rng)
+
+
+def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+    """Independent noise on the marked cells, zero elsewhere: int64, of the same shape."""
+    drawn = torch.zeros(cells.shape, dtype=torch.int64)
+    if scale:
+        drawn[cells] = DiscreteGaussianNoise(scale).draw(int(cells.sum()), rng)
+    return drawn
 
 
 def gram_noise(scale: Fraction, rng: Rng, codec: Codec) -> Tensor:
     """Independent noise for every cell of the upper triangle that a person can move, mirrored: (width, width)."""
+    return mirrored(noise_on(movable(codec).triu(), scale, rng))
+
+
+def movable(codec: Codec) -> Tensor:
+    """Which cells of the matrix a person can move: two levels of one column never meet. (width, width)."""
     column = torch.repeat_interleave(torch.tensor(codec.sizes))
-    movable = ((column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)).triu()
-    upper = torch.zeros(movable.shape, dtype=torch.int64)
-    upper[movable] = noise(scale, rng, int(movable.sum()))
-    return upper + upper.triu(1).T
+    return (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
+
+
+def mirrored(upper: Tensor) -> Tensor:
+    """The symmetric matrix with this upper triangle."""
+    return upper.triu() + upper.triu(1).T
+
+
+def triple_table(codes: Codes, sizes: Sequence[int], columns: Sequence[int]) -> Tensor:
+    """The counts of a three-way table, exactly: int64, by the three columns' levels."""
+    shape = tuple(sizes[column] for column in columns)
+    flat = np.ravel_multi_index(tuple(codes[:, column] for column in columns), shape)
+    return torch.from_numpy(np.bincount(flat, minlength=math.prod(shape))).view(shape)

@@ -1,0 +1,55 @@
+"""How one table is cut over holders: groups with the same columns, and in each group holders of different people.
+
+rows      one group: every holder has all columns of its own people
+columns   every group is one holder, with its columns of the shared people
+grid      both: two hospitals, each with the clinical columns of its own patients, and an insurer of all of them
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from understudy.data.schema import Column, Schema, join
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The holders by group; groups and holders in the order in which they were named."""
+
+    groups: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, schemas: Mapping[str, Schema]) -> "Grid":
+        """As the schemas show it: the same columns in the same order make a group."""
+        groups: dict[tuple[Column, ...], list[str]] = {}
+        for name, schema in schemas.items():
+            groups.setdefault(schema.columns, []).append(name)
+        return cls(tuple(map(tuple, groups.values())))
+
+    @property
+    def partition(self) -> str:
+        """ "rows", "columns" or "grid"."""
+        if len(self.groups) == 1:
+            return "rows"
+        return "grid" if any(len(group) > 1 for group in self.groups) else "columns"
+
+    def group_of(self, name: str) -> int:
+        """The number of the holder's group."""
+        return next(number for number, group in enumerate(self.groups) if name in group)
+
+    def one_each(self, values: Mapping[str, T]) -> dict[str, T]:
+        """What the first holder of each group has, by its name."""
+        return {group[0]: values[group[0]] for group in self.groups}
+
+    def join(self, schemas: Mapping[str, Schema]) -> Schema:
+        """The columns of all groups side by side. Edges: a column in two groups → SchemaError."""
+        return join(self.one_each(schemas))
+
+
+def distinct(parts: Mapping[str, T]) -> dict[str, T]:
+    """One holder for each set of columns; whatever is no table stays as it is."""
+    tables = {name: part for name, part in parts.items() if isinstance(part, Schema)}
+    first = {group[0] for group in Grid.of(tables).groups}
+    return {name: part for name, part in parts.items() if name in first or name not in tables}

@@ -1,0 +1,123 @@
+"""Small federations for the tests of gram, and a server that remembers, or changes, all that passes."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.data.schema import Schema
+from understudy.data.table import read_table
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import SecureRng
+from understudy.protocols import gram
+from understudy.protocols.base import Ask, Reply
+from understudy.protocols.gram_measure import Measured, Plan, measure
+from understudy.protocols.gram_party import GramParty
+from understudy.runtime.local import LocalParties
+
+OPEN = Plan(private=False)
+BUDGET = Budget(epsilon=2.0, delta=1e-5)
+FREE = Budget(epsilon=math.inf, delta=0.0)
+FRAME, SCHEMA = toy(rows=70, seed=3)
+SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
+
+Schemas = dict[str, Schema]
+Parts = dict[str, pd.DataFrame]
+
+
+def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
+    names = [f"holder {n}" for n in range(parties)]
+    columns = {name: SCHEMA.names[n::parties] for n, name in enumerate(names)}
+    tables = {
+        name: frame.sample(frac=1, random_state=n)[["id", *columns[name]]] for n, name in enumerate(names)
+    }
+    return tables, {name: SCHEMA.select(columns[name]) for name in names}
+
+
+def by_rows(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
+    names = [f"host {n}" for n in range(parties)]
+    return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, SCHEMA)
+
+
+def by_grid(frame: pd.DataFrame = FRAME, *, firsts: int = 2, seconds: int = 1) -> tuple[Parts, Schemas]:
+    """`firsts` holders of three columns, `seconds` of two others, one of the rest: each group has all people."""
+    groups = {"a": (firsts, SCHEMA.names[:3]), "b": (seconds, SCHEMA.names[3:5]), "c": (1, SCHEMA.names[5:])}
+    tables, schemas = Parts(), Schemas()
+    for place, (letter, (holders, columns)) in enumerate(groups.items()):
+        for n in range(holders):
+            mine = frame.sample(frac=1, random_state=place).iloc[n::holders]
+            tables[f"{letter}{n}"], schemas[f"{letter}{n}"] = mine[["id", *columns]], SCHEMA.select(columns)
+    return tables, schemas
+
+
+def party(
+    name: str,
+    tables: Parts,
+    schemas: Schemas,
+    *,
+    budget: Budget = BUDGET,
+    seed: int | None = 1,
+    ledger: Ledger | None = None,
+    **more: Any,
+) -> GramParty:
+    place = list(tables).index(name)
+    return gram.build_party(
+        name,
+        read_table(tables[name], schemas[name], name=name),
+        ledger or Ledger.rehearsal(holder=name, budget=budget),
+        run="r",
+        budget=budget,
+        rng=None if seed is None else SecureRng.from_seed(100 * seed + place),
+        **more,
+    )
+
+
+def all_parties(tables: Parts, schemas: Schemas, **more: Any) -> dict[str, GramParty]:
+    return {name: party(name, tables, schemas, **more) for name in tables}
+
+
+def true_gram(schema: Schema, frame: pd.DataFrame = FRAME) -> Tensor:
+    rows = Codec(schema).encode(frame).double()
+    return (rows.T @ rows).long()
+
+
+def joined(schemas: Schemas) -> Schema:
+    return SCHEMA.select(name for schema in schemas.values() for name in schema.names)
+
+
+def cells(m: int = len(SCHEMA.columns)) -> int:
+    return m * (m + 1) // 2
+
+
+class Seen(LocalParties):
+    """Parties of which the server remembers every ask and reply; `meddle` may change either."""
+
+    def __init__(
+        self,
+        parties: Mapping[str, GramParty],
+        meddle: Callable[[str, Any], Any] = lambda name, message: message,
+    ) -> None:
+        super().__init__(parties)
+        self.meddle, self.log = meddle, list[tuple[str, Ask, Reply]]()
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        asks = {name: self.meddle(name, ask) for name, ask in asks.items()}
+        replies = {name: self.meddle(name, reply) for name, reply in super().ask(asks).items()}
+        self.log += [(name, asks[name], reply) for name, reply in replies.items()]
+        return replies
+
+    def replies(self, kind: type[Ask]) -> list[tuple[str, Any]]:
+        return [(name, reply) for name, ask, reply in self.log if isinstance(ask, kind)]
+
+
+def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any) -> Measured:
+    keep = {key: more.pop(key) for key in ("chunk", "colluding", "at_least", "choose") if key in more}
+    budget = more.pop("budget", BUDGET if plan is None or plan.private else FREE)
+    parties = LocalParties(all_parties(tables, schemas, budget=budget, **more))
+    return measure(parties, schemas, plan, **keep)

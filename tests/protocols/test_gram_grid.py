@@ -1,0 +1,354 @@
+"""Columns and rows split at once, pairs measured twice, three-way tables: still one true matrix at one price."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from gram_cases import (
+    BUDGET,
+    FRAME,
+    FREE,
+    OPEN,
+    SCHEMA,
+    SMALL,
+    Seen,
+    all_parties,
+    by_columns,
+    by_grid,
+    by_rows,
+    cells,
+    measured,
+    party,
+    true_gram,
+)
+from scipy.stats import chisquare
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.grid import Grid
+from understudy.errors import AlignmentError, ConfigError, MessageError, PartyError, SchemaError
+from understudy.federation import Federation
+from understudy.privacy.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.secure.counts import needed_noise, shared_noise
+from understudy.protocols import gram
+from understudy.protocols.gram_measure import Plan, measure
+from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Swap
+from understudy.run import train
+from understudy.runtime.local import BytesParties, LocalParties
+
+TRIPLE = (SCHEMA.names[0], SCHEMA.names[1], SCHEMA.names[2])
+PAIRS = torch.tensor([[0, 1], [0, 7], [2, 5]])
+
+
+def pick(gram: Tensor, noise: Tensor) -> Tensor:
+    return PAIRS
+
+
+def triple_counts(frame: pd.DataFrame = FRAME) -> Tensor:
+    codec = Codec(SCHEMA.select(TRIPLE))
+    rows = codec.encode(frame).double()
+    a, b, c = (rows[:, block] for block in codec.blocks)
+    return torch.einsum("na,nb,nc->abc", a, b, c).long()
+
+
+# A grid of holders
+
+
+def test_the_schemas_show_the_grid() -> None:
+    _, schemas = by_grid(firsts=2, seconds=3)
+    assert Grid.of(schemas).groups == (("a0", "a1"), ("b0", "b1", "b2"), ("c0",))
+    assert Grid.of(schemas).partition == "grid"
+    assert Grid.of(by_rows(3)[1]).partition == "rows"
+    assert Grid.of(by_columns(3)[1]).partition == "columns"
+    assert Grid.of(schemas).join(schemas).columns == SCHEMA.columns
+    twice = {"a": SCHEMA, "b": SCHEMA.select(SCHEMA.names[:2])}
+    with pytest.raises(SchemaError, match="must differ"):
+        Grid.of(twice).join(twice)
+
+
+@pytest.mark.parametrize(("firsts", "seconds", "chunk"), [(2, 1, 1000), (3, 2, 5), (2, 2, 11)])
+def test_without_noise_the_matrix_of_a_grid_is_exact(firsts: int, seconds: int, chunk: int) -> None:
+    tables, schemas = by_grid(firsts=firsts, seconds=seconds)
+    found = measured(tables, schemas, OPEN, chunk=chunk)
+    assert (found.partition, found.people) == ("grid", len(FRAME))
+    assert torch.equal(found.gram, true_gram(SCHEMA))
+
+
+def test_only_people_whom_every_group_has_are_counted_in_a_grid() -> None:
+    tables, schemas = by_grid()
+    tables["a1"] = tables["a1"][tables["a1"]["id"] % 3 > 0]
+    held = pd.concat([tables["a0"], tables["a1"]])["id"]
+    assert 2 < len(held) < len(FRAME)
+    found = measured(tables, schemas, OPEN)
+    assert torch.equal(found.gram, true_gram(SCHEMA, FRAME[FRAME["id"].isin(held)]))
+    assert found.people == len(held)
+
+
+def test_a_person_with_two_holders_of_one_group_is_refused_before_anything_is_charged() -> None:
+    tables, schemas = by_grid()
+    tables["a1"] = pd.concat([tables["a1"], tables["a0"].head(1)])
+    parties = all_parties(tables, schemas)
+    with pytest.raises(AlignmentError, match="counted twice"):
+        measure(LocalParties(parties), schemas)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_a_grid_without_person_ids_is_refused() -> None:
+    tables, schemas = by_grid()
+    blind = {name: replace(schema, person=None) for name, schema in schemas.items()}
+    with pytest.raises(AlignmentError, match="person column"):
+        measured({name: table.drop(columns="id") for name, table in tables.items()}, blind)
+
+
+def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collude() -> None:
+    colluding = 2
+    tables, schemas = by_grid(firsts=3, seconds=2)
+    sigma, errors = needed_noise(cells(), BUDGET), []
+    true = true_gram(SCHEMA)
+    for seed in range(2):
+        found = measured(tables, schemas, colluding=colluding, seed=seed)
+        errors.append((found.gram - true).double() / found.noise.clamp(min=1e-9))
+    sizes = [3, 2, 1]
+    group = torch.repeat_interleave(torch.tensor([3, 2, 3]))
+    group = torch.repeat_interleave(group, torch.tensor(_sizes()))
+    for g in range(3):
+        for h in range(g, 3):
+            inside = (group[:, None] == g) & (group == h)
+            stated = torch.tensor(sorted(set(found.noise[inside & found.measured].tolist())))
+            holders = sizes[g] if g == h else sizes[g] + sizes[h]
+            honest = max(1, holders - colluding)
+            assert len(stated) == 1
+            assert float(stated) / sigma == pytest.approx(math.sqrt(holders / honest), rel=3e-3)
+            drawn = torch.cat([error[inside & found.measured & upper(error)] for error in errors])
+            assert float(drawn.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(drawn)))
+    assert torch.equal(found.gram[~found.measured], true[~found.measured])
+
+
+def upper(matrix: Tensor) -> Tensor:
+    return torch.ones_like(matrix, dtype=torch.bool).triu()
+
+
+def _sizes() -> tuple[int, ...]:
+    return Codec(SCHEMA).sizes
+
+
+def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
+    tables, schemas = by_grid()
+    seen = Seen(all_parties(tables, schemas, seed=None))
+    measure(seen, schemas)
+    for name, reply in seen.replies(Share):
+        for place, part in reply.blocks.value.items():
+            alone = (name == "b0" and place == "3") or (
+                name == "c0" and place == "5"
+            )  # one holder's own columns
+            top = torch.bincount(((part.flatten() >> 29) & 7), minlength=8)
+            assert (chisquare(top.numpy()).pvalue > 1e-7) != alone, (name, place)
+
+
+def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
+    tables, schemas = by_grid()
+    parties = all_parties(tables, schemas)
+    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+    price = {DiscreteGaussian(needed_noise(cells(), BUDGET)): cells()}
+    assert all(one.ledger.spend() == price for one in parties.values())
+    assert outcome.privacy.epsilon(None, "server") == pytest.approx(parties["a0"].ledger.spent())
+    assert outcome.generator.card["owners"][SCHEMA.names[0]] == "a0"
+    assert outcome.people == len(FRAME)
+    assert "with which of the parties" in str(outcome.privacy)
+    entries = [entry.what for entry in parties["c0"].ledger.entries()]
+    assert any("who is with whom" in what for what in entries)
+
+
+def test_a_grid_runs_from_a_federation() -> None:
+    tables, schemas = by_grid()
+    federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=1)
+    result = train("gram", federation, **SMALL)
+    assert len(result.generator.sample(5, seed=0)) == 5
+
+
+@pytest.mark.parametrize("step", [Begin, Agree, Swap, Share])
+def test_whoever_goes_away_from_a_grid_ends_the_run_and_nothing_is_charged(step: Any) -> None:
+    tables, schemas = by_grid()
+    parties = all_parties(tables, schemas)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == "a1" and isinstance(message, step):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    with pytest.raises(PartyError, match="went away"):
+        measure(Seen(parties, leave), schemas, chunk=9, at_least=1)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda held: [[people + 1, peers] for people, peers in held],
+        lambda held: [[people, peers[:-1]] for people, peers in held],
+        lambda held: [[people, ["a0", "a1"]] for people, peers in held],
+        lambda held: [],
+        lambda held: [[-people, peers] for people, peers in held],
+    ],
+    ids=["more people", "a group missing", "one group twice", "nobody", "negative"],
+)
+def test_people_who_do_not_match_the_alignment_are_refused(change: Any) -> None:
+    tables, schemas = by_grid()
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, cells=change(message.cells)) if isinstance(message, Agree) else message
+
+    with pytest.raises((MessageError, ConfigError)):
+        measure(Seen(parties, odd), schemas)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_parties_of_a_grid_rebuilt_between_all_messages_measure_alike() -> None:
+    tables, schemas = by_grid()
+    plan = Plan(refined=3, scouting=0.6, triples=(TRIPLE,))
+    plain = measured(tables, schemas, plan, chunk=20, choose=pick)
+    ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
+    build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
+    rebuilt = measure(BytesParties(build), schemas, plan, chunk=20, choose=pick)
+    assert torch.equal(plain.gram, rebuilt.gram)
+    assert torch.equal(plain.triples[0]["table"], rebuilt.triples[0]["table"])
+
+
+# Pairs measured once more, and three-way tables
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
+    tables, schemas = cut()
+    columns = [*Grid.of(schemas).join(schemas).names]
+    one = Grid.of(schemas).groups[0][0]
+    triple = tuple(schemas[one].names[:3])
+    found = measured(
+        tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick
+    )
+    assert torch.equal(found.gram.long(), true_gram(SCHEMA.select(columns)))
+    table = found.triples[0]["table"]
+    assert found.triples[0]["columns"] == [columns.index(name) for name in triple]
+    assert int(table.sum()) == len(FRAME)
+    if triple == TRIPLE:
+        assert torch.equal(table, triple_counts())
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), by_grid])
+def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
+    tables, schemas = cut()
+    plan = Plan(refined=3, scouting=0.6, triples=(tuple(next(iter(schemas.values())).names[:3]),))
+    parties = all_parties(tables, schemas)
+    found = measure(LocalParties(parties), schemas, plan, choose=pick)
+    first, second = shared_noise(((cells(), 0.6), (4, 1 - 0.6)), BUDGET)
+    assert found.releases == [[first, cells()], [second, 4]]
+    price = {DiscreteGaussian(first): cells(), DiscreteGaussian(second): 4}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert cells() / first**2 / (4 / second**2) == pytest.approx(1.5, rel=5e-3)
+    assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
+    tables, schemas = by_columns(2)
+    plan, true = Plan(refined=3, scouting=0.3), true_gram(Grid.of(schemas).join(schemas))
+    errors = []
+    for seed in range(4):
+        found = measured(tables, schemas, plan, choose=pick, seed=seed)
+        errors.append(((found.gram - true) / found.noise.clamp(min=1e-9))[found.measured & upper(found.gram)])
+    values = torch.cat(errors)
+    assert float(values.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(values)))
+    (first, _), (second, _) = found.releases
+    levels = torch.tensor(sorted(set(found.noise[found.measured].tolist())))
+    assert float(levels.min()) == pytest.approx((1 / first**2 + 1 / second**2) ** -0.5, rel=1e-3)
+    assert len(levels) == 4  # one party or two, once or twice
+
+
+def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
+    tables, schemas = by_rows(2)
+    seen = Seen(all_parties(tables, schemas, budget=FREE))
+    measure(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
+    (_, a), (_, b) = seen.replies(Refine)
+    total = a.blocks.value["0"] + b.blocks.value["0"]
+    column = torch.repeat_interleave(torch.tensor(_sizes()))
+    chosen = torch.zeros(len(SCHEMA.columns), len(SCHEMA.columns), dtype=torch.bool)
+    chosen[PAIRS[:, 0], PAIRS[:, 1]] = True
+    chosen |= chosen.T.clone()
+    asked = chosen[column[:, None], column]
+    assert torch.equal(total, true_gram(SCHEMA) * asked)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [PAIRS[:2], PAIRS[[0, 0, 1]], PAIRS.flip(1), PAIRS + 6, PAIRS - 1, PAIRS.double(), PAIRS.flatten()],
+    ids=["fewer", "twice", "turned", "too high", "too low", "no numbers", "another shape"],
+)
+def test_other_pairs_than_were_announced_are_refused_and_not_charged(pairs: Tensor) -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, pairs=pairs) if isinstance(message, Refine) else message
+
+    with pytest.raises(MessageError, match="pairs of columns were due"):
+        measure(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    for one in parties.values():
+        assert one.ledger.spend().total() == cells(), "the first release alone"
+
+
+def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+    asked: dict[str, Any] = {}
+
+    def again(name: str, message: Any) -> Any:
+        if isinstance(message, Agree | Share):
+            asked[type(message).__name__] = message
+        if isinstance(message, Refine):
+            for old in asked.values():
+                with pytest.raises(MessageError, match="not expected"):
+                    parties[name].answer(old)
+            parties[name].answer(message)
+        return message
+
+    with pytest.raises(MessageError, match="Refine was not expected"):
+        measure(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert parties["host 0"].ledger.spend().total() == cells() + 3
+
+
+def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == "holder 1" and isinstance(message, Refine):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    with pytest.raises(PartyError, match="went away"):
+        measure(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+@pytest.mark.parametrize("triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])])
+def test_a_triple_of_columns_of_two_holders_is_refused(triple: Any) -> None:
+    tables, schemas = by_grid()
+    with pytest.raises(ConfigError, match="three columns of one holder"):
+        measured(tables, schemas, Plan(triples=(triple,)))
+
+
+def test_a_whole_run_with_refined_pairs_and_triples_gives_a_generator() -> None:
+    tables, schemas = by_grid()
+    parties = all_parties(tables, schemas)
+    config = gram.Config(refined=9, scouting=0.5, triples=(TRIPLE,), **SMALL)
+    outcome = gram.train(config, LocalParties(parties), schemas)
+    assert len(outcome.generator.sample(5, seed=0)) == 5
+    for name, one in parties.items():
+        assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
+        assert one.ledger.spent() <= BUDGET.epsilon
+    assert isinstance(outcome.generator.card["releases"], list)
