@@ -42,6 +42,10 @@ def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str
         assert load_schema(tmp_path / f"schema{suffix}") == schema
 
 
+def test_a_schema_says_in_a_few_words_what_it_describes() -> None:
+    assert str(SCHEMA) == "images of 2 × 3 pixels from 0 to 255, person writer"
+
+
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     narrow = ImageSchema(height=2, width=3, high=100)
     with pytest.raises(SchemaError, match=r"the array, image 1: value \d+ at pixel \(0, 0\) is outside"):

@@ -199,6 +199,15 @@ def test_a_schema_file_that_cannot_be_used_is_named(tmp_path: Path, text: str, s
     assert str(refusal.value).startswith("ward.toml")
 
 
+def test_a_schema_says_in_a_few_words_who_one_person_is() -> None:
+    assert str(SCHEMA).splitlines() == [
+        "series of 3 steps, 2 channels, person who", "  pulse  0 to 200", "  heat   30 to 45",
+    ]  # fmt: skip
+    assert replace(SCHEMA, person=None).one_person == "each series a person"
+    assert LONG.one_person == "all rows one person"
+    assert replace(LONG, stride=3, windows_are_people=True).one_person == "each window a person"
+
+
 def test_a_frame_of_values_reads_back_as_the_same_values() -> None:
     values = np.random.default_rng(0).random((5, 3, 2)).astype(np.float32)
     schema = replace(SCHEMA, person=None)

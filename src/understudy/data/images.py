@@ -95,6 +95,10 @@ class ImageSchema(Document):
         keys = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"kind": self.kind} | {key: value for key, value in keys.items() if value not in (None, "")}
 
+    def __str__(self) -> str:
+        person = f"person {self.person}" if self.person else "each image a person"
+        return f"images of {self.height} × {self.width} pixels from {self.low:g} to {self.high:g}, {person}"
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""

@@ -146,6 +146,20 @@ class SeriesSchema(Document):
             | {"channels": bounds}
         )
 
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        head = f"series of {self.length} steps, {len(self.channels)} channels, {self.one_person}"
+        return "\n".join((head, *(f"  {c.name:<{width}}  {c.low:g} to {c.high:g}" for c in self.channels)))
+
+    @property
+    def one_person(self) -> str:
+        """Who one person is, in a few words."""
+        if self.windows_are_people:
+            return "each window a person"
+        if self.person is None:
+            return "each series a person" if self.series else "all rows one person"
+        return f"person {self.person}"
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
