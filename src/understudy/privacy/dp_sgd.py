@@ -2,17 +2,18 @@
 
 Abadi et al., "Deep learning with differential privacy" (2016), Algorithm 1, for many groups at once (the classes of a
 silo, the clients of a cohort), each with its own parameters. Norms without gradients: Goodfellow (2015) for single
-products, the choice between two ways for products at many positions is Bu, Mao, Xu, "Scalable and efficient training of
-large convolutional neural networks with differential privacy" (2022), §3; that the clipped sum needs no second backward
-pass is Bu et al., "Differentially private optimization on large model at small cost" (2023), §3.
+products, the choice between two ways for products at many positions is Bu, Mao, Xu, "Scalable and efficient training
+of large convolutional neural networks with differential privacy" (2022), §3; that the clipped sum needs no second
+backward pass is Bu et al., "Differentially private optimization on large model at small cost" (2023), §3.
 Paper → code: C → clip_norm, σ → noise_multiplier, L → the expected batch, by which the caller divides if at all.
 
 A parameter's gradient for one sample is Σ_p δ_p a_pᵀ over positions p, with a what the layer read and δ the loss's
 gradient at what it gave. One backward pass gives all δ. With one position ‖G‖² = ‖δ‖²‖a‖²; with several it is
 Σ_pq (a_p·a_q)(δ_p·δ_q), or G itself where that is smaller. The clipped sum is one matrix product per parameter.
 
-Why not Opacus or `torch.func`: both form every sample's gradient, group by group. Measured in
-`benchmarks/sgde`, `--speed`.
+Why not Opacus or `torch.func`: both form every sample's gradient, and Opacus knows no groups. One step of two classes
+of 200 one-hot rows on one busy core: 25 ms here, 126 ms by Opacus 1.6.0, class after class, 326 ms by vmap(grad)
+(`benchmarks/sgde/bench.py --speed`).
 """
 
 import math

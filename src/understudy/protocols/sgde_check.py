@@ -6,8 +6,8 @@ out of the sampling. How to tell is not said there; this is our own rule.
 For each silo a linear classifier learns classes from all other silos' rows, and then reads the silo's own. The share
 of an offer's rows that it takes for the offer's class is the offer's agreement. An offer is flagged when its
 agreement is far below what other silos' offers of that class have (the median, minus three robust deviations), and
-either below chance or less than half the median. Swapped classes and random weights show this way. An offer that
-merely is bad, as every offer under strong noise, agrees no less than the others and is not flagged.
+either below chance or less than half the median. Swapped classes and random weights show this way. Where noise is
+strong and a class has a few dozen rows, an honest offer can look like that, too: it is then no loss to the pool.
 
 All that is read here is in the pool, so nothing is charged. Edges: with fewer than three silos nobody can be
 outvoted, and nothing is flagged; a majority of liars who agree with each other has the honest ones flagged.
