@@ -102,8 +102,8 @@ VARIED: dict[str, tuple[str, ...]] = {
     "upload": ("upload",), "teachers": ("teachers",),
 }  # fmt: skip
 FIELDS = [
-    *Cell.__dataclass_fields__, "delta", "epsilon_person", "people", "width", "rounds", "seconds", "up_mb", "down_mb",
-    *FIGURES,
+    *Cell.__dataclass_fields__, "delta", "epsilon_person", "people", "width", "rounds", "batch", "seconds", "up_mb",
+    "down_mb", *FIGURES,
 ]  # fmt: skip
 
 
@@ -200,6 +200,7 @@ def _spent(result: Result, cell: Cell, parties: int) -> dict[str, Any]:
     lines = list(result.transcript.lines.values())
     return {
         "rounds": result.generator.card["rounds"],
+        "batch": result.generator.card["config"].get("batch", ""),
         "epsilon_person": "" if cell.epsilon is None else round(result.privacy.epsilon(), 4),
         "up_mb": round(sum(line.up_bytes for line in lines) / parties / 1e6, 4),
         "down_mb": round(sum(line.down_bytes for line in lines) / parties / 1e6, 4),

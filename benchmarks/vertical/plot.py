@@ -26,8 +26,9 @@ def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) 
     """The mean over seeds, with bars from the least to the largest."""
     stats = part.dropna(subset=[y]).groupby(x)[y].agg(["mean", "min", "max"])
     if len(stats):
-        bars = [stats["mean"] - stats["min"], stats["max"] - stats["mean"]]
-        axis.errorbar(stats.index, stats["mean"], yerr=bars, marker="o", markersize=3, capsize=2, **style)
+        mean, low, high = (stats[end].to_numpy() for end in ("mean", "min", "max"))
+        bars = [mean - low, high - mean]
+        axis.errorbar(stats.index.to_numpy(), mean, yerr=bars, marker="o", markersize=4, capsize=2, **style)
 
 
 def joint(rows: pd.DataFrame, file: Path) -> None:
@@ -42,12 +43,12 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
             for method in ORDER:
                 own, look = part[part.method == method], {"color": COLOURS[method]}
                 points(axis, own.dropna(subset=["epsilon"]), "epsilon", f"avd2_{scope}", label=method, **look)
-                free = own[own.epsilon.isna()].assign(epsilon=right)
-                points(axis, free, "epsilon", f"avd2_{scope}", linestyle="none", mfc="none", **look)
+                free, look = own[own.epsilon.isna()].assign(epsilon=right), look | {"mfc": "none"}
+                points(axis, free, "epsilon", f"avd2_{scope}", label=method, linestyle="none", **look)
             for end, (colour, line) in ENDS.items():
                 value = part[part.method == end][f"avd2_{scope}"].mean()
                 axis.axhline(value, color=colour, linestyle=line, linewidth=1, label=end)
-            axis.set(xscale="log", ylim=(0, None))
+            axis.set(xscale="log", xlim=(0.4, 1.4 * right), ylim=(0, None))
             axis.grid(alpha=0.3)
         axis_pair[0].set_title(table)
         axis_pair[1].set_xticks([0.5, 2, 8, right], ["0.5", "2", "8", "no DP"])
@@ -55,7 +56,10 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
         axis_pair[1].set_xlabel("ε of each party")
     axes[0, 0].set_ylabel("2-way AVD within a party")
     axes[1, 0].set_ylabel("2-way AVD across parties")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=5, fontsize=8, loc="lower center")
+    named = dict(
+        pair for axis in axes[0] for pair in zip(*reversed(axis.get_legend_handles_labels()), strict=True)
+    )
+    figure.legend(named.values(), named, ncols=5, fontsize=8, loc="lower center")
     figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(file, dpi=110)
 

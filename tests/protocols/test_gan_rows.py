@@ -77,6 +77,23 @@ def test_everybodys_row_follows_its_person_through_the_alignment() -> None:
     assert isinstance(radiology.critic_round.critic, ImageCritic)
 
 
+def test_images_and_series_are_read_from_files_by_their_schemas(tmp_path: Path) -> None:
+    ids = np.arange(12)
+    table, schema = yes(ids)
+    np.savez(tmp_path / "scans.npz", images=np.zeros((12, 4, 4), dtype=np.uint8), id=ids[::-1])
+    steps = pd.DataFrame({"id": np.repeat(ids, 3), "stay": np.repeat(ids, 3), "pulse": 0.5})
+    steps.to_csv(tmp_path / "stays.csv", index=False)
+    described = {"clinic": schema, "radiology": images(2).schema, "monitor": series(2).schema}
+    for name, each in described.items():
+        each.save(tmp_path / f"{name}.toml")
+    held = {"clinic": table, "radiology": tmp_path / "scans.npz", "monitor": tmp_path / "stays.csv"}
+    public = {name: tmp_path / f"{name}.toml" for name in described}
+    result = train("verti-gan", Federation.rehearsal(held, public, budget=BUDGET, seed=1), **SMALL)
+    shapes = {name: part.shape for name, part in result.generator.parts(3, seed=0).items()}
+    assert shapes == {"clinic": (3, 1), "radiology": (3, 4, 4), "monitor": (3, 3, 1)}
+    assert result.people == 12
+
+
 FREE = Budget(math.inf, 0.0)
 LEARNS: dict[str, Any] = {
     "learning_rate": 0.003, "private": False, "latent": 4, "common": (16,), "device": "cpu",
