@@ -11,7 +11,7 @@ trained: with two rows of Adult 20 of 124. They are gathered once, and their cha
 import torch
 from torch import Tensor
 
-from understudy.models.client_axis import times_transposed
+from understudy.models.client_axis import product
 from understudy.models.flat import read
 from understudy.models.mmd import Mmd
 
@@ -37,7 +37,6 @@ def descend_by_hand(
     columns = touched.byte().argsort(1, descending=True)[:, : max(1, int(touched.sum(1).max()))]
     few = columns.shape[1]
     seen = x.gather(2, columns[:, None].expand(-1, x.shape[1], -1))  # (clients, rows, few)
-    seen_t = seen.mT.contiguous()
     first = start[: hidden * width].view(hidden, width).T[columns]  # (clients, few, hidden)
     behind = start[hidden * width :]
     local = torch.cat([first.flatten(1), behind.expand(clients, -1)], 1)
@@ -49,20 +48,20 @@ def descend_by_hand(
     far = Mmd(real, latent)
     adam = torch.optim.Adam([local], lr=lr, fused=True)
     local.grad = grad
+    h, to_h, g, to_g = (x.new_empty(*x.shape[:2], hidden) for _ in range(4))  # (clients, rows, hidden)
+    z, to_z = (x.new_empty(*x.shape[:2], latent) for _ in range(2))  # (clients, rows, latent)
+    to_out = torch.empty_like(x)
     for epoch in range(epochs):
-        h = torch.baddbmm(b1[:, None], seen, w1).relu_()  # (clients, rows, hidden)
-        z = times_transposed(h, w2).add_(b2[:, None])
-        g = times_transposed(z, w3).add_(b3[:, None]).relu_()
-        to_out = (
-            times_transposed(g, w4).add_(b4[:, None]).sigmoid_().sub_(x).mul_(share)
-        )  # of the cross-entropy
+        product(seen, w1, h).add_(b1[:, None]).relu_()
+        product(h, w2.mT, z).add_(b2[:, None])
+        product(z, w3.mT, g).add_(b3[:, None]).relu_()
+        product(g, w4.mT, to_out).add_(b4[:, None]).sigmoid_().sub_(x).mul_(share)  # of the cross-entropy
         _write(to_out, g, to_w4, to_b4)
-        to_g = torch.bmm(to_out, w4).mul_(g > 0)
-        _write(to_g, z, to_w3, to_b3)
-        to_z = torch.bmm(to_g, w3).add_(far.gradient(z, prior[:, epoch]), alpha=penalty)
+        _write(product(to_out, w4, to_g).mul_(g > 0), z, to_w3, to_b3)
+        product(to_g, w3, to_z).add_(far.gradient(z, prior[:, epoch]), alpha=penalty)
         _write(to_z, h, to_w2, to_b2)
-        to_h = torch.bmm(to_z, w2).mul_(h > 0)
-        torch.bmm(seen_t, to_h, out=to_w1)
+        product(to_z, w2, to_h).mul_(h > 0)
+        product(seen.mT, to_h, to_w1)
         torch.sum(to_h, 1, out=to_b1)
         adam.step()
     to_first, to_behind = torch.split(out, [hidden * width, len(behind)], dim=1)
@@ -74,5 +73,5 @@ def descend_by_hand(
 
 def _write(to_output: Tensor, inputs: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:
     """A dense layer's gradient, from its output's (clients, rows, after) and its inputs (clients, rows, before)."""
-    torch.bmm(to_output.mT, inputs, out=to_weight)
+    product(to_output.mT, inputs, to_weight)
     torch.sum(to_output, 1, out=to_bias)
