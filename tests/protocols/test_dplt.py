@@ -22,7 +22,8 @@ from understudy.privacy.laplace import DiscreteLaplaceNoise
 from understudy.protocols import dplt
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Ask, Keep
-from understudy.protocols.dplt_party import Agree, Begin, Correlate, DpltParty, Quantify, Swap, Tables
+from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Quantify, Swap, Tables
+from understudy.protocols.dplt_party import DpltParty
 from understudy.protocols.dplt_plan import Config, Plan
 from understudy.protocols.dplt_tree import (
     association,

@@ -56,7 +56,8 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.dplt_party import Agree, Begin, Correlate, DpltParty, Quantify, Swap
+from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Quantify, Swap
+from understudy.protocols.dplt_party import DpltParty
 from understudy.protocols.dplt_plan import Config, Plan
 from understudy.protocols.dplt_tree import (
     Array,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -38,6 +38,17 @@ from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.sums import blind
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Ask, Keep, Message, Paid, Public, Reply
+from understudy.protocols.dplt_messages import (
+    Agree,
+    Begin,
+    Begun,
+    Correlate,
+    Grouped,
+    Quantify,
+    Swap,
+    Swapped,
+    Tables,
+)
 from understudy.protocols.dplt_plan import STEPS, Config, Plan
 from understudy.protocols.dplt_tree import (
     Edge,
@@ -51,85 +62,6 @@ from understudy.protocols.dplt_tree import (
     to_bits,
 )
 from understudy.protocols.products import SEALED, Products
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
-    """The run's settings, and every party's schema."""
-
-    config: dict[str, Any]
-    schemas: dict[str, dict[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begun(Reply):
-    """What this party's holder allows the run to cost, and its public key of the run."""
-
-    people: Public
-    budget: Public
-    noise: Public
-    key: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Agree(Ask):
-    """Who takes part, with which keys; ε (None: infinity); how messages are cut; the seeds of this party's masks."""
-
-    keys: dict[str, bytes]
-    epsilon: float | None
-    bits: int
-    chunk: int
-    seeds: dict[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grouped(Reply):
-    """The party's binary attributes in groups, the latent one first; for DPLT+ also its index, edges of latent ones."""
-
-    groups: Paid
-    index: Paid
-    fingerprint: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swap(Ask):
-    """The others' messages about the chunk before; mask and seal the next one for each of them."""
-
-    chunk: int
-    inbox: dict[str, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swapped(Reply):
-    """A sealed message for each other party."""
-
-    outbox: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Correlate(Ask):
-    """The others' last messages, and the dealer's corrections: how do latent attributes go together?"""
-
-    inbox: dict[str, Tensor]
-    corrections: dict[str, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quantify(Ask):
-    """The tree, edges of latent attributes from the first outwards: what are its tables?"""
-
-    edges: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tables(Reply):
-    """Noisy tables (pairs, 2, 2): of the party's own latent attributes, of its leaves, and, blinded, its shares of
-    those with each other party.
-    """
-
-    own: Paid
-    leaves: Paid
-    cross: Paid
 
 
 class DpltParty(AlignedParty):

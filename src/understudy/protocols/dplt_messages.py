@@ -1,0 +1,90 @@
+"""What the server and the holders say to each other while they grow a latent tree (`dplt`).
+
+`Begin`, `Agree` (step 1), `Swap` chunk by chunk, `Correlate` (step 2), `Quantify` (step 4).
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from understudy.protocols.base import Ask, Paid, Public, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Ask):
+    """The run's settings, and every party's schema."""
+
+    config: dict[str, Any]
+    schemas: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply):
+    """What this party's holder allows the run to cost, and its public key of the run."""
+
+    people: Public
+    budget: Public
+    noise: Public
+    key: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree(Ask):
+    """Who takes part, with which keys; ε (None: infinity); how messages are cut; the seeds of this party's masks."""
+
+    keys: dict[str, bytes]
+    epsilon: float | None
+    bits: int
+    chunk: int
+    seeds: dict[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Reply):
+    """The party's binary attributes in groups, the latent one first; for DPLT+ also its index, edges of latent ones."""
+
+    groups: Paid
+    index: Paid
+    fingerprint: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(Ask):
+    """The others' messages about the chunk before; mask and seal the next one for each of them."""
+
+    chunk: int
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Reply):
+    """A sealed message for each other party."""
+
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlate(Ask):
+    """The others' last messages, and the dealer's corrections: how do latent attributes go together?"""
+
+    inbox: dict[str, Tensor]
+    corrections: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantify(Ask):
+    """The tree, edges of latent attributes from the first outwards: what are its tables?"""
+
+    edges: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables(Reply):
+    """Noisy tables (pairs, 2, 2): of the party's own latent attributes, of its leaves, and, blinded, its shares of
+    those with each other party.
+    """
+
+    own: Paid
+    leaves: Paid
+    cross: Paid
