@@ -5,8 +5,9 @@
 
 Every party is a process of its own; all are asked at once. The two take turns, and medians are printed. The
 journal of the parties lies on disk, where each answer is synced before it is sent, and then in memory
-(`--memory`, a tmpfs), which leaves the sync out. At the end, many empty asks and what they leave behind.
-`QUICK=1` takes two parties and small payloads and writes nothing unless told to.
+(`--memory`, a tmpfs), which leaves the sync out. Then many empty asks and what they leave behind, and a whole VertiGAN
+in one process and over the loopback. `QUICK=1` takes two parties, small payloads and few rounds, and writes nothing
+unless told to. What is finished stands in the CSV and is not measured again; `--only many` or `--only 2x10` picks.
 """
 
 import argparse
@@ -21,7 +22,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ import torch
 from grpc import aio
 from torch import Tensor
 
-from understudy.data.samples import toy
+from understudy.data.samples import rand_health, toy
+from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
+from understudy.protocols import verti_gan
 from understudy.protocols.base import Ask, Party, Public, Reply
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
@@ -40,13 +43,15 @@ from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import SERVER, Invitation, load_server
+from understudy.runtime.local import LocalParties
 from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
 QUICK = bool(os.environ.get("QUICK"))
 CASES = [(2, 0.0), (2, 1.0)] if QUICK else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
 TURNS = {0.0: 60, 1.0: 20, 10.0: 7}
-MANY = 300 if QUICK else 3000
+MANY = 300 if QUICK else 15_000
+ROUNDS = 5 if QUICK else 1500
 ECHO = "/bench.Echo/Echo"
 FREE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 SCHEMA = toy(rows=4, seed=1)[1]
@@ -190,22 +195,28 @@ def tasks() -> int:
 
 def measure(folder: Path, names: list[str], payload: float, journal: Path | None) -> Any:
     """The server's figures: of bare streams, or of asks with the journals in that folder."""
+    serve = serve_raw if journal is None else serve_asks
+
+    def party(name: str) -> Callable[[int], None]:
+        if journal is None:
+            return lambda port: join_raw(folder, name, port)
+        return lambda port: join_asks(folder, name, port, journal)
+
+    return asked(lambda tell: serve(folder, names, payload, tell), [party(name) for name in names])
+
+
+def asked(serve: Callable[[Callable[[Any], None]], None], parties: list[Callable[[int], None]]) -> Any:
+    """What a server in a process of its own tells last; first it tells its port, at which the parties join."""
     read, write = os.pipe()
 
     def tell(value: Any) -> None:
         os.write(write, json.dumps(value).encode() + b"\n")
 
-    serve = serve_raw if journal is None else serve_asks
-    children = [fork(lambda: serve(folder, names, payload, tell))]
+    children = [fork(lambda: serve(tell))]
     os.close(write)
     with os.fdopen(read) as told:
         port = int(told.readline())
-        for name in names:
-            children.append(
-                fork(lambda name=name: join_raw(folder, name, port))
-                if journal is None
-                else fork(lambda name=name: join_asks(folder, name, port, journal))
-            )
+        children += [fork(lambda party=party: party(port)) for party in parties]
         figures = json.loads(told.readline())
     for child in children:
         os.waitpid(child, 0)
@@ -227,15 +238,85 @@ def milliseconds(times: list[float]) -> float:
     return round(1000 * statistics.median(times), 2)
 
 
+# A whole run
+
+
+def vertigan_federation() -> Federation:
+    """The demo's holders: 5,220 shared people, ten columns each; a toy where its data is not installed."""
+    try:
+        tables, schemas = rand_health()
+    except ImportError:
+        frame, schema = toy(rows=5000, seed=1)
+        names = schema.names
+        columns = {"a": list(names[::2]), "b": list(names[1::2])}
+        tables = {name: frame[["id", *part]] for name, part in columns.items()}
+        schemas = {name: schema.select(part) for name, part in columns.items()}
+    return Federation.rehearsal(tables, schemas, budget=Budget(2.0, 1e-6), seed=3)
+
+
+def serve_vertigan(folder: Path, names: list[str], contract: Contract, tell: Callable[[Any], None]) -> None:
+    federation = vertigan_federation()
+    kinds = verti_gan.VertiGanParty.messages
+    with GrpcParties(contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0") as parties:
+        tell(parties.port)
+        parties.wait(600)
+        tell(train_seconds(parties, federation))
+
+
+def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
+    federation = vertigan_federation()
+    holder = federation.holders[name]
+    policy = Policy(
+        protocols=("verti-gan",), epsilon_run=9, epsilon_total=9, delta=1e-5, people=1, accept="always"
+    )
+
+    def build(contract: Contract, ledger: Ledger, place: Path) -> Party:
+        more = {"run": contract.run, "budget": holder.budget, "rng": holder.rng(), "folder": place}
+        return verti_gan.build_party(name, holder.table, ledger, **more)
+
+    seat = Seat(
+        invitation=Invitation.load(folder / "invitations" / f"{name}.toml"), policy=policy, people=5000, build=build,
+        ledger=holder.ledger, description=federation.schemas[name], folder=journal / name,
+    )  # fmt: skip
+    join(seat, address=f"127.0.0.1:{port}", pause=0.05)
+
+
+def train_seconds(parties: Any, federation: Federation) -> float:
+    start = time.perf_counter()
+    verti_gan.train(verti_gan.Config(rounds=ROUNDS, device="cpu"), parties, federation.schemas)
+    return round(time.perf_counter() - start, 1)
+
+
+def vertigan(authority: Authority, home: Path) -> dict[str, float]:
+    """Seconds of a whole run, in one process and over the loopback."""
+    federation = vertigan_federation()
+    names = list(federation.holders)
+    for name in names:
+        authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
+    contract = Contract(
+        federation="bench", run="bench", protocol="verti-gan",
+        settings=asdict(verti_gan.Config(rounds=ROUNDS, device="cpu")), budgets=dict.fromkeys(names, Budget(2.0, 1e-6)),
+        schemas={name: digest_of(schema) for name, schema in federation.schemas.items()},
+    )  # fmt: skip
+    plain = train_seconds(LocalParties(federation.parties("verti-gan", run="bench")), federation)
+    over = asked(
+        lambda tell: serve_vertigan(authority.folder, names, contract, tell),
+        [lambda port, name=name: join_vertigan(authority.folder, name, port, home / "gan") for name in names],
+    )
+    return {"rounds": ROUNDS, "in_process_s": plain, "loopback_s": over, "times": round(over / plain, 2)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
     parser.add_argument(
         "--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none"
     )
+    parser.add_argument("--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    rows = []
+    rows = read_rows(args.out)
+    measured = {(int(row["parties"]), float(row["payload_mb"])) for row in rows}
     home = Path(tempfile.mkdtemp())
     shelf = Path(tempfile.mkdtemp(dir=args.memory)) if args.memory.is_dir() else None
     try:
@@ -245,34 +326,62 @@ def main() -> None:
             authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
         places = {"disk": home} | ({"memory": shelf} if shelf is not None else {})
         for parties, payload in CASES:
-            raw: list[float] = []
-            ours: dict[str, list[float]] = {kind: [] for kind in places}
-            for turn in range(1 if QUICK else 2):
-                raw += measure(authority.folder, names[:parties], payload, None)
-                for kind, place in places.items():
-                    journal = place / f"{parties}-{payload}-{turn}"
-                    ours[kind] += measure(authority.folder, names[:parties], payload, journal)
-                    shutil.rmtree(journal)
-            for kind, times in ours.items():
-                bare, full = milliseconds(raw), milliseconds(times)
-                rows.append(
-                    {
-                        "parties": parties,
-                        "payload_mb": payload,
-                        "journal": kind,
-                        "raw_grpc_ms": bare,
-                        "ask_ms": full,
-                    }
-                )
-                print(rows[-1], f"  {full / bare:.2f} times", flush=True)
-        seen = measure(authority.folder, names[:2], -1.0, (shelf or home) / "many")
-        print(f"after {MANY // 3:,} and {MANY:,} asks:", *seen)
+            if (args.only or f"{parties}x{payload:g}") == f"{parties}x{payload:g}" and (
+                parties,
+                payload,
+            ) not in measured:
+                rows += compare(authority.folder, names[:parties], payload, places)
+                write_rows(args.out, rows)
+        if args.only in ("", "many"):
+            seen = measure(authority.folder, names[:2], -1.0, (shelf or home) / "many")
+            print(f"after {MANY // 3:,} and {MANY:,} asks:", *seen, flush=True)
+        if args.only in ("", "vertigan"):
+            print("VertiGAN:", vertigan(authority, shelf or home), flush=True)
     finally:
         for place in filter(None, (home, shelf)):
             shutil.rmtree(place, ignore_errors=True)
-    if args.out:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, ["parties", "payload_mb", "journal", "raw_grpc_ms", "ask_ms"])
+
+
+def compare(folder: Path, names: list[str], payload: float, places: dict[str, Path]) -> list[dict[str, Any]]:
+    """One case: bare streams and asks in turns, a row for each place of the journals."""
+    raw: list[float] = []
+    ours: dict[str, list[float]] = {kind: [] for kind in places}
+    for turn in range(1 if QUICK else 2):
+        raw += measure(folder, names, payload, None)
+        for kind, place in places.items():
+            journal = place / f"{len(names)}-{payload}-{turn}"
+            ours[kind] += measure(folder, names, payload, journal)
+            shutil.rmtree(journal)
+    rows = []
+    for kind, times in ours.items():
+        bare, full = milliseconds(raw), milliseconds(times)
+        rows.append(
+            {
+                "parties": len(names),
+                "payload_mb": payload,
+                "journal": kind,
+                "raw_grpc_ms": bare,
+                "ask_ms": full,
+            }
+        )
+        print(rows[-1], f"  {full / bare:.2f} times", flush=True)
+    return rows
+
+
+COLUMNS = ["parties", "payload_mb", "journal", "raw_grpc_ms", "ask_ms", "flower_ms"]
+
+
+def read_rows(path: Path | None) -> list[dict[str, Any]]:
+    if path is None or not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    if path is not None:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
             writer.writerows(rows)
 
