@@ -18,7 +18,7 @@ FEW = settings(
     max_examples=4, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-REACHED = {"administrator": {200, 201, 204, 404, 422}, "member": {200, 403, 404, 422}, "nobody": {200, 401}}
+REACHED = {"administrator": {200, 204, 404, 422}, "member": {200, 403, 404, 422}, "nobody": {200, 401}}
 
 
 @pytest.fixture(scope="module")

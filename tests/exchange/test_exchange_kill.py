@@ -121,10 +121,10 @@ def serve(scene: str, data: Path, port_file: Path) -> None:
 
 
 def row_first(exchange: Any, caller: Any, offer: Any, upload: Any) -> Any:
-    """The planted bug."""
+    """The planted bug, and time for a kill to fall into it."""
     with exchange.database.write() as session:
         session.add(offer)
-    time.sleep(0.02)
+    time.sleep(0.3)
     upload.keep(offer.digest)
     return offer
 

@@ -1,6 +1,8 @@
 """Many members at once, broken connections, TLS: the exchange and its client under the network as it is."""
 
+import errno
 import ipaddress
+import os
 import socket
 import threading
 import time
@@ -21,7 +23,7 @@ from understudy.exchange.client import Client
 from understudy.exchange.limits import Limits, Rate
 from understudy.exchange.offer_file import digest_of, seal
 from understudy.exchange.serve import open_exchange, server_for
-from understudy.exchange.store import Store
+from understudy.exchange.store import Store, Upload
 
 MEMBERS = 50
 
@@ -222,6 +224,17 @@ def _half_sent(address: str, token: str, data: bytes, count: int) -> Iterator[so
         yield connection
 
 
+def test_a_full_disk_is_said_to_be_full(exchange: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Upload, "write", full)
+    with exchange.member("full", tries=1) as member, pytest.raises(ExchangeError, match="no room") as refused:
+        member.push("ward", generator("full"))
+    assert refused.value.status == 507
+    assert not list((exchange.folder / "incoming").iterdir())
+
+
 # TLS and starting
 
 
@@ -297,6 +310,8 @@ def test_the_first_start_writes_an_administrators_token_for_its_owner_alone(tmp_
     token = path.read_text()
     open_exchange(tmp_path).close()
     assert path.read_text() == token
+    open_exchange(tmp_path, new_admin=True).close()
+    assert path.read_text() != token
 
 
 def test_a_bucket_fills_at_its_rate() -> None:

@@ -75,6 +75,9 @@ def serve(
     proxied: Annotated[bool, typer.Option(help="A proxy in front speaks TLS.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 20.0,
     largest: Annotated[int, typer.Option(help="Bytes of a generator at most, in any pool.")] = 1 << 26,
+    new_admin: Annotated[
+        bool, typer.Option(help="Write another administrator's token: the last is lost.")
+    ] = False,
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     _need("fastapi", "uvicorn", "sqlalchemy")
@@ -86,7 +89,8 @@ def serve(
     if not host or not port.isdigit():
         raise ConfigError(f"--listen looks like 127.0.0.1:8600, not {listen!r}.")
     limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest)
-    exchange = open_exchange(data, database=database, pools=dict(map(read_pool, pool or ())), limits=limits)
+    founded = dict(map(read_pool, pool or ()))
+    exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
     try:
         server = server_for(
             exchange, host=host.strip("[]"), port=int(port), certificate=certificate, key=key, proxied=proxied

@@ -3,6 +3,7 @@
 Every refusal has a status that says whose fault it is and a sentence that says what happened to the data.
 """
 
+import logging
 import math
 from contextlib import aclosing
 from importlib.metadata import version
@@ -13,6 +14,7 @@ import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -84,6 +86,7 @@ def build_app(exchange: Exchange) -> FastAPI:
     app.add_exception_handler(ExchangeError, _refusal)
     app.add_exception_handler(UnderstudyError, _misuse)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(SQLAlchemyError, _out_of_order)
     app.add_middleware(Guard)
     app.include_router(api)
     app.include_router(pages)
@@ -167,6 +170,10 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
             ) from None
         except ClientDisconnect:
             raise ExchangeError(400, "The upload broke off. Nothing was stored.") from None
+        except OSError as error:
+            raise ExchangeError(
+                507, f"The exchange has no room ({error.strerror}). Nothing was stored."
+            ) from None
         row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=request.app.state.checkers)
     return OfferOut.of(row)
 
@@ -278,6 +285,14 @@ async def _refusal(request: Request, error: Exception) -> Response:
 async def _misuse(_: Request, error: Exception) -> Response:
     """A setting or a schema that makes no sense, in a request of an administrator."""
     return _problem(422, str(error))
+
+
+async def _out_of_order(_: Request, error: Exception) -> Response:
+    """The database is full, locked or away. What it says goes into the service's own log, not to the caller."""
+    logging.getLogger("uvicorn.error").error("the database failed: %s", error)
+    return _problem(
+        503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"}
+    )
 
 
 async def _malformed(_: Request, error: Exception) -> Response:

@@ -4,8 +4,9 @@ Times are text (UTC, ISO 8601) and structured values JSON text, so that both dat
 write begins with the write lock (no upgrade, so no lost race) and is synced before it is acknowledged.
 """
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,10 @@ class Database:
             )
         except (ArgumentError, ModuleNotFoundError) as error:
             raise ConfigError(f"the database {_without_password(url)} cannot be used: {error}") from None
+        # Writers of a SQLite file that find it locked sleep and look again, and some starve: ours queue instead.
+        self._turn: AbstractContextManager[Any] = nullcontext()
         if self._engine.dialect.name == "sqlite":
+            self._turn = threading.Lock()
             event.listen(self._engine, "connect", _durable)
             event.listen(self._engine, "begin", _take_the_lock)
         self._reader = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -127,7 +131,7 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[Session]:
         """All that happens inside is written as a whole, durably, or not at all."""
-        with Session(self._engine, expire_on_commit=False) as session, session.begin():
+        with self._turn, Session(self._engine, expire_on_commit=False) as session, session.begin():
             yield session
 
     def close(self) -> None:

@@ -31,8 +31,9 @@ def open_exchange(
     database: str | None = None,
     pools: Mapping[str, Requirements] | None = None,
     limits: Limits | None = None,
+    new_admin: bool = False,
 ) -> Exchange:
-    """The exchange in this folder; a new one gets an administrator's token, in `admin.token`."""
+    """The exchange in this folder. A new one, or `new_admin`, gets an administrator's token, in `admin.token`."""
     folder = Path(data)
     store = Store(folder)
     try:
@@ -41,7 +42,8 @@ def open_exchange(
         )
         for name, requirements in (pools or {}).items():
             _found(exchange, name, requirements)
-        _first_administrator(exchange, folder / "admin.token")
+        if new_admin or not _has_administrator(exchange):
+            _write_secret(folder / "admin.token", issue(exchange.database, "operator", role=ADMIN))
     except BaseException:
         store.close()
         raise
@@ -110,11 +112,14 @@ def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
             ) from None
 
 
-def _first_administrator(exchange: Exchange, path: Path) -> None:
+def _has_administrator(exchange: Exchange) -> bool:
     query = select(Token.id).where(Token.role == ADMIN, Token.revoked.is_(None))
     with exchange.database.read() as session:
-        if session.scalars(query).first() is not None:
-            return
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w") as file:
-        file.write(issue(exchange.database, "operator", role=ADMIN) + "\n")
+        return session.scalars(query).first() is not None
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """For the owner's eyes alone, from the first byte on."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text + "\n")

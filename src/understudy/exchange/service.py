@@ -144,7 +144,8 @@ class Exchange:
                 raise ExchangeError(
                     403, f"An administrator is no silo: push with a member's token. {NOTHING}"
                 )
-            requirements = requirements_of(self._joined(caller, pool))
+            self._joined(caller, pool)
+            requirements = requirements_of(self.pool(caller, pool))
             most = min(self.limits.largest, requirements.largest + MOST_HEADER)
             if size is not None and size > most:
                 raise ExchangeError(
@@ -157,7 +158,8 @@ class Exchange:
     def push(self, caller: Caller, pool: str, digest: str, upload: Upload) -> Offer:
         """Check an upload from end to end and keep it. On return it survives a crash."""
         with self._watched(caller, "push", pool, digest):
-            requirements = requirements_of(self._joined(caller, pool))
+            self._joined(caller, pool)
+            requirements = requirements_of(self.pool(caller, pool))
             upload.finish(digest)
             try:
                 file = OfferFile.read(upload.path)
@@ -265,14 +267,14 @@ class Exchange:
         if not caller.admin:
             raise ExchangeError(403, "This is for administrators.")
 
-    def _joined(self, caller: Caller, name: str) -> Pool:
-        """A pool that the caller sees and, unless an administrator, has subscribed to."""
-        pool = self.pool(caller, name)
-        if not caller.admin:
-            with self.database.read() as session:
-                if session.get(Member, (name, caller.silo)) is None:
-                    raise ExchangeError(403, f'"{caller.silo}" has not subscribed to pool "{name}".')
-        return pool
+    def _joined(self, caller: Caller, name: str) -> None:
+        """The caller sees this pool (404) and, unless an administrator, has subscribed to it (403)."""
+        if caller.admin or caller.pool != name:
+            self.pool(caller, name)
+            return
+        with self.database.read() as session:
+            if session.get(Member, (name, caller.silo)) is None:
+                raise ExchangeError(403, f'"{caller.silo}" has not subscribed to pool "{name}".')
 
     def _no_replay(self, session: Session, caller: Caller, pool: str, digest: str) -> None:
         found = session.get(Offer, (pool, digest))
