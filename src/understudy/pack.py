@@ -73,7 +73,7 @@ def _file(tensors: dict[str, Tensor], text: str) -> bytes:
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, place + size],
         }  # fmt: skip
         place += size
-        parts.append(memoryview(tensor.reshape(-1).view(torch.uint8).numpy()))
+        parts.append(tensor.reshape(-1).view(torch.uint8).numpy().data)
     head = json.dumps(header, separators=(",", ":")).encode()
     head += b" " * (-len(head) % 8)
     return b"".join((len(head).to_bytes(8, "little"), head, *parts))

@@ -51,7 +51,7 @@ def decode(data: bytes, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -
 
 
 @cache
-def _hints(cls: type[Message]) -> dict[str, Any]:
+def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
