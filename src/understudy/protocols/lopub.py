@@ -24,7 +24,6 @@ from torch import Tensor
 
 from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.codec import Codec
-from understudy.data.levels import Levels
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
@@ -101,15 +100,12 @@ class LoPubParty(HostParty):
     def open(self, ask: Begin) -> Hosting:
         if not isinstance(self.data, Table):
             raise ConfigError(f"{self.name}: lopub is for tables, not for arrays. Nothing was charged.")
-        config, levels = Config(**ask.config), Levels(self.data.schema)
+        config = Config(**ask.config)
         if Schema.from_dict(ask.network).columns != self.data.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         self.mechanism = config.mechanism(self.data.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
-        population = Population._grouped(
-            levels, levels.rows(self.data), levels.codes(self.data), self.data.people
-        )
-        return Hosting(population, self.mechanism.event, config.cap)
+        return Hosting(Population.of_rows(self.data), self.mechanism.event, config.cap)
 
     def reports(self, ask: Round) -> Value:
         """Packed bits: uint8, (people, ⌈width/8⌉)."""
