@@ -37,14 +37,14 @@ class CentralParty(VertiGanParty):
 
     config_type = Config
 
-    def __init__(self, name: str, rows: Rows, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, rows, ledger, **more)
+    def __init__(self, name: str, table: Rows, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, table, ledger, **more)
         self.ids = ROW_NUMBER
 
 
-def build_party(name: str, rows: Rows, ledger: Ledger, **more: Any) -> CentralParty:
+def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> CentralParty:
     """A party of this protocol."""
-    return CentralParty(name, rows, ledger, **more)
+    return CentralParty(name, table, ledger, **more)
 
 
 def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any) -> Outcome:

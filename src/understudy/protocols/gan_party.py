@@ -7,6 +7,7 @@ round is stands there.
 
 import warnings
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from understudy.data.table import Table
 from understudy.errors import PartyError, PrivacyWarning
 from understudy.models.device import pick_device
 from understudy.models.gan import Critic, width_of
-from understudy.privacy.accounting import DpEvent, calibrate
+from understudy.privacy.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng
@@ -109,7 +110,7 @@ class GanParty(AlignedParty):
     def __init__(
         self,
         name: str,
-        rows: Rows,
+        table: Rows,
         ledger: Ledger,
         *,
         run: str,
@@ -117,13 +118,13 @@ class GanParty(AlignedParty):
         rng: Rng | None = None,
         folder: Path | None = None,
     ) -> None:
-        if not isinstance(rows, Table) and not self.takes_arrays:
+        if not isinstance(table, Table) and not self.takes_arrays:
             raise PartyError(
-                f"{name}: {rows.source} is no table, which this method needs. Nothing was charged."
+                f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
             )
-        super().__init__(name, roster(rows), ledger, run=run, rng=rng, folder=folder)
-        rows.schema.require_public()
-        self.rows, self.budget, self.output = rows, budget, output_of(rows.schema)
+        super().__init__(name, roster(table), ledger, run=run, rng=rng, folder=folder)
+        table.schema.require_public()
+        self.rows, self.budget, self.output = table, budget, output_of(table.schema)
         self.width = width_of(self.output)
         self.begun: Begin | None = None
         self.noise_multiplier = 0.0
@@ -135,6 +136,10 @@ class GanParty(AlignedParty):
     @abstractmethod
     def uses(self) -> dict[str, int]:
         """How often that is paid in the whole run."""
+
+    def paid_before(self) -> Spend:
+        """What this run was charged before its rounds."""
+        return {}
 
     @abstractmethod
     def _round(self, ask: Any) -> Gradient:
@@ -174,7 +179,10 @@ class GanParty(AlignedParty):
             )
         if self.config.private:
             self.noise_multiplier = calibrate(
-                lambda noise: {self.events(noise)[budget.against]: uses[budget.against]},
+                lambda noise: (
+                    Counter({self.events(noise)[budget.against]: uses[budget.against]})
+                    + Counter(self.paid_before())
+                ),
                 epsilon=budget.epsilon,
                 delta=budget.delta,
             )
