@@ -44,6 +44,7 @@ class Transport:
             headers={"Authorization": f"Bearer {token.strip()}"},
             verify=_trusting(ca) if url.scheme == "https" else False,
             timeout=seconds,
+            trust_env=url.scheme == "https",  # a proxy from the environment would read what is not encrypted
         )
 
     def close(self) -> None:

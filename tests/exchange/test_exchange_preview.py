@@ -1,0 +1,48 @@
+"""What a visitor sees of a generator: rows as text, images as a picture."""
+
+import base64
+import io
+
+import numpy as np
+import torch
+from exchange_cases import generator
+from PIL import Image
+from torch import Tensor
+
+from understudy.data.images import ImageSchema
+from understudy.exchange.preview import ROWS, preview_of
+from understudy.generator import Generator
+
+
+class Slope(torch.nn.Linear):
+    """Images whose pixels grow from left to right."""
+
+    latent = 1
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    def rows(self, z: Tensor) -> Tensor:
+        return torch.linspace(0, 1, 4).expand(len(z), 3, 4)
+
+    def describe(self) -> dict[str, str]:
+        return {"kind": "slope"}
+
+
+def test_a_sheet_of_rows_is_the_same_for_the_same_seed_and_says_what_is_missing() -> None:
+    sheet = preview_of(generator(seed=3), seed=5)
+    assert sheet == preview_of(generator(seed=3), seed=5)
+    assert sheet != preview_of(generator(seed=3), seed=6)
+    assert {len(row) for row in sheet["rows"]} == {len(sheet["columns"])}
+    assert {row[sheet["columns"].index("smoker")] for row in sheet["rows"]} == {"no"}
+    assert not {"nan", "None", "<NA>", "NaT"} & {cell for row in sheet["rows"] for cell in row}
+
+
+def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side() -> None:
+    sheet = preview_of(Generator(Slope(), ImageSchema(height=3, width=4), {}), seed=1)
+    kind, _, data = sheet["image"].partition(",")
+    assert kind == "data:image/png;base64"
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
+    one = np.array([0, 85, 170, 255, 0], dtype=np.uint8)  # and a line between
+    np.testing.assert_array_equal(pixels, np.tile(one, (3, ROWS)))
+    assert sheet["width"] / sheet["height"] == pixels.shape[1] / pixels.shape[0]
