@@ -10,7 +10,6 @@ Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong val
 import types
 from collections.abc import Iterable
 from dataclasses import fields
-from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
@@ -19,6 +18,10 @@ from understudy.errors import MessageError, UnderstudyError
 from understudy.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.ledger import Receipt
 from understudy.protocols.base import Message, Paid, Public
+
+_HINTS: dict[
+    type[Message], dict[str, Any]
+] = {}  # looking them up takes as long as all the rest of a small message
 
 
 def encode(message: Message, *, limit: int = LIMIT) -> bytes:
@@ -37,7 +40,7 @@ def decode(data: bytes, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -
     if not isinstance(name, str) or name not in known or not isinstance(body, dict):
         raise MessageError(f"A message of kind {str(name)[:80]!r} is not part of this protocol.")
     cls = known[name]
-    hints = _hints(cls)
+    hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
     if body.keys() != (expected := {field.name for field in fields(cls)}):
         odd = sorted(map(str, body.keys() ^ expected))
         raise MessageError(f"{name}: unknown or missing fields {', '.join(odd)[:200]}.")
@@ -48,11 +51,6 @@ def decode(data: bytes, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -
         if isinstance(error, UnderstudyError):
             raise
         raise MessageError(f"{name}: its fields cannot be read ({type(error).__name__}).") from None
-
-
-@cache
-def _hints(cls: Any) -> dict[str, Any]:
-    return get_type_hints(cls)
 
 
 def _plain(value: object) -> Value:
