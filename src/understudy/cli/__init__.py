@@ -10,26 +10,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table as Grid
 
 import understudy
-from understudy.cli import exchange, network
-from understudy.data.infer import infer_schema, write_draft
+from understudy.cli import exchange, ledger, network, schema
+from understudy.cli.console import FileArg, err, escape, out
 from understudy.data.schema import Schema
-from understudy.data.table import check_table, read_table
+from understudy.data.table import read_table
 from understudy.demo import run_demo
-from understudy.errors import ConfigError, PrivacyWarning, UnderstudyError
+from understudy.errors import PrivacyWarning, UnderstudyError
 from understudy.evaluate.audit_file import audit_run_file
 from understudy.evaluate.comparison import compare
-from understudy.federation import open_ledger
 from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.privacy.buy_schema import buy_schema, coarsen, quote
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
 from understudy.protocols.base import Progress as Rounds
 from understudy.registry import PROTOCOLS, config_for, protocol_named
 from understudy.report.page import write_evaluation_page, write_report
@@ -46,18 +38,10 @@ app = typer.Typer(
     "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "
     "write a run file (`understudy run --example`), `run`, then `sample` and `ledger show`.",
 )
-schema_app = typer.Typer(
-    no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
-)
-ledger_app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
-app.add_typer(schema_app, name="schema")
-app.add_typer(ledger_app, name="ledger")
+app.add_typer(schema.app, name="schema")
+app.add_typer(ledger.app, name="ledger")
 network.mount(app)
 exchange.mount(app)
-
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)]
 
 
 def main() -> None:
@@ -68,12 +52,12 @@ def main() -> None:
         try:
             app()
         except UnderstudyError as error:
-            err.print(f"[red]{type(error).__name__}:[/] {_escape(str(error))}")
+            err.print(f"[red]{type(error).__name__}:[/] {escape(str(error))}")
             sys.exit(1)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    err.print(f"[yellow]Note:[/] {_escape(str(message))}")
+    err.print(f"[yellow]Note:[/] {escape(str(message))}")
 
 
 @app.command()
@@ -211,105 +195,7 @@ def sample(
     else:
         frame.to_csv(to, index=False)
     if to is not None:
-        out.print(f"{rows:,} rows written to {to}")
-
-
-@schema_app.command("check")
-def schema_check(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
-    schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
-) -> None:
-    """List every place where a table does not fit its schema: file, column, row, value."""
-    found = check_table(table, Schema.load(schema))
-    for violation in found:
-        out.print(str(violation), markup=False)
-    wrong = [violation for violation in found if violation.error]
-    if wrong:
-        err.print(f"{len(wrong):,} violations.")
-        raise typer.Exit(1)
-    out.print(f"{table.name} fits {schema.name}.")
-
-
-@schema_app.command("infer")
-def schema_infer(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
-    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
-) -> None:
-    """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
-    write_draft(infer_schema(table, person=person), to)
-    out.print(
-        f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
-    )
-
-
-@schema_app.command("buy")
-def schema_buy(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
-    draft: Annotated[Path, typer.Argument(help="A schema whose column names and kinds are right.")],
-    ledger: Annotated[
-        Path, typer.Option(help="The holder's ledger; a new one gets this purchase as its budget.")
-    ],
-    to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
-    cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
-    epsilon: Annotated[float, typer.Option(help="What to spend.")] = 0.5,
-    delta: Annotated[float, typer.Option(help="At which δ.")] = 1e-6,
-    holder: Annotated[str | None, typer.Option(help="Whose ledger it is, when it is new.")] = None,
-    confirm: Annotated[
-        bool,
-        typer.Option("--names-and-kinds-are-public", help="State that names and kinds are publicly known."),
-    ] = False,
-) -> None:
-    """Buy bounds and category lists with noise, charged to the ledger before a row is read.
-
-    Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
-    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
-    """
-    columns = Schema.load(draft)
-    if not confirm:
-        raise ConfigError(
-            "a purchase takes column names and kinds from the draft for free: "
-            f"{', '.join(f'{c.name} ({c.kind})' for c in columns.columns)}. "
-            "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
-        )
-    kinds = {column.name: column.kind for column in columns.columns}
-    book = open_ledger(ledger, holder or ledger.stem, Budget(epsilon, delta))
-    out.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"), markup=False)
-    bought = buy_schema(
-        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
-    )
-    bought.save(to)
-    coarsen(table, bought).to_csv(cleaned, index=False)
-    out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
-
-
-@schema_app.command("show")
-def schema_show(schema: FileArg) -> None:
-    """Print a schema as a table."""
-    out.print(str(Schema.load(schema)), markup=False)
-
-
-@ledger_app.command("show")
-def ledger_show(
-    ledger: FileArg,
-    last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
-) -> None:
-    """When, what, which run, price, total."""
-    with Ledger(ledger) as book:
-        entries = book.entries(merged=True)
-        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
-        grid.add_column("when (UTC)", no_wrap=True)
-        grid.add_column("run", overflow="fold", min_width=8)
-        grid.add_column("what", overflow="fold", min_width=12)
-        for name in ("uses", "who", "ε alone", "ε in all"):
-            grid.add_column(name, justify="right", no_wrap=True)
-        for entry in entries[-last:] if last else entries:
-            when, *rest = entry.cells()
-            grid.add_row(when[:16].replace("T", " "), *map(_escape, rest))
-        out.print(grid, soft_wrap=False)
-        if last and len(entries) > last:
-            out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
-        out.print(book.summary(), markup=False)
+        out.print(f"{len(frame):,} rows written to {to}")
 
 
 def _summary(result: Result, folder: Path) -> None:
@@ -366,10 +252,6 @@ def _say(text: str) -> None:
     out.print(text, markup=False)
 
 
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
-
-
 _ARTEFACTS = {
     "generator": "weights, schema and card: draw more rows with `understudy sample`",
     "model": "weights, schema and card of the classifier",
@@ -400,7 +282,7 @@ delta = 1e-6"""
 def protocols() -> None:
     """The protocols that a run file can name, each with its source."""
     for name, module in PROTOCOLS.items():
-        out.print(f"[bold]{name}[/]  {_escape((module.__doc__ or '').splitlines()[0])}")
+        out.print(f"[bold]{name}[/]  {escape((module.__doc__ or '').splitlines()[0])}")
 
 
 @app.command()

@@ -1,0 +1,40 @@
+"""`understudy ledger`: what a holder has spent."""
+
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as Grid
+
+from understudy.cli.console import FileArg, escape, out
+from understudy.privacy.ledger import Ledger
+
+app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
+
+
+@app.command("show")
+def ledger_show(
+    ledger: FileArg,
+    last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
+) -> None:
+    """When, what, which run, price, total."""
+    with Ledger(ledger) as book:
+        entries = book.entries(merged=True)
+        grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
+        grid.add_column("when (UTC)", no_wrap=True)
+        grid.add_column("run", overflow="fold", min_width=8)
+        grid.add_column("what", overflow="fold", min_width=12)
+        for name in ("uses", "who", "ε alone", "ε in all"):
+            grid.add_column(name, justify="right", no_wrap=True)
+        for entry in entries[-last:] if last else entries:
+            when, *rest = entry.cells()
+            grid.add_row(when[:16].replace("T", " "), *map(escape, rest))
+        out.print(grid, soft_wrap=False)
+        if last and len(entries) > last:
+            out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
+        out.print(book.summary(), markup=False)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `show` a word of its own."""

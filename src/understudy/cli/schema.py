@@ -1,0 +1,101 @@
+"""`understudy schema`: draft the public description of rows, buy it, check rows against it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.cli.console import FileArg, err, out
+from understudy.data.described import load_schema, read_rows
+from understudy.data.infer import infer_schema, write_draft
+from understudy.data.schema import Schema
+from understudy.data.table import check_table
+from understudy.errors import ConfigError
+from understudy.federation import open_ledger
+from understudy.privacy.budget import Budget
+from understudy.privacy.buy_schema import buy_schema, coarsen, quote
+from understudy.privacy.rng import SecureRng
+
+app = typer.Typer(
+    no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
+)
+
+
+@app.command("check")
+def schema_check(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
+) -> None:
+    """List every place where a table does not fit its schema: file, column, row, value."""
+    public = load_schema(schema)
+    if not isinstance(public, Schema):
+        read_rows(table, public)  # the first violation is its error
+        out.print(f"{table.name} fits {schema.name}.")
+        return
+    found = check_table(table, public)
+    for violation in found:
+        out.print(str(violation), markup=False)
+    wrong = [violation for violation in found if violation.error]
+    if wrong:
+        err.print(f"{len(wrong):,} violations.")
+        raise typer.Exit(1)
+    out.print(f"{table.name} fits {schema.name}.")
+
+
+@app.command("infer")
+def schema_infer(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
+    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
+) -> None:
+    """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
+    write_draft(infer_schema(table, person=person), to)
+    out.print(
+        f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
+    )
+
+
+@app.command("buy")
+def schema_buy(
+    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    draft: Annotated[Path, typer.Argument(help="A schema whose column names and kinds are right.")],
+    ledger: Annotated[
+        Path, typer.Option(help="The holder's ledger; a new one gets this purchase as its budget.")
+    ],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
+    cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
+    epsilon: Annotated[float, typer.Option(help="What to spend.")] = 0.5,
+    delta: Annotated[float, typer.Option(help="At which δ.")] = 1e-6,
+    holder: Annotated[str | None, typer.Option(help="Whose ledger it is, when it is new.")] = None,
+    confirm: Annotated[
+        bool,
+        typer.Option("--names-and-kinds-are-public", help="State that names and kinds are publicly known."),
+    ] = False,
+) -> None:
+    """Buy bounds and category lists with noise, charged to the ledger before a row is read.
+
+    Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
+    not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
+    """
+    columns = Schema.load(draft)
+    if not confirm:
+        raise ConfigError(
+            "a purchase takes column names and kinds from the draft for free: "
+            f"{', '.join(f'{c.name} ({c.kind})' for c in columns.columns)}. "
+            "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
+        )
+    kinds = {column.name: column.kind for column in columns.columns}
+    book = open_ledger(ledger, holder or ledger.stem, Budget(epsilon, delta))
+    out.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"), markup=False)
+    bought = buy_schema(
+        table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
+    )
+    bought.save(to)
+    coarsen(table, bought).to_csv(cleaned, index=False)
+    out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
+
+
+@app.command("show")
+def schema_show(schema: FileArg) -> None:
+    """Print a schema as a table."""
+    out.print(str(load_schema(schema)), markup=False)
