@@ -16,7 +16,7 @@ import json
 import signal
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,20 +97,14 @@ def train(
     config = config_for(protocol, settings)
     module = protocol_named(protocol)
     _fits(protocol, federation.same_people)
-    if federation.same_people:
-        # Two parties with the same column: refused before anything else, unless they may hold other people of it.
-        side_by_side(federation.schemas if people_of(module) else distinct(federation.schemas))
-        require_kinds(protocol, federation.schemas)
-    more: dict[str, Any] = {}
-    if holdout is not None:
-        if artefact_of(module) != "model":
-            raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
-        described = next(iter(federation.schemas.values()))
-        more["holdout"] = open_holdout(holdout, described, config.target)
-    if public is not None:
-        if not getattr(module, "PUBLIC_ROWS", False):
-            raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
-        more["public"] = open_public(public, next(iter(federation.schemas.values())))
+    more = opened(
+        protocol,
+        config,
+        federation.schemas,
+        same_people=federation.same_people,
+        holdout=holdout,
+        public=public,
+    )
     home = None if folder is None else Path(folder)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     parties = LocalParties(
@@ -128,6 +122,33 @@ def train(
         )
     artefact = getattr(outcome, artefact_of(module))
     return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people)
+
+
+def opened(
+    protocol: str,
+    config: Any,
+    schemas: Mapping[str, Any],
+    *,
+    same_people: bool,
+    holdout: Held | None = None,
+    public: Held | None = None,
+) -> dict[str, Any]:
+    """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
+    module = protocol_named(protocol)
+    if same_people:
+        # Two parties with the same column: refused before anything else, unless they may hold other people of it.
+        side_by_side(schemas if people_of(module) else distinct(schemas))
+        require_kinds(protocol, schemas)
+    more: dict[str, Any] = {}
+    if holdout is not None:
+        if artefact_of(module) != "model":
+            raise ConfigError(f"{protocol} takes no holdout. Nothing was charged.")
+        more["holdout"] = open_holdout(holdout, next(iter(schemas.values())), config.target)
+    if public is not None:
+        if not getattr(module, "PUBLIC_ROWS", False):
+            raise ConfigError(f"{protocol} takes no public rows. Nothing was charged.")
+        more["public"] = open_public(public, next(iter(schemas.values())))
+    return more
 
 
 def run_file(

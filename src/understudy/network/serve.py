@@ -18,13 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from understudy.data.schema import Schema, join
+from understudy.data.described import AnySchema, load_schema
 from understudy.errors import ArtefactError, ConfigError
-from understudy.held import open_holdout
 from understudy.network.status import Prices, Status
 from understudy.protocols.base import Message, Progress, Watcher
 from understudy.registry import artefact_of, config_for, messages_of, people_of, protocol_named
-from understudy.run import Result, stoppable
+from understudy.run import Result, opened, stoppable
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, columns_of, digest_of
@@ -40,7 +39,7 @@ class Offer:
     file: RunFile
     module: ModuleType
     config: Any
-    schemas: Mapping[str, Schema]
+    schemas: Mapping[str, AnySchema]
     contract: Contract
     out: Path
     more: Mapping[str, Any]
@@ -73,17 +72,16 @@ class Offer:
 def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     """Read what a run file names, and say what will be offered to the parties of this federation."""
     config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
-    schemas = {name: Schema.load(file.path(section.schema)) for name, section in file.parties.items()}
+    if file.rows is not None and artefact_of(module) != "generator":
+        raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
+    schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
-    if people_of(module) or (people_of(module) is None and len({s.names for s in schemas.values()}) > 1):
-        join(schemas)  # two parties with the same column: refused before anything else
-    more = {}
-    if file.holdout is not None:
-        if artefact_of(module) != "model":
-            raise ConfigError(f"{file.protocol} takes no holdout. Nothing was sent.")
-        described = next(iter(schemas.values()))
-        more["holdout"] = open_holdout(file.path(file.holdout), described, config.target)
+    same = people_of(module)
+    if same is None:  # either: other columns of the same people, or the same columns of other people
+        same = len({schema.names for schema in schemas.values()}) > 1
+    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
+    more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     out = file.path(file.out)
     contract = _contract(file, config, schemas, federation, out, resume)
     return Offer(
@@ -127,7 +125,7 @@ def serve_file(
 
 
 def _contract(
-    file: RunFile, config: Any, schemas: dict[str, Schema], federation: str, out: Path, resume: bool
+    file: RunFile, config: Any, schemas: Mapping[str, AnySchema], federation: str, out: Path, resume: bool
 ) -> Contract:
     """What is offered: a new run, or word for word the one that was begun here."""
     kept = out / "contract.json"
