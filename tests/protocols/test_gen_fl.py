@@ -12,12 +12,13 @@ from dp_accounting import NonPrivateDpEvent
 
 from understudy.data.population import Population
 from understudy.errors import BudgetExceeded, ConfigError
-from understudy.federation import Federation
+from understudy.federation import Federation, Holder
 from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Mlp
 from understudy.models.taps import Taps
-from understudy.privacy.accounting import epsilon
+from understudy.privacy.accounting import epsilon, flatten
 from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, SecureRng
 from understudy.protocols.gen_fl_local import labels, local_models, poisson_batches, ratio
 from understudy.protocols.gen_fl_party import Config, needed_noise
@@ -175,3 +176,30 @@ def test_settings_without_sense_are_refused() -> None:
     for wrong in ({"share": 1.5}, {"model": "cnn"}, {"epsilon": 0}, {"rows": 0}, {"delta": 2}):
         with pytest.raises(ConfigError):
             Config(**(SMALL | wrong))
+
+
+def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_room() -> None:
+    """Reports alone would fit; with the generator they do not."""
+    settings = SMALL | {"dp_generator": True, "epsilon": 6.0, "cap": 1, "rounds": 1, "gan_steps": 200}
+    config, allowed = Config(**settings), Budget(4.0, 1e-5)
+    assert epsilon({config.report(needed_noise(config)): config.cap}, 1e-5) < 4.0
+    ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
+    holders = Federation.of([Holder("host", clients(), ledger, allowed, seed=3)], same_people=False)
+    with pytest.raises(BudgetExceeded, match="synthetic rows and 1 reports cost"):
+        train("gen-fl", holders, **settings)
+    assert ledger.spent() == 0
+
+
+def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None:
+    result, _ = outcome(4.0, dp_generator=True, epsilon=4.0)
+    config = Config(dp_generator=True, epsilon=4.0, **SMALL)
+    noise = needed_noise(config)
+    first = epsilon(flatten(config.making(noise)) + flatten(config.report(noise)), 1e-5)
+    (said,) = result.privacy.to_dict()["parties"]
+    assert said["epsilon_round"]["server"] >= first
+
+
+def test_the_ledger_says_that_a_price_is_of_one_row() -> None:
+    holders = federation(Budget(4.0, 1e-5))
+    train("gen-fl", holders, **SMALL, dp_generator=True)
+    assert all("of one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run)

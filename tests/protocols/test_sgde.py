@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
@@ -24,7 +26,7 @@ from understudy.privacy.rng import SecureRng
 from understudy.protocols import sgde
 from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Recipe, labelled_rows, train_offers, unpack_offer
+from understudy.protocols.sgde_party import Recipe, Subscribe, labelled_rows, train_offers, unpack_offer
 from understudy.protocols.sgde_train import batches
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
@@ -306,8 +308,23 @@ def test_images_outside_their_bounds_are_refused_at_the_holder() -> None:
         {"silo": Population.from_arrays(x, [0, 1, 0, 1], classes=2)}, budget=BUDGET, seed=1, same_people=False
     )
     with pytest.raises(SchemaError, match="pixel"):
-        train("sgde", federation, steps=2, latent=2, device="cpu")
+        federation.parties(
+            "sgde", run="r"
+        )  # nobody has asked yet: the server sees no refusal that rows decide
     assert federation.holders["silo"].ledger.spent() == 0
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 0, 1], [0, 1, 2, 1]])
+def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_of_them(
+    labels: list[int],
+) -> None:
+    rows = Population.from_arrays(np.full((4, 4, 4), 0.5, dtype=np.float32), labels, classes=3)
+    silo = sgde.build_party("silo", rows, ledger := Ledger.rehearsal("silo", BUDGET), run="r", budget=BUDGET)
+    fewer = Requirements(schema=ImageSchema(height=4, width=4), target="label", classes=(0, 1))
+    recipe = asdict(Recipe(steps=20, latent=2, channels=(2,), device="cpu"))
+    with pytest.raises(SchemaError, match="classes"):
+        silo.answer(Subscribe(requirements=fewer.to_dict(), recipe=recipe))
+    assert ledger.spent() == 0
 
 
 def test_a_run_file_carries_it_out(tmp_path: Path) -> None:

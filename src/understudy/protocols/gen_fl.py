@@ -181,7 +181,8 @@ class _Run:
                     insider=spends[name]["anyone"],
                     noise=info["noise"],
                     people=info["people"],
-                    rounds=max(1, most[name]),
+                    # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.
+                    rounds=1 if self.config.share else max(1, most[name]),
                 )
                 for name, info in self.begun.items()
             ),

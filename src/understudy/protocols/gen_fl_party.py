@@ -29,11 +29,12 @@ from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
 from understudy.pack import Value
-from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, flatten
+from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.protocols.base import Ask, Message, Paid, Reply
 from understudy.protocols.gen_fl_local import draw, fit_gan, local_models, ratio
 from understudy.protocols.horizontal import Begin, Begun, Hosting, HostParty, Round
 
+PER_ROW = "the price is of one row, not of a client with several"
 MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
@@ -153,6 +154,7 @@ class GenFlParty(HostParty):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
+    what = f"one report each; {PER_ROW}"
 
     def open(self, ask: Begin) -> Hosting:
         self.config = config = Config(**ask.config)
@@ -176,10 +178,16 @@ class GenFlParty(HostParty):
         return Population.from_table(self.data, target)
 
     def _begin(self, ask: Begin) -> Begun:
-        begun = super()._begin(ask)
+        begun, budget = super()._begin(ask), self.budget
         reports = SelfComposedDpEvent(self.hosting.event, self.config.cap)
+        everything = ComposedDpEvent([reports, self.config.making(self.noise)])
         try:
-            self.ledger.afford(ComposedDpEvent([reports, self.config.making(self.noise)]))
+            if (price := epsilon(flatten(everything), budget.delta)) > budget.epsilon:
+                raise BudgetExceeded(
+                    f"{self.name}: a client's synthetic rows and {self.config.cap} reports cost ε={price:.4g} at "
+                    f"δ={budget.delta:g}, but this run may cost {budget}. Nothing was sent."
+                )
+            self.ledger.afford(everything)
         except BudgetExceeded:
             self.begun = None
             raise
@@ -207,7 +215,7 @@ class GenFlParty(HostParty):
             )
         receipt = self.ledger.charge(
             config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,
-            what=f"round {ask.round}: synthetic rows of clients that are new",
+            what=f"round {ask.round}: synthetic rows of clients that are new; {PER_ROW}",
         )  # fmt: skip
         x, y, mask = self._rows(new)
         classes = self.network.classes

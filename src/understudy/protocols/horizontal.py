@@ -104,6 +104,7 @@ class HostParty(Party):
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Begin, Begun, Round, Reported,
     )  # fmt: skip
+    what: ClassVar[str] = "one report each"  # what a round's entry in the ledger says
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class HostParty(Party):
             self.hosting.event,
             people=self.population.ids[people.numpy()],
             run=self.run,
-            what=f"round {ask.round}: one report each",
+            what=f"round {ask.round}: {self.what}",
         )
         self.participations[ask.people] += 1
         return Reported(reports=Paid(self.reports(replace(ask, people=people)), receipt))

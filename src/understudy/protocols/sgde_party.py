@@ -25,7 +25,7 @@ from torch import nn
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.population import Population
 from understudy.data.table import Table
-from understudy.errors import MessageError, PartyError
+from understudy.errors import MessageError, PartyError, SchemaError
 from understudy.generator import NETWORKS, Generator
 from understudy.models.beta_vae import CHANNELS
 from understudy.models.device import pick_device
@@ -142,6 +142,7 @@ class SgdeParty(Party):
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         if isinstance(data, Table):
             data.schema.require_public()
+        require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.data, self.budget = data, budget
         self.subscribed: Subscribe | None = None
 
@@ -183,7 +184,11 @@ class SgdeParty(Party):
         self.requirements, self.recipe = Requirements.from_dict(ask.requirements), Recipe(**ask.recipe)
         self.poison = ask.poison
         check_schema(self.requirements, described(self.data))
-        require_bounds(self.data)
+        if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
+            # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
+            raise SchemaError(
+                f"{self.name}: the pool's classes are not those of these rows. Nothing was charged."
+            )
 
     @property
     def spend(self) -> Spend:
