@@ -182,6 +182,7 @@ CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are n
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
 CASES = [
     Case("VertiGAN, two parties", "verti-gan", verti_gan, SMALL, lambda: vertical(2)),
+    Case("VertiGAN, coupled", "verti-gan", verti_gan, SMALL | {"coupling": "gram"}, lambda: vertical(3)),
     Case(
         "VertiGAN, three parties, deep critic, sparse upload", "verti-gan", verti_gan,
         SMALL | {"upload": 0.25, "critic_hidden": (6, 4)}, lambda: vertical(3),

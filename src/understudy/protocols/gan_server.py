@@ -57,6 +57,8 @@ class Server:
         self.draws = torch.Generator().manual_seed(config.seed)
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         self.begun: dict[str, dict[str, Any]] = {}
+        self.held: dict[str, Any] = {}  # what else a protocol saves with a round
+        self.unguarded: tuple[str, ...] = ()  # what of a protocol has no formal guarantee
         self.done = 0
 
     def begin(
@@ -69,7 +71,7 @@ class Server:
         """Align the parties' people and tell each party the settings, or go on from the checkpoint."""
         if self.store is not None and resume and (saved := self.store.load()) is not None:
             self.done, state = saved
-            self.begun = state["begun"]
+            self.begun, self.held = state["begun"], state.get("held", {})
             self.network.load_state_dict(state["network"])
             self.draws.set_state(state["draws"])
             for parameter, square in zip(self.network.parameters(), state["squares"], strict=True):
@@ -127,7 +129,8 @@ class Server:
                     rounds=max(1, self.done),
                 )
                 for name, info in self.begun.items()
-            )
+            ),
+            unguarded=self.unguarded,
         )
 
     def _save(self) -> None:
@@ -136,7 +139,7 @@ class Server:
         squares = [self.optimizer.state[p]["square_avg"].cpu() for p in self.network.parameters()]
         weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
         state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
-        self.store.save(self.done, state)
+        self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
 
     def _outcome(self, ended: str) -> Outcome:
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]

@@ -41,7 +41,7 @@ from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gram_measure import Measured, Plan, measure
-from understudy.protocols.gram_party import GramParty
+from understudy.protocols.gram_party import DEALT, GramParty
 
 SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
@@ -51,9 +51,6 @@ OUTSIDE_ROWS = (
 OUTSIDE_GRID = (
     *OUTSIDE,
     "with which of the parties a person is: alignment reveals it to the parties they are with",
-)
-DEALT = (
-    "rows against the server together with a holder: the server deals the masks, so the two could take them off",
 )
 
 

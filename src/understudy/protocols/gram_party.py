@@ -14,6 +14,7 @@ enters the ledger at no price.
 import hashlib
 import json
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
@@ -29,6 +31,7 @@ from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError, PrivacyWarning, SchemaError
+from understudy.privacy.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.budget import Budget
 from understudy.privacy.laplace import DiscreteGaussianNoise
 from understudy.privacy.ledger import Ledger
@@ -62,6 +65,9 @@ from understudy.protocols.gram_messages import (
     Swapped,
 )
 
+DEALT = (
+    "rows against the server together with a holder: the server deals the masks, so the two could take them off",
+)
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
 
 
@@ -112,6 +118,7 @@ class GramParty(AlignedParty):
         self.pair: KeyPair | None = None
         self.sigmas: list[float] = []
         self.session: Session | None = None
+        self.paid: Spend = {}  # what this side was charged, over all sessions
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.pair is not None:
@@ -152,8 +159,7 @@ class GramParty(AlignedParty):
         shares = [ask.scouting, 1 - ask.scouting] if ask.refined else [1.0]
         plan = tuple(zip(self.cells, shares, strict=True))
         self.sigmas = list(shared_noise(plan, budget)) if ask.private else [0.0] * len(plan)
-        for event, count in spend_of(zip(self.sigmas, self.cells, strict=True)).items():
-            self.ledger.afford(event, count)
+        self.ledger.afford(composed(spend_of(zip(self.sigmas, self.cells, strict=True))))
         self.pair, self.session = KeyPair(self._fresh()), None
         return Begun(
             people=Public(
@@ -235,6 +241,7 @@ class GramParty(AlignedParty):
             what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
             f"{', chosen pairs' if number else ''}; keys {fingerprint(agree.keys)}",
         )
+        self.paid = Counter(self.paid) + Counter({release_event(agree.sigmas[number]): self.cells[number]})
         session.released += 1
         if last:
             self.session = self.pair = None  # a further release takes new keys, and is charged again
@@ -378,6 +385,7 @@ class GramParty(AlignedParty):
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
+        state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
         if self.begun is not None and self.pair is not None:
             state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigmas": self.sigmas}
         if (session := self.session) is not None:
@@ -394,6 +402,7 @@ class GramParty(AlignedParty):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.begun = self.pair = self.session = None
+        self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
         if (begun := state.get("begun")) is not None:
             self._take_up(Begin(**begun["ask"]))
             self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
@@ -405,6 +414,11 @@ class GramParty(AlignedParty):
                 channel.load_state_dict(held["channels"][peer])
             for peer, factor in session.factors.items():
                 factor.load_state_dict(held["factors"][peer])
+
+
+def composed(spend: Spend) -> DpEvent:
+    """All uses as one event."""
+    return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
 
 
 def whole_number(people: Any) -> int:

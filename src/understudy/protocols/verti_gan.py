@@ -11,15 +11,16 @@ hold one image or one series of each person instead of a table (§7.1): images g
 (`models/image_gan.py`), a series is a row of values to the usual ones.
 
 What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
-another's, so cross-party dependence is not learned; evaluations show the two apart.
+another's, so cross-party dependence is not learned; evaluations show the two apart. `coupling="gram"`, which is not the
+paper's, buys the parties' joint two-way tables for a share of the budget and adds them to the loss (`coupling.py`).
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from dp_accounting import dp_event
@@ -28,19 +29,24 @@ from torch.nn.utils import parameters_to_vector
 
 from understudy.check import in_range, one_of, positive
 from understudy.data.described import AnySchema, Rows
+from understudy.data.schema import Schema
+from understudy.data.table import Table
 from understudy.errors import PartyError
 from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Values
 from understudy.models.image_gan import ImageCritic
-from understudy.privacy.accounting import DpEvent
+from understudy.privacy.accounting import DpEvent, Spend
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import FastRng, poisson_samples
-from understudy.protocols import gan_party
+from understudy.protocols import gan_party, gram_messages
 from understudy.protocols.alignment import align_people
-from understudy.protocols.base import Message, Paid, Parties, Watcher
+from understudy.protocols.base import Ask, Done, Keep, Message, Paid, Parties, Public, Reply, Watcher
+from understudy.protocols.coupling import Coupling, coupling_party, measure_across
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import GanParty, Gradient, Settings
 from understudy.protocols.gan_server import Outcome, Server
+from understudy.protocols.gram_measure import Measured
+from understudy.protocols.gram_party import DEALT, GramParty
 
 KINDS = ("table", "series", "image")
 
@@ -49,16 +55,26 @@ T = TypeVar("T", bound=Tensor)
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Settings):
-    """`sampling`: the parties' own batches, or common ones. `upload`: the share of gradients that is sent (§7.2)."""
+    """`sampling`: the parties' own batches, or common ones. `upload`: the share of gradients that is sent (§7.2).
+
+    `coupling`: "none", or "gram" with `coupling_share` of each party's ε and a gradient `coupling_weight` times as long
+    as the critics' (`coupling.py`).
+    """
 
     protocol: ClassVar[str] = "verti-gan"
 
     clip_norm: float = 1.0
     sampling: str = "private"
     upload: float = 1.0
+    coupling: str = "none"
+    coupling_share: float = 0.3
+    coupling_weight: float = 1.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        one_of(("none", "gram"), coupling=self.coupling)
+        positive(coupling_weight=self.coupling_weight)
+        in_range(0.01, 0.99, coupling_share=self.coupling_share)
         positive(clip_norm=self.clip_norm, upload=self.upload)
         in_range(0, 1, upload=self.upload)
         one_of(("private", "shared"), sampling=self.sampling)
@@ -67,6 +83,13 @@ class Config(Settings):
     def steps(self) -> int:
         """Critic steps in the whole run."""
         return self.rounds * self.critic_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Couple(Ask):
+    """The parties' joint tables are to be released first, for this share of your ε."""
+
+    share: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +115,50 @@ class VertiGanParty(GanParty):
     Edges: an empty batch is noise alone; a spent budget answers nothing.
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *dict.fromkeys((*GanParty.messages, Begin, Round, Couple, *GramParty.messages)),
+    )
     config_type = Config
     begin_type = Begin
     takes_arrays = True
     config: Config
+
+    def __init__(self, *holder: Any, **more: Any) -> None:
+        super().__init__(*holder, **more)
+        self.side: GramParty | None = None  # this holder's side of a coupling
+        self.share = 0.0
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
+            raise self.unexpected(ask)  # as in `GramParty`
+        return super().answer(ask)
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Couple() if self.begun is None:
+                in_range(0.01, 0.99, share=ask.share)
+                self.share = ask.share
+                return Done(round=Public(0, "the server's own number"))
+            case gram_messages.Begin() if self.begun is None and self.share:
+                paid, self.side = self.paid_before(), self._coupled()
+                self.side.paid = paid
+                return self.side.answer(ask)
+            case gram_messages.Agree() | gram_messages.Swap() | gram_messages.Share() if (
+                self.side is not None
+            ):
+                return self.side.answer(ask)
+        return super().respond(ask)
+
+    def _coupled(self) -> GramParty:
+        if not isinstance(self.rows, Table):
+            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
+        budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
+        return coupling_party(
+            self, self.rows, self.ledger, budget, run=self.run, rng=self.rng, folder=self.folder
+        )
+
+    def paid_before(self) -> Spend:
+        return {} if self.side is None else self.side.paid
 
     # Algorithm 2, LocalInitialization
     def open(self, begin: Begin) -> None:
@@ -179,13 +241,19 @@ class VertiGanParty(GanParty):
         return self.pay(what, len(batches), anyone)
 
     def state_dict(self) -> dict[str, Any]:
+        coupled = {} if self.side is None else {"side": self.side.state_dict()}
+        before = super().state_dict() | {"share": self.share, **coupled}
         if self.begun is None:
-            return super().state_dict()
+            return before
         held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
-        return super().state_dict() | held
+        return before | held
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.share, self.side = state["share"], None
+        if "side" in state:
+            self.side = self._coupled()
+            self.side.load_state_dict(state["side"])
         if self.begun is not None:
             self.participations = state["participations"]
             self.critic_round.load_state_dict(state["critic_round"])
@@ -214,9 +282,22 @@ def train(
     """
     server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
     network, settings = server.network, asdict(config)
+
+    def couple(parties: Parties) -> None:
+        parties.ask(Couple(share=config.coupling_share))
+        measured = measure_across(parties, server.schemas, private=config.private)
+        server.held = {"measured": dict(vars(measured))}
+
+    if config.coupling == "gram":
+        align, server.unguarded = couple, DEALT
     server.begin(
         lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
     )
+
+    coupling = None
+    if server.held:
+        measured, tables = Measured(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
+        coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
 
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
@@ -230,9 +311,10 @@ def train(
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
             # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all.
-            # A loss of the server's own over `network` would add its gradient in the same way.
             for parameter, part in split_like(network.party_parameters(name).values(), gradient):
                 parameter.grad = part if parameter.grad is None else parameter.grad + part
+        if coupling is not None:
+            coupling.add_gradient(network, seed, config.batch)
 
     return server.run(learn, watch)
 

@@ -1,0 +1,131 @@
+"""Coupled VertiGAN learns across parties what its critics cannot see, and pays for it within the same budget."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.schema import Boolean, Schema
+from understudy.errors import ConfigError, MessageError
+from understudy.federation import Federation
+from understudy.models.gan import BranchedGenerator
+from understudy.privacy.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.budget import Budget
+from understudy.protocols import gram_messages, verti_gan
+from understudy.protocols.base import Keep
+from understudy.protocols.coupling import Coupling
+from understudy.protocols.gram_measure import Measured
+from understudy.protocols.gram_party import DEALT
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+
+SMALL: dict[str, Any] = {"critic_steps": 2, "batch": 64, "latent": 8, "common": (16,), "device": "cpu"}
+
+
+def strangers(people: int = 400) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """Two parties, each with two copies of a bit that has nothing to do with the other's."""
+    rng = np.random.default_rng(0)
+    bits = {name: rng.random(people) < 0.5 for name in ("a", "b")}
+    tables = {name: pd.DataFrame({f"{name}{n}": bit for n in range(2)}) for name, bit in bits.items()}
+    return tables, {
+        name: Schema(columns=tuple(Boolean(name=f"{name}{n}") for n in range(2))) for name in tables
+    }
+
+
+def disagreement(rounds: int, budget: Budget, **settings: Any) -> float:
+    """How often a synthetic row has different bits at the two parties."""
+    federation = Federation.rehearsal(*strangers(), budget=budget, seed=1)
+    result = train("verti-gan", federation, rounds=rounds, **SMALL, **settings)
+    rows = result.generator.sample(2_000, seed=0)
+    return float((rows["a0"] != rows["b0"]).mean())
+
+
+def test_coupling_decides_what_the_critics_leave_open() -> None:
+    """The critics see each bit alone, and so a generator may give both parties the same bit; half of them differ."""
+    free = Budget(math.inf, 0.0)
+    alone, coupled = (
+        disagreement(120, free, private=False, learning_rate=0.005, coupling=coupling)
+        for coupling in ("none", "gram")
+    )
+    assert abs(coupled - 0.5) < 0.15 < abs(alone - 0.5)
+
+
+def test_release_and_critics_together_stay_within_each_budget() -> None:
+    budget = Budget(2.0, 1e-4)
+    federation = Federation.rehearsal(*strangers(), budget=budget, seed=1)
+    result = train("verti-gan", federation, rounds=3, coupling="gram", coupling_share=0.4, **SMALL)
+    for holder in federation.holders.values():
+        spend = holder.ledger.spend()
+        release = {event: n for event, n in spend.items() if isinstance(event, DiscreteGaussian)}
+        assert list(release.values()) == [4], "one cell for each pair of columns across the parties"
+        assert 0.98 * 0.8 <= epsilon(release, budget.delta) <= 0.8
+        assert 0.98 * budget.epsilon <= holder.ledger.spent() <= budget.epsilon
+    assert set(DEALT) <= set(result.privacy.unguarded)
+
+
+def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
+    federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
+    schemas = federation.schemas
+    begin = gram_messages.Begin(
+        schemas={n: s.to_dict() for n, s in schemas.items()}, private=True, across=True, triples=[]
+    )
+    with pytest.raises(MessageError, match="not expected"):
+        federation.parties("verti-gan", run="r")["a"].answer(begin)
+
+
+def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> None:
+    federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4), seed=1)
+    parties = federation.parties("verti-gan", run="r", folder=tmp_path)
+    local = LocalParties(parties)
+
+    class Saving:
+        names = local.names
+
+        def ask(self, message: Any) -> dict[str, Any]:
+            if isinstance(message, dict) and isinstance(next(iter(message.values())), gram_messages.Share):
+                local.ask(Keep(round=1))
+            return local.ask(message)
+
+    with pytest.raises(MessageError, match="Keep was not expected"):
+        verti_gan.train(verti_gan.Config(rounds=2, coupling="gram", **SMALL), Saving(), federation.schemas)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"coupling": "glue"}, {"coupling_share": 1.0}, {"coupling_share": 0}, {"coupling_weight": 0}]
+)
+def test_settings_that_cannot_be_used_for_coupling_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        verti_gan.Config(**settings)
+
+
+def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise() -> None:
+    network = BranchedGenerator(4, (8,), {"a": ((), (2,)), "b": ((), (2,))})
+    schemas = {name: Schema(columns=(Boolean(name=name),)) for name in ("a", "b")}
+    with torch.no_grad():
+        odds = network.rows(torch.randn(4_000, 4)).double()
+    counts = 1_000 * odds.T @ odds / 4_000
+    released = torch.zeros(4, 4, dtype=torch.bool)
+    released[:2, 2:] = True
+    released |= released.T.clone()
+    moved = []
+    for noise in (200.0, 0.1):
+        deviation = torch.where(released, noise, 0.0).double()
+        shift = torch.tensor([[1, -1], [-1, 1]]) * 100.0
+        gram = counts.clone()
+        gram[:2, 2:] += shift
+        gram[2:, :2] += shift.T
+        measured = Measured("columns", gram, deviation, released, [[noise, 1]], 1_000, {})
+        coupling = Coupling(measured, schemas, weight=1.0, device=torch.device("cpu"))
+        for parameter in network.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        first = next(network.parameters())
+        first.grad = torch.ones_like(first)
+        coupling.add_gradient(network, 0, 256)
+        moved.append(float(sum(p.grad.norm() for p in network.parameters() if p.grad is not None)))
+    still, pushed = moved
+    assert still == pytest.approx(float(torch.ones_like(first).norm()))
+    assert pushed > 1.2 * still
