@@ -16,6 +16,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
+from understudy.data.table import read_table
 from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, PrivacyError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
@@ -26,7 +27,7 @@ from understudy.privacy.rng import SecureRng
 from understudy.protocols import sgde
 from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Recipe, Subscribe, labelled_rows, train_offers, unpack_offer
+from understudy.protocols.sgde_party import Push, Recipe, Subscribe, labelled_rows, train_offers, unpack_offer
 from understudy.protocols.sgde_train import batches
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
@@ -325,6 +326,21 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
     with pytest.raises(SchemaError, match="classes"):
         silo.answer(Subscribe(requirements=fewer.to_dict(), recipe=recipe))
     assert ledger.spent() == 0
+
+
+def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
+    frame, schema = toy(rows=60, seed=3)
+    ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
+    requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
+    table = read_table(frame, schema)
+    silo = sgde.build_party("silo", table, ledger, run="r", budget=BUDGET)
+    silo.answer(Subscribe(requirements=requirements, recipe=asdict(Recipe(steps=2, latent=2, device="cpu"))))
+    silo.answer(Push())
+    spent, state = ledger.spent(), silo.state_dict()
+    silo.load_state_dict(state)
+    with pytest.raises(MessageError, match="not expected"):
+        silo.answer(Push())
+    assert ledger.spent() == spent <= BUDGET.epsilon
 
 
 def test_a_run_file_carries_it_out(tmp_path: Path) -> None:

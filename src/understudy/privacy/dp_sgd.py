@@ -94,7 +94,9 @@ def _summed(read: Tensor | None, delta: Tensor) -> Tensor:
 
 
 def _squared_norm(read: Tensor | None, delta: Tensor) -> Tensor:
-    """‖G‖² of each sample, never too small by rounding: (groups, n)."""
+    """‖G‖² of each sample: (groups, n). Where positions are compared in pairs it is never too small by rounding; where
+    they are summed it is off by the rounding of that sum (some 10⁻⁴ of it where positions cancel to 10⁻⁴).
+    """
     if read is None:
         return delta.sum(2).square().sum(2)
     positions = delta.shape[2]

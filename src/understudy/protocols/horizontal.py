@@ -6,7 +6,9 @@ the cap that the run promised or beyond the ledger's budget.
 
 Guarantee: a person's reports together cost at most `cap` uses of the run's event, and the ledger holds each.
 Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
-Edges: a person without rows reports like any other, since silence would tell.
+Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved
+state (`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and
+over a network the contract's price, bound such reports, not the cap. The statement tells what was charged.
 """
 
 import math

@@ -145,12 +145,15 @@ class SgdeParty(Party):
         require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.data, self.budget = data, budget
         self.subscribed: Subscribe | None = None
+        self.pushed = False
 
     def respond(self, ask: Ask) -> Reply:
         match ask:
             case Subscribe() if self.subscribed is None:
                 return self._subscribe(ask)
-            case Push() if self.subscribed is not None:
+            case Push() if (
+                self.subscribed is not None and not self.pushed
+            ):  # twice would be twice the stated ε
                 return self._push()
             case Pull() if self.subscribed is not None:
                 return self._pull(ask)
@@ -224,6 +227,7 @@ class SgdeParty(Party):
                 accountant=ACCOUNTANTS["pld"], network=network.describe(),  # type: ignore[operator]
             )  # fmt: skip
             offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
+        self.pushed = True
         return Pushed(offers=Paid(offers, receipt))
 
     def _train(self) -> list[nn.Module]:
@@ -258,12 +262,12 @@ class SgdeParty(Party):
     # What outlives a message
 
     def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
+        state = super().state_dict() | {"pushed": self.pushed}
         return state if self.subscribed is None else state | {"subscribed": asdict(self.subscribed)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.subscribed = None
+        self.subscribed, self.pushed = None, bool(state.get("pushed", False))
         if "subscribed" in state:
             self.subscribed = Subscribe(**state["subscribed"])
             self._take_up(self.subscribed)
