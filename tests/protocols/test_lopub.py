@@ -166,6 +166,21 @@ def test_a_person_reports_on_different_rows_while_there_are_any() -> None:
     assert len(first.first.unique()) == 3  # type: ignore[union-attr]
 
 
+def test_who_takes_part_reports_on_all_their_rows_also_where_others_cannot_pay() -> None:
+    party = a_party(budget=60.0)
+    spent = FRAME["id"].unique()[:5].tolist()
+    party.ledger.charge(PureDp(30.0), run="before", what="another run", people=spent)
+    party.answer(begin(epsilon_total=60.0, cap=3))
+    assert party.places.tolist() == list(range(5, 20))
+    party.mechanism = replace(party.mechanism, epsilon=1e6)  # as good as no flips: a report tells its row
+    seen = [party.answer(asked(list(range(15)), round)) for round in range(1, 4)]
+    bits = torch.stack([reply.reports.value for reply in seen])  # type: ignore[attr-defined]
+    rows = party.population.rows.view(20, 3, -1)[5:]
+    for person in range(15):
+        told = {tuple(one.tolist()) for one in bits[:, person]}
+        assert len(told) == len({tuple(one.tolist()) for one in rows[person]})
+
+
 def test_a_budget_below_the_reports_is_refused_at_the_beginning() -> None:
     with pytest.raises(Exception, match="Nothing was sent"):
         a_party(budget=5.0).answer(begin(epsilon_total=6.0))

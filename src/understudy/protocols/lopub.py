@@ -113,7 +113,8 @@ class LoPubParty(HostParty):
         sizes = starts.diff()
         if self.first is None:
             self.first = (self.rng.uniform(self.population.people) * sizes).long().clamp(max=sizes - 1)
-        turn = self.participations[people] - 1
+        # Participations are counted for those who take part, `places` says who they are, in ascending order.
+        turn = self.participations[torch.searchsorted(self.places, people)] - 1
         rows = starts[people] + (self.first[people] + turn) % sizes[people]
         bits = self.mechanism(self.population.rows[rows], self.rng)
         return torch.from_numpy(np.packbits(bits.numpy(), axis=1))
