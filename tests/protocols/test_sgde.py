@@ -343,6 +343,16 @@ def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
     assert ledger.spent() == spent <= BUDGET.epsilon
 
 
+def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
+    frame, schema = toy(rows=60, seed=3)
+    ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
+    requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
+    silo = sgde.build_party("silo", read_table(frame, schema), ledger, run="r", budget=Budget(1.5, 0.0))
+    with pytest.raises(PrivacyError, match="δ=0"):
+        silo.answer(Subscribe(requirements=requirements, recipe=asdict(Recipe(steps=2, device="cpu"))))
+    assert ledger.spent() == 0
+
+
 def test_a_run_file_carries_it_out(tmp_path: Path) -> None:
     frame, schema = toy(rows=60, seed=3)
     schema.save(tmp_path / "schema.toml")

@@ -151,9 +151,7 @@ class SgdeParty(Party):
         match ask:
             case Subscribe() if self.subscribed is None:
                 return self._subscribe(ask)
-            case Push() if (
-                self.subscribed is not None and not self.pushed
-            ):  # twice would be twice the stated ε
+            case Push() if self.subscribed is not None and not self.pushed:  # twice costs twice the stated ε
                 return self._push()
             case Pull() if self.subscribed is not None:
                 return self._pull(ask)
@@ -208,7 +206,9 @@ class SgdeParty(Party):
 
     @property
     def _delta(self) -> float:
-        return min(self.budget.delta or self.requirements.delta, self.requirements.delta)
+        if self.budget.epsilon == math.inf and not self.budget.delta:  # a rehearsal that says nothing of δ
+            return self.requirements.delta
+        return min(self.budget.delta, self.requirements.delta)
 
     # Push
 
