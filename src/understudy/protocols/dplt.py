@@ -31,7 +31,9 @@ b − 1 tables of a tree of b attributes. The three add up to ε (`dplt_plan.Pla
 Guarantee: ε-DP, δ = 0, for a person with all their columns at all parties, in one joint release, against an outsider,
 the server, any party, and several parties together. Each party's ledger is charged that whole price, for the same
 release: a person pays it once.
-Edges: the server deals the masks of products, so it must not pool what it knows with a holder.
+Edges: the server deals the masks of products, so it must not pool what it knows with a holder. One that tells the
+parties different schemas is found out by their channels, but after step 1: each has then answered as if the others
+had little, and a person's price for that step is up to the sum over parties, not the one that each ledger shows.
 """
 
 import math
