@@ -43,13 +43,14 @@ from understudy.errors import (
     SchemaError,
     UnderstudyError,
 )
+from understudy.pack import pack
 from understudy.privacy.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.secure.counts import needed_noise
+from understudy.privacy.secure.counts import needed_noise, noise_on
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
-from understudy.protocols import gram
+from understudy.protocols import gram, gram_party
 from understudy.protocols.base import Keep, Paid, Return
 from understudy.protocols.gram_measure import Plan, measure
 from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Shared, Swap
@@ -257,6 +258,31 @@ def test_two_tables_with_equal_noisy_output_give_the_server_the_same_view() -> N
     assert view(other_x, pad - moved, noise + moved) == view(x, pad, noise)
 
 
+def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One holder's people change, and its noise makes up for it: not a bit of the whole transcript does."""
+    tables, schemas = by_rows(2)
+    other = tables | {"host 0": tables["host 0"].iloc[3:]}
+    moved = true_gram(SCHEMA, tables["host 0"]) - true_gram(SCHEMA, other["host 0"])
+    assert moved.any()
+
+    def transcript(tables: Any, made_up_for: Tensor | None) -> list[bytes]:
+        calls = itertools.count()
+
+        def noise(cells: Tensor, scale: Any, rng: Any) -> Tensor:
+            drawn = noise_on(cells, scale, rng)
+            return drawn + made_up_for.triu() if made_up_for is not None and next(calls) == 0 else drawn
+
+        monkeypatch.setattr(gram_party, "noise_on", noise)
+        seen = Seen(all_parties(tables, schemas))
+        measure(seen, schemas)
+        said = [{name: value.value for name, value in vars(reply).items()} for _, _, reply in seen.log]
+        return [pack(one) for one in said]
+
+    assert transcript(tables, None) == transcript(other, moved) != transcript(other, None)
+
+
 def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas, seed=None)
@@ -438,8 +464,16 @@ def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(tmp_
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-@pytest.mark.parametrize("change", [lambda right: {}, lambda right: right | {"x": torch.zeros(1)}])
-def test_missing_or_foreign_corrections_are_refused(change: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda right: {},
+        lambda right: right | {"x": torch.zeros(1)},
+        lambda right: {peer: words[:-1] for peer, words in right.items()},
+    ],
+    ids=["missing", "foreign", "of another shape"],
+)
+def test_missing_foreign_or_cropped_corrections_are_refused(change: Any) -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
 

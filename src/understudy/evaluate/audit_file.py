@@ -19,10 +19,11 @@ from understudy.data.schema import Schema
 from understudy.evaluate.audit import AuditResult, Case, audit_protocol
 from understudy.evaluate.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
 from understudy.evaluate.cohort_canary import cohort_case
+from understudy.evaluate.gram_canary import GramAudit
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
-from understudy.protocols import verti_gan
+from understudy.protocols import gram, verti_gan
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Party
 from understudy.protocols.reporting import Reporting
@@ -123,6 +124,10 @@ def audit_run_file(
         ).case()
     elif issubclass(module.Config, Reporting):
         case = cohort_case(module, config, schemas[name], budgets[name], target=name)
+    elif isinstance(config, gram.Config):
+        case = GramAudit(
+            config=config, schemas=schemas, budgets=budgets, target=name, people=people or PEOPLE
+        ).case()
     else:
         if "rounds" in {field.name for field in fields(config)}:
             config = replace(config, rounds=min(config.rounds, ROUNDS))

@@ -1,0 +1,74 @@
+"""An audit of gram comes close to what it claims, and finds a holder that adds too little noise."""
+
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from understudy.data.schema import Boolean, Schema
+from understudy.errors import ConfigError
+from understudy.evaluate.audit import AuditResult, audit_protocol
+from understudy.evaluate.audit_file import audit_run_file
+from understudy.evaluate.gram_canary import GramAudit
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import Rng
+from understudy.privacy.secure.counts import noise_on
+from understudy.protocols import gram, gram_party
+
+XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
+Z = Schema(columns=(Boolean(name="z"),))
+BUDGET = Budget(8.0, 1e-3)
+
+
+def audited(schemas: dict[str, Schema], trials: int = 100, **settings: Any) -> AuditResult:
+    case = GramAudit(
+        config=gram.Config(**settings),
+        schemas=schemas,
+        budgets=dict.fromkeys(schemas, BUDGET),
+        target="a",
+        people=4,
+    ).case()
+    return audit_protocol(case, trials=trials, seconds=120, seed=3)
+
+
+def test_a_holders_own_release_is_nearly_as_telling_as_it_is_claimed_to_be() -> None:
+    result = audited({"a": XY})
+    assert result.passed
+    assert result.observed > 0.5 * result.claimed
+
+
+def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
+    result = audited({"a": XY, "b": Z})
+    assert result.passed
+    assert result.observed > 0.3 * result.claimed
+
+
+def test_a_holder_that_adds_a_third_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+        return noise_on(cells, scale / 3, rng)
+
+    monkeypatch.setattr(gram_party, "noise_on", quiet)
+    assert not audited({"a": XY}).passed
+
+
+def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
+    for name, schema in (("a", XY), ("b", Z)):
+        schema.save(tmp_path / f"{name}.toml")
+    section = {
+        name: SimpleNamespace(schema=f"{name}.toml", epsilon=8.0, budget=lambda: BUDGET)
+        for name in ("a", "b")
+    }
+    file = SimpleNamespace(parties=section, out="out", path=lambda text: tmp_path / text)
+    result = audit_run_file(file, gram, gram.Config(), trials=40, people=4)
+    assert result.passed
+    assert any("gram over columns" in note for note in result.notes)
+
+
+def test_what_cannot_be_audited_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no guarantee"):
+        audited({"a": XY}, private=False)
+    with pytest.raises(ConfigError, match="grid"):
+        audited({"a": XY, "b": Z, "c": Z})
