@@ -1,188 +1,272 @@
-"""Which model to fit to a noisy Gram matrix, and how near its rows come to the real ones.
+"""Joint publication: what a synthetic table tells within and across holders, beside central methods at the same ε.
 
-    DATA=<folder with adult_pgm.csv.gz> python benchmarks/joint/bench.py [--method …] [--epsilon …] [--seed …]
+    make bench NAME=joint DATA=<folder> [QUICK=1]
+    python benchmarks/joint/bench.py --data data --jobs 2 --only columns/2/ε=1 --out benchmarks/joint/ours.csv
 
-One Gram matrix of 80 % of Adult's rows is released with Gaussian noise of the size that its ε costs, rounded to
-whole numbers, and a model is fitted to it:
+A cell is one table, method, partition, number of holders, ε and seed. Cells are independent of each other: each
+finished one is added to `--out`, and cells that are there already are skipped. `--only` takes texts that must all be
+in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` prints the names.
 
-    independent  the one-way tables alone
-    network      a generator network (128 → 512 → 512 → softmax per column) on the same tables and loss
-    plain        the mixture on the noisy cells as they are, without empirical Bayes and without the stop rule
-    mixture      `fit_gram`
+    Gram           over columns and over rows, 2, 4 and 8 holders
+    VertiGAN, VertiGAN+gram, VDGAN-DPSGD, DPLT   over columns, 2 holders; ε is each party's
+    MST, AIM       all data in one place; rows made by central.py (see there), read from `--central`
+    independent    every column shuffled by itself, not private
+    bootstrap      the real rows, drawn with replacement, not private
 
-As many rows as there are real ones are drawn and compared with them: 1-, 2- and 3-way AVD (3-way: 100 sets of
-columns), and a gradient boosting classifier trained on the drawn rows and tested on the other 20 % of real ones.
-`real` and `bootstrap` are what real rows give. Seconds are CPU seconds of one thread. Each run adds a line to
-fit.csv. QUICK=1 takes generated rows and few steps, and writes nothing.
+Synthetic rows, as many as real ones, are held against the real ones (2-, 3- and 4-way AVD within a holder's columns,
+across holders and over all, CMD) and classifiers that learned from them against the fifth that was held out.
+`seconds` is the whole run by the wall clock; `up_mb` and `down_mb` are per holder.
 """
 
 import argparse
 import csv
 import json
+import math
+import multiprocessing
 import os
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
-from torch import Tensor
+from tables import NAMES, Public, load
 
-from understudy.evaluate.marginals import Marginals
-from understudy.models import fit_gram as fitting
-from understudy.models.fit_gram import Tables, fit_gram, read_tables
-from understudy.models.gan import BranchedGenerator
-from understudy.models.mixture import MixtureOfProducts
-from understudy.privacy.accounting import DiscreteGaussian, calibrate
+from understudy.data.codec import Codec
+from understudy.data.partition import iid_rows, random_columns
+from understudy.evaluate.fidelity import evaluate_tables
+from understudy.evaluate.marginals import bootstrap, shuffled
+from understudy.federation import Federation
+from understudy.privacy.budget import Budget
+from understudy.run import train
 
-QUICK = os.environ.get("QUICK") == "1"
-DATA = Path(os.environ.get("DATA") or "data")
-OURS = Path(__file__).parent / "fit.csv"
-DELTA, STEPS = 1e-5, 20 if QUICK else 600
-SETTING = ("dataset", "method", "epsilon", "delta", "seed", "sigma", "seconds")
-FIGURES = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
-
-Codes = NDArray[np.int64]
-Rows = Callable[[Tensor], Tensor]  # standard normal latents → probabilities
-
-
-def adult() -> tuple[Codes, list[int]]:
-    """Codes (n, 14) with the label last, and the levels of each column."""
-    if QUICK:
-        sizes, rng = [5, 3, 4, 2], np.random.default_rng(0)
-        rank = rng.random((2_000, 1))
-        return (np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes).astype(
-            int
-        ), sizes
-    domain = json.loads((DATA / "adult_pgm_domain.json").read_text())
-    return pd.read_csv(DATA / "adult_pgm.csv.gz")[list(domain)].to_numpy(np.int64), list(domain.values())
+DELTA, EPSILONS, HOLDERS = 1e-5, (0.5, 1.0, 2.0, 8.0), (2, 4, 8)
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "Gram": ("gram", {}),
+    "VertiGAN": ("verti-gan", {}),
+    "VertiGAN+gram": ("verti-gan", {"coupling": "gram"}),
+    "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),
+    "DPLT": ("dplt", {"plus": False}),
+}
+CENTRAL, ENDS, MODELS = ("MST", "AIM"), ("independent", "bootstrap"), ("mlp", "boosting")
+FIGURES = (
+    *(f"avd{k}{scope}" for k in (2, 3, 4) for scope in ("", "_within", "_cross")),
+    *(f"cmd{scope}" for scope in ("", "_within", "_cross")),
+    *(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in MODELS for score in ("acc", "f1", "auc")),
+)  # fmt: skip
 
 
-def release(codes: Codes, sizes: list[int], sigma: float, seed: int) -> Tensor:
-    """The Gram matrix of one-hot rows, with whole noise on and above the diagonal."""
-    starts = np.cumsum([0, *sizes[:-1]])
-    rows = torch.zeros(len(codes), sum(sizes)).scatter_(1, torch.tensor(codes + starts), 1.0)
-    noise = np.random.default_rng(seed).normal(0, sigma, (sum(sizes), sum(sizes))).round()
-    return ((rows.T @ rows).double() + torch.tensor(noise)).triu()
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run. `epsilon` is None where nothing is private."""
+
+    dataset: str
+    method: str
+    partition: str
+    holders: int
+    epsilon: float | None
+    seed: int
+
+    @property
+    def name(self) -> str:
+        epsilon = "no DP" if self.epsilon is None else f"ε={self.epsilon:g}"
+        return f"{self.dataset}/{self.method}/{self.partition}/{self.holders}/{epsilon}/seed={self.seed}"
 
 
-def independent(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
-    ways = read_tables(gram, sizes, noise=sigma).ways.float()
-    return lambda z: ways.expand(len(z), -1), 1
+FIELDS = [
+    *Cell.__dataclass_fields__, "delta", "people", "columns", "width", "seconds", "up_mb", "down_mb", *FIGURES,
+]  # fmt: skip
 
 
-def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
-    return fit_gram(gram, sizes, noise=sigma, steps=STEPS, seed=seed).rows, 1
+def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
+    """Everything that is compared."""
+    for seed in range(seeds):
+        for dataset in datasets:
+            head: dict[str, Any] = {"dataset": dataset, "seed": seed}
+            for method in ENDS:
+                yield Cell(method=method, partition="columns", holders=2, epsilon=None, **head)
+            for epsilon in EPSILONS:
+                for method in CENTRAL:
+                    yield Cell(method=method, partition="columns", holders=2, epsilon=epsilon, **head)
+                for method in METHODS:
+                    for partition in ("columns", "rows") if method == "Gram" else ("columns",):
+                        for holders in HOLDERS if method == "Gram" else (2,):
+                            cut = {"partition": partition, "holders": holders}
+                            yield Cell(method=method, epsilon=epsilon, **cut, **head)
 
 
-def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
-    """`fit_gram` with the prior's share and the stop rule taken away."""
-    tables = read_tables(gram, sizes, noise=sigma)
-    tables = replace(tables, target=tables.measured, precision=tables.weight, least=-1.0)
-    torch.manual_seed(seed)
-    model = MixtureOfProducts(sizes, 512)
-    with torch.no_grad():
-        model.logits.copy_(tables.ways.clamp(min=1e-6).log() + 0.5 * torch.randn(512, model.width))
-    return fitting._descend(model, tables, STEPS, 0.2, None).rows, 1
+def owners(cell: Cell, table: Public) -> dict[str, str]:
+    """The holder of each column; over rows, and for central methods, that of a split in two."""
+    holders = cell.holders if cell.partition == "columns" else 2
+    split = random_columns(table.schema.names, [f"holder {n + 1}" for n in range(holders)], seed=cell.seed)
+    return {column: name for name, columns in split.items() for column in columns}
 
 
-def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
-    """The same loss, descended by the weights of a network, on 512 fresh latents a step."""
-    torch.manual_seed(seed)
-    tables = read_tables(gram, sizes, noise=sigma)
-    model = BranchedGenerator(128, (512, 512), {"all": ((), tuple(sizes))})
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / STEPS) ** 0.5)
-    for _ in range(STEPS):
-        odds = model.rows(torch.randn(512, 128))
-        optimizer.zero_grad()
-        torch.autograd.backward(odds, slope(odds.detach(), tables))
-        optimizer.step()
-        schedule.step()
-    return model.requires_grad_(False).rows, 128
+def publish(
+    cell: Cell, table: Public, owner: dict[str, str], args: dict[str, Any]
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """A synthetic table as large as the real one, and what it cost."""
+    codec, people = Codec(table.schema), len(table.train)
+    if cell.method in ENDS:
+        codes, rng = codec.codes(table.train), np.random.default_rng([cell.seed, 1])
+        mixed = shuffled(codes, people, rng) if cell.method == "independent" else None
+        return codec.decode(codes[bootstrap(people, people, rng)] if mixed is None else mixed), {}
+    if cell.method in CENTRAL:
+        file = central_file(cell, args)
+        took = dict(line.split(",") for line in (file.parent / "seconds.csv").read_text().split())
+        return codec.decode(pd.read_csv(file).to_numpy(np.int32)), {"seconds": took.get(file.stem, "")}
+    protocol, settings = METHODS[cell.method]
+    if protocol != "dplt":
+        settings = settings | {"device": args["device"], "seed": cell.seed}
+    if protocol != "dplt" and protocol != "gram" and args["rounds"]:
+        settings |= {"rounds": args["rounds"], "batch": 100}
+    federation = federated(cell, table, owner)
+    start = time.perf_counter()
+    result = train(protocol, federation, **settings)
+    seconds = time.perf_counter() - start
+    lines = list(result.transcript.lines.values())
+    sent = {"up_mb": sum(line.up_bytes for line in lines), "down_mb": sum(line.down_bytes for line in lines)}
+    rows = result.generator.sample(people, seed=cell.seed)[list(table.schema.names)]
+    each = {key: round(value / cell.holders / 1e6, 4) for key, value in sent.items()}
+    return rows, {"seconds": round(seconds, 1), **each}
 
 
-def slope(odds: Tensor, tables: Tables) -> Tensor:
-    """The gradient of the loss in the odds, as `fit_gram` has it."""
-    gap = (odds.T @ odds / len(odds) - tables.target) * tables.precision
-    step = odds @ gap.float() + ((odds.mean(0) - tables.ways) * tables.ways_precision).float()
-    return step * float(tables.ways_precision.mean().rsqrt())
-
-
-def draw(rows: Rows, latent: int, sizes: list[int], n: int, seed: int) -> Codes:
-    """Codes (n, m) drawn from the model's probabilities, each column by the inverse of its distribution."""
-    torch.manual_seed(seed)
-    odds = rows(torch.randn(n, latent)).double()
-    columns = [
-        (torch.rand(n, 1, dtype=torch.float64) * part.sum(1, keepdim=True) > part.cumsum(1)).sum(1)
-        for part in odds.split(sizes, 1)
-    ]
-    return np.asarray(torch.stack(columns, 1))
-
-
-def figures(real: Codes, drawn: Codes, test: Codes, sizes: list[int]) -> dict[str, float]:
-    pair = Marginals(real.astype(np.int32), drawn.astype(np.int32), sizes, references=False)
-    model = HistGradientBoostingClassifier(random_state=0).fit(drawn[:, :-1], drawn[:, -1])
-    odds, truth = model.predict_proba(test[:, :-1])[:, 1], test[:, -1]
-    scores = (accuracy_score(truth, odds > 0.5), f1_score(truth, odds > 0.5), roc_auc_score(truth, odds))
-    tables = {f"avd{k}": pair.avd(k).value for k in (1, 2, 3)}
-    return tables | dict(zip(FIGURES[3:], scores, strict=True))
-
-
-METHODS: dict[str, Any] = {
-    "independent": independent, "network": network, "plain": plain, "mixture": mixture,
-}  # fmt: skip
-
-
-def run(method: str, epsilon: float, seed: int) -> dict[str, Any]:
-    codes, sizes = adult()
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(codes))
-    real, test = codes[order[: len(codes) * 4 // 5]], codes[order[len(codes) * 4 // 5 :]]
-    line: dict[str, Any] = {"dataset": "adult", "method": method, "seed": seed}
-    if method in ("real", "bootstrap"):
-        drawn = real if method == "real" else real[rng.integers(len(real), size=len(real))]
+def federated(cell: Cell, table: Public, owner: dict[str, str]) -> Federation:
+    """The holders of the cell, in a rehearsal."""
+    budget = Budget(math.inf, 0.0) if cell.epsilon is None else Budget(cell.epsilon, DELTA)
+    if cell.partition == "rows":
+        parts = iid_rows(len(table.train), [f"host {n + 1}" for n in range(cell.holders)], seed=cell.seed)
+        frames = {name: table.train.iloc[rows] for name, rows in parts.items()}
+        schemas = dict.fromkeys(frames, table.schema)
     else:
-        cells = len(sizes) * (len(sizes) + 1) // 2  # a person is in one cell of each table
-        sigma = calibrate(lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=epsilon, delta=DELTA)
-        gram, start = release(real, sizes, sigma, seed), time.process_time()
-        rows, latent = METHODS[method](gram, sizes, sigma, seed)
-        line |= {"epsilon": epsilon, "delta": DELTA, "sigma": sigma, "seconds": time.process_time() - start}
-        drawn = draw(rows, latent, sizes, len(real), seed)
-    line |= figures(real, drawn, test, sizes)
-    return {k: round(v, 4) if isinstance(v, float) and k != "delta" else v for k, v in line.items()}
+        columns = {name: [c for c, o in owner.items() if o == name] for name in sorted(set(owner.values()))}
+        frames = {name: table.train[held] for name, held in columns.items()}
+        schemas = {name: table.schema.select(held) for name, held in columns.items()}
+    same = cell.partition == "columns"
+    return Federation.rehearsal(frames, schemas, budget=budget, seed=cell.seed, same_people=same)
+
+
+def central_file(cell: Cell, args: dict[str, Any]) -> Path:
+    name = f"{cell.dataset}-{cell.seed}-{cell.method}-{cell.epsilon:g}.csv"
+    return Path(args["central"] or ".") / name
+
+
+def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
+    """One cell: publish, then hold the synthetic rows against the real ones."""
+    warnings.simplefilter("ignore")
+    table = load(cell.dataset, args["data"], cell.seed)
+    owner = owners(cell, table)
+    made, cost = publish(cell, table, owner, args)
+    found = evaluate_tables(
+        table.train, made, table.schema, holdout=table.test, target=table.target, owners=owner,
+        task="classification", ways=(2, 3, 4), models=MODELS, seed=cell.seed, rows=args["learn"],
+    )  # fmt: skip
+    figures = {figure.name: figure.value for figure in found.figures}
+    figures |= {f.name.replace("tstr", "trtr"): f.best for f in found.figures if "tstr" in f.name}
+    if cell.partition == "rows":
+        figures = {name: value for name, value in figures.items() if not name.endswith(("_within", "_cross"))}
+    known = {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in FIGURES}
+    size = {"people": len(table.train), "columns": len(owner), "width": Codec(table.schema).width}
+    plain = {key: "" if value is None else value for key, value in asdict(cell).items()}
+    return dict.fromkeys(FIELDS, "") | plain | size | {"delta": DELTA if cell.epsilon else ""} | cost | known
+
+
+def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
+    """The training rows as codes, and how many levels each column has: what central.py reads."""
+    args.export.mkdir(parents=True, exist_ok=True)
+    for dataset in datasets:
+        for seed in range(seeds):
+            table = load(dataset, args.data, seed)
+            codec, names = Codec(table.schema), list(table.schema.names)
+            file = args.export / f"{dataset}-{seed}.csv"
+            pd.DataFrame(codec.codes(table.train), columns=names).to_csv(file, index=False)
+            file.with_suffix(".json").write_text(json.dumps(dict(zip(names, codec.sizes, strict=True))))
+            print(file, flush=True)
+
+
+def finished(path: Path | None) -> set[str]:
+    """The names of the cells that a file holds already."""
+    if path is None or not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {
+            Cell(
+                dataset=row["dataset"], method=row["method"], partition=row["partition"],
+                holders=int(row["holders"]), epsilon=float(row["epsilon"]) if row["epsilon"] else None,
+                seed=int(row["seed"]),
+            ).name
+            for row in csv.DictReader(file)
+        }  # fmt: skip
+
+
+def write(path: Path, row: dict[str, Any]) -> None:
+    """Add a row, with a header before the first."""
+    fresh = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
+        if fresh:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def options(quick: bool) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick else list(NAMES))
+    parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if quick else [])
+    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+    parser.add_argument(
+        "--rounds", type=int, default=5 if quick else 0, help="of VertiGAN and VDGAN; 0: their own"
+    )
+    parser.add_argument("--learn", type=int, default=20_000, help="rows that downstream models train on")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--central", type=Path, default=None, help="folder that central.py filled")
+    parser.add_argument("--export", type=Path, default=None, help="write rows for central.py there, and end")
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--list", action="store_true")
+    return parser.parse_args()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--method", nargs="+", choices=["real", "bootstrap", *METHODS], default=list(METHODS))
-    parser.add_argument("--epsilon", nargs="+", type=float, default=[0.2, 1.0, 8.0])
-    parser.add_argument("--seed", nargs="+", type=int, default=[0])
-    chosen = parser.parse_args()
-    for method in chosen.method:
-        for epsilon in chosen.epsilon if method in METHODS else [float("inf")]:
-            for seed in chosen.seed:
-                line = run(method, epsilon, seed)
-                print("  ".join(f"{k}={v}" for k, v in line.items()), flush=True)
-                if not QUICK:
-                    write(line)
-
-
-def write(line: dict[str, Any]) -> None:
-    fresh = not OURS.exists()
-    with OURS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, SETTING + FIGURES, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(line)
+    args = options(os.environ.get("QUICK", "") not in ("", "0"))
+    if args.export is not None:
+        export(args.datasets, args.seeds, args)
+        return
+    done = finished(args.out)
+    todo = [
+        cell
+        for cell in cells(args.datasets, args.seeds)
+        if all(text in cell.name for text in args.only)
+        and cell.name not in done
+        and (cell.method not in CENTRAL or central_file(cell, vars(args)).exists())
+    ]
+    if args.list:
+        print("\n".join(cell.name for cell in todo))
+        return
+    print(f"{len(todo)} cells to do, {len(done)} done before", flush=True)
+    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(measure, cell, vars(args)): cell for cell in todo}
+        for future in as_completed(running):
+            cell = running[future]
+            try:
+                row = future.result()
+            except Exception as error:  # one cell's failure is not the others'
+                print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                continue
+            print(f"{cell.name}  " + "  ".join(f"{k}={row[k]}" for k in ("seconds", *FIGURES)), flush=True)
+            if args.out is not None:
+                write(args.out, row)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,46 @@
+"""The joint benchmark compares what it says, cell by cell, and takes up central methods' rows."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "joint"
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("joint_bench", FOLDER / "bench.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["joint_bench"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_path: Path) -> None:
+    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/columns/2/ε=8/seed=0")
+    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": None}
+    row = bench.measure(cell, args)
+    assert 0 <= row["avd2_cross"] < 0.1, "the columns of the toy are copies of one bit"
+    assert row["tstr_boosting_auc"] > 0.9
+    assert row["up_mb"] > 0
+    bench.write(tmp_path / "ours.csv", row)
+    assert bench.finished(tmp_path / "ours.csv") == {cell.name}
+
+
+def test_a_central_methods_rows_are_held_against_the_same_real_ones(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/MST/columns/2/ε=1/seed=0")
+    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": tmp_path}
+    table = bench.load("toy", tmp_path, 0)
+    codes = bench.Codec(table.schema).codes(table.train)
+    bench.pd.DataFrame(codes, columns=table.schema.names).to_csv(bench.central_file(cell, args), index=False)
+    (tmp_path / "seconds.csv").write_text("toy-0-MST-1,3.5\n")
+    row = bench.measure(cell, args)
+    assert row["avd2"] == 0, "real rows are no distance from themselves"
+    assert row["seconds"] == "3.5"
