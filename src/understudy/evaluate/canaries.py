@@ -210,7 +210,7 @@ class VertiGanAudit:
         def holder(number: int, name: str) -> dict[str, Any]:
             return {
                 "name": name,
-                "rows": made_up(self._schemas[name], self.people, world.canary),
+                "table": made_up(self._schemas[name], self.people, world.canary),
                 "ledger": Ledger.rehearsal(holder=name, budget=self.budget),
                 "run": "audit",
                 "budget": self.budget,
