@@ -217,19 +217,23 @@ class Wire:
 
 
 class OneAtATime:
-    """A party whose answers take turns with those of others in this process: torch has one global seed."""
+    """A party whose work takes turns with that of others in this process: torch has one global seed."""
 
     _turn = threading.Lock()
 
     def __init__(self, party: Party) -> None:
         self._party = party
 
-    def answer(self, ask: Ask) -> Reply:
-        with self._turn:
-            return self._party.answer(ask)
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._party, name)
+        found = getattr(self._party, name)
+        if name not in ("answer", "state_dict", "load_state_dict"):
+            return found
+
+        def alone(*args: Any) -> Any:
+            with self._turn:
+                return found(*args)
+
+        return alone
 
 
 def numbers(replies: Mapping[str, Any]) -> dict[str, float]:

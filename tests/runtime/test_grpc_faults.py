@@ -189,6 +189,8 @@ def test_a_party_cannot_pose_as_the_server(network: Network) -> None:
         [HELLO, frame(bytes(70), type="signature")],
         [HELLO, frame(b"[" * 5000, type="reply")],
         [HELLO, HELLO],
+        [HELLO, *[frame(type="beat")] * 40],
+        [HELLO, frame(b"x", type="beat")],
     ],
 )
 def test_a_stream_outside_the_protocol_is_closed(

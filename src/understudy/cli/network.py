@@ -189,6 +189,14 @@ def serve(
     out.print(f"\nWritten to {where}. `understudy report {where} --publish` makes the page.")
 
 
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    """As Ctrl-C, also where that is ignored: a shell starts its background jobs so."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(number, frame)
+
+
 @contextmanager
 def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
     """Live in a terminal; elsewhere a line for each thing that happens."""

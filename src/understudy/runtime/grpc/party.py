@@ -19,7 +19,7 @@ from understudy.runtime import certificates
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.certificates import SERVER, PrivateKey
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
+from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, send, within
 from understudy.runtime.grpc.loop import run
 from understudy.runtime.identity import Invitation
 from understudy.runtime.journal import Answer, AskId
@@ -38,15 +38,16 @@ def join(
     patience: float = 86_400.0,
     pause: float = 0.5,
     longest_pause: float = 30.0,
+    silence: float = SILENCE,
 ) -> Contract:
     """Take part in one run, until the server ends it; the contract that was kept.
 
-    Dials again whenever the stream breaks, after a pause that doubles and is drawn at random, and gives up with
-    PartyError when the server could not be reached for `patience` seconds or turns this party away.
+    Dials again whenever the stream breaks or nothing is heard for `silence` seconds, after a pause that doubles and is
+    drawn at random, and gives up with PartyError when the server could not be reached for `patience` seconds or turns
+    this party away.
     """
-    line = _Line(
-        seat.invitation, address or seat.invitation.address, seat.log, patience, pause, longest_pause
-    )
+    address = address or seat.invitation.address
+    line = _Line(seat.invitation, address, seat.log, patience, pause, longest_pause, silence)
     attendance = _Attendance(seat, line)
     try:
         contract = run(line.keep(attendance.converse))
@@ -76,7 +77,7 @@ def enrol(
 
     async def converse(call: Any) -> bytes:
         await send(call.write, {"type": "enrol"}, request)
-        head, body = await receive(call.read, limit=TEXT)
+        head, body = await receive(within(call.read, line.silence), limit=TEXT)
         expect(head, "certificate")
         await call.done_writing()
         return body
@@ -111,10 +112,13 @@ class _Line:
     patience: float
     pause: float
     longest_pause: float
+    silence: float = SILENCE
     contact: float = field(default_factory=time.monotonic)  # when the server was last heard
 
     def __post_init__(self) -> None:
-        positive(patience=self.patience, pause=self.pause, longest_pause=self.longest_pause)
+        positive(
+            patience=self.patience, pause=self.pause, longest_pause=self.longest_pause, silence=self.silence
+        )
 
     async def keep(self, converse: Callable[[Any], Awaitable[T]]) -> T:
         wait, name = self.pause, self.identity.party
@@ -147,6 +151,9 @@ class _Line:
                 raise self._broken(error.code(), error.details()) from None
             except (EOFError, asyncio.InvalidStateError):  # the latter: written to a stream that is over
                 raise self._broken(await call.code(), await call.details()) from None
+            except TimeoutError:
+                call.cancel()
+                raise _Broken(f"nothing was heard for {self.silence:g} s") from None
             except MessageError as error:  # a server outside the protocol is left, and tried again
                 call.cancel()
                 raise _Broken(str(error)) from None
@@ -175,22 +182,26 @@ class _Attendance:
             self.session.close()
 
     async def converse(self, call: Any) -> Contract:
-        await send(call.write, {"type": "hello", "version": _VERSION})
-        head, body = await receive(call.read, limit=TEXT)
+        read = within(call.read, self.line.silence)
+        async with asyncio.timeout(self.line.silence):  # also where the dialling itself hangs
+            await send(call.write, {"type": "hello", "version": _VERSION})
+        head, body = await receive(read, limit=TEXT)
         expect(head, "contract")
         session_id = str(head.get("session"))[:64]
         session = await self._signed(call, Contract.from_text(body))
         while True:
             self.line.contact = time.monotonic()
-            head, body = await receive(call.read, limit=session.contract.message)
-            if expect(head, "ask", "end") == "end":
+            head, body = await receive(read, limit=session.contract.message)
+            if (kind := expect(head, "ask", "end", "beat")) == "beat":
+                continue
+            if kind == "end":
                 await call.done_writing()
                 return session.contract
             number, seconds = head.get("number"), head.get("seconds")
             if type(number) is not int or not isinstance(seconds, int | float):
                 raise MessageError("An ask without its number.")
             ask, expires = AskId(session_id, number), time.monotonic() + seconds
-            answer = await self._work(partial(_answer, session, ask, body, expires))
+            answer = await self._work(call, partial(_answer, session, ask, body, expires))
             await send(call.write, {"type": answer.status, "number": number}, answer.body)
 
     async def _signed(self, call: Any, contract: Contract) -> Session:
@@ -199,7 +210,7 @@ class _Attendance:
                 self.session.close()
                 self.session = None
             try:
-                self.session = await self._work(partial(self.seat.open, contract))
+                self.session = await self._work(call, partial(self.seat.open, contract))
             except UnderstudyError as error:
                 said = spoken_bytes(self.seat.name, error)
                 await send(call.write, {"type": "refusal"}, said)
@@ -208,9 +219,12 @@ class _Attendance:
         await send(call.write, {"type": "signature"}, self.session.signature)
         return self.session
 
-    async def _work(self, work: Callable[[], T]) -> T:
-        """In the one working thread: asks are answered one after the other, and the stream stays alive."""
-        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+    async def _work(self, call: Any, work: Callable[[], T]) -> T:
+        """In the one working thread: asks are answered one after the other. The server hears that we are there."""
+        working = asyncio.get_running_loop().run_in_executor(self._worker, work)
+        while not (await asyncio.wait({working}, timeout=self.line.silence / 3))[0]:
+            await send(call.write, {"type": "beat"})
+        return working.result()
 
 
 def _answer(session: Session, ask: AskId, body: bytes, expires: float) -> Answer:

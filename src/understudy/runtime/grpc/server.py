@@ -20,7 +20,7 @@ from understudy.protocols.base import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import METHOD, OPTIONS, TEXT, expect, receive, send
+from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, send, within
 from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
 from understudy.runtime.journal import Answer
@@ -39,13 +39,16 @@ _SERVER_OPTIONS: list[tuple[str, Any]] = [
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a peer may do. `hello`: seconds to introduce itself. `joins`: streams opened by one party in a minute."""
+    """What a peer may do. `hello`: seconds to introduce itself. `joins`: streams opened by one party in a minute.
+    `silence`: seconds for which nothing may be heard of a party that was asked, before its line is taken to be dead.
+    """
 
     hello: float = 10.0
     joins: int = 60
+    silence: float = SILENCE
 
     def __post_init__(self) -> None:
-        positive(hello=self.hello, joins=self.joins)
+        positive(hello=self.hello, joins=self.joins, silence=self.silence)
 
 
 @dataclass
@@ -272,6 +275,9 @@ class GrpcParties:
         except (MessageError, TimeoutError) as error:
             self.log.write("dropped", party=name, why=type(error).__name__)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "outside the protocol")
+        except _Silent:
+            self.log.write("left", party=name, why="nothing was heard of it")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "nothing was heard")
         except EOFError:
             self.log.write("left", party=name)
         except asyncio.CancelledError:
@@ -314,7 +320,8 @@ class GrpcParties:
         """Offer the contract; the party signs it with the key of its certificate."""
         text = self.contract.text.encode()
         await send(context.write, {"type": "contract", "session": self._session}, text)
-        head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.patience)
+        async with asyncio.timeout(self.patience):
+            head, body = await self._heard(context, TEXT)
         if expect(head, "signature", "refusal") == "refusal":
             link.refusal = str(refusal(link.name, body))
             self.log.write("contract refused", party=link.name, why=link.refusal)
@@ -336,7 +343,7 @@ class GrpcParties:
             while not self._ended:
                 link.changed.clear()
                 if (ask := link.open) is None or ask.answer.done():
-                    await link.changed.wait()
+                    await self._idle(link, context)
                     continue
                 if why := self.identity.roster.refusal(link.name, pem):
                     link.signed = ""
@@ -350,10 +357,32 @@ class GrpcParties:
             if link.stream is asyncio.current_task():
                 link.stream, link.since = None, time.time()
 
+    async def _idle(self, link: _Link, context: Any) -> None:
+        """Until there is something to ask; now and then the party hears that we are here."""
+        try:
+            async with asyncio.timeout(self.limits.silence / 3):
+                await link.changed.wait()
+        except TimeoutError:
+            await send(context.write, {"type": "beat"})
+
+    async def _heard(self, context: Any, limit: int) -> tuple[dict[str, Any], bytes]:
+        """What a party says when it has worked; while it works it says that it is there, and not too often."""
+        read, begin, beats = within(context.read, self.limits.silence), time.monotonic(), 0
+        while True:
+            try:
+                head, body = await receive(read, limit=limit)
+            except TimeoutError:
+                raise _Silent from None
+            if head["type"] != "beat":
+                return head, body
+            beats += 1
+            if body or beats > 10 * (1 + (time.monotonic() - begin) / self.limits.silence):
+                raise MessageError("More signs of life than a party has to give.")
+
     async def _put(self, link: _Link, ask: _Open, context: Any) -> None:
         left = max(0.0, ask.expires - time.monotonic())
         await send(context.write, {"type": "ask", "number": ask.number, "seconds": left}, ask.body)
-        head, body = await receive(context.read, limit=self.contract.message)
+        head, body = await self._heard(context, self.contract.message)
         status = expect(head, "reply", "refusal")
         if head.get("number") != ask.number:
             raise MessageError("An answer to another ask.")
@@ -389,6 +418,10 @@ def _why_not(address: str) -> str:
 
 class _Denied(Exception):  # noqa: N818
     """This peer may not be here."""
+
+
+class _Silent(Exception):  # noqa: N818
+    """This peer's line is dead."""
 
 
 class _Slow(Exception):  # noqa: N818
