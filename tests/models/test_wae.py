@@ -203,3 +203,15 @@ def test_what_does_not_fit_is_refused(build: object, words: str) -> None:
     with pytest.raises(ConfigError) as error:
         build()  # type: ignore[operator]
     assert words in str(error.value)
+
+
+def test_a_column_whose_every_level_has_vanishing_odds_can_still_be_drawn() -> None:
+    decoder = TableDecoder(sizes=(3, 2, 1), hidden=2, latent=2)
+    with torch.no_grad():
+        decoder.layers[2].weight.zero_()
+        decoder.layers[2].bias.copy_(torch.tensor([-300.0, -301.0, -400.0, -500.0, 0.0]))
+    odds = decoder.rows(torch.zeros(1, 2))[0]
+    assert torch.allclose(odds[:3] / odds[:3].sum(), torch.tensor([-300.0, -301.0, -400.0]).softmax(0))
+    assert odds[3] == 1
+    assert odds[4] == 0
+    assert odds[5] == 1

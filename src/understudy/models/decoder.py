@@ -11,11 +11,13 @@ from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from understudy.check import whole
 from understudy.data.slots import slot_counts
 from understudy.errors import ConfigError
 
+_LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 
 M = TypeVar("M", bound=nn.Module)
@@ -72,6 +74,7 @@ class TableDecoder(Described):
     source: Tensor
     other: Tensor
     sure: Tensor
+    column: Tensor
 
     def __init__(self, sizes: Sequence[int], hidden: int, latent: int) -> None:
         super().__init__(sizes=tuple(sizes), hidden=hidden, latent=latent)
@@ -90,6 +93,8 @@ class TableDecoder(Described):
         ]
         for name, values in zip(("source", "other", "sure"), zip(*levels, strict=True), strict=True):
             self.register_buffer(name, torch.tensor(values), persistent=False)
+        column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        self.register_buffer("column", column, persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → one number in [0, 1] for each slot (n, slots)."""
@@ -98,8 +103,14 @@ class TableDecoder(Described):
 
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → the odds of every level, column by column (n, width)."""
-        odds = self(z)[:, self.source]  # (n, width)
-        return torch.where(self.other, 1 - odds, odds).masked_fill(self.sure, 1.0)
+        slots = self.layers(z)[:, self.source]  # (n, width)
+        log = functional.logsigmoid(torch.where(self.other, -slots, slots)).masked_fill(self.sure, 0.0)
+        # Weights that grew under noise can put every level of a column below the smallest float: odds are relative.
+        columns = self.column.expand_as(log)
+        most = log.new_zeros(len(log), len(self.described["sizes"])).scatter_reduce(
+            1, columns, log, "amax", include_self=False
+        )
+        return (log - (most.gather(1, columns) + _LOW).clamp(max=0.0)).exp()
 
 
 class ImageDecoder(Described):
