@@ -8,6 +8,9 @@ Parties dial out, to one port of the server; nobody dials a party. Each holds on
     …                             one ask at a time
     server  → end
 
+Who has only an invitation says enrol instead of hello, gets its certificate, and comes back. While one end works or has
+nothing to ask, it says "beat" now and then: a line on which nothing is heard for 45 s is dead, and is hung up.
+
 A message is a run of frames: the first holds a short JSON head and the beginning of the body, the others more of
 the body. A frame is at most 1 MiB and is sent when the one before was taken, so that a slow reader slows its
 writer down and a gigabyte needs no gigabyte of buffers. There is no protobuf: bodies are what `runtime.wire` makes.
