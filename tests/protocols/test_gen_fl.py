@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 
 from understudy.data.population import Population
-from understudy.errors import BudgetExceeded, ConfigError
+from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.federation import Federation, Holder
 from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Mlp
@@ -203,3 +204,15 @@ def test_the_ledger_says_that_a_price_is_of_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
     assert all("of one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run)
+
+
+def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(tmp_path: Path) -> None:
+    def real(name: str) -> Federation:
+        return Federation({"site": clients()}, budget=Budget(8.0, 1e-5), ledgers=tmp_path / name)
+
+    settings = SMALL | {"dp_generator": True}
+    with pytest.raises(PrivacyError, match="rows_are_people"):
+        train("gen-fl", refused := real("refused"), **settings)
+    assert refused.holders["site"].ledger.spent() == 0
+    train("gen-fl", accepted := real("accepted"), rows_are_people=True, **settings)
+    assert 0 < accepted.holders["site"].ledger.spent() <= 8.0

@@ -24,7 +24,7 @@ from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.table import Table
-from understudy.errors import BudgetExceeded, PartyError
+from understudy.errors import BudgetExceeded, PartyError, PrivacyError
 from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
@@ -42,6 +42,8 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 class Config:
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
+    `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
+    only then may a ledger of people hold the prices.
     `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, and with `dp_generator` its GAN.
     `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
     client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
@@ -52,6 +54,7 @@ class Config:
     hidden: int = 512
     share: float = 0.6
     dp_generator: bool = False
+    rows_are_people: bool = False
     epsilon: float = 4.0
     delta: float = 1e-5
     rounds: int = 80
@@ -158,6 +161,11 @@ class GenFlParty(HostParty):
 
     def open(self, ask: Begin) -> Hosting:
         self.config = config = Config(**ask.config)
+        if self.ledger.real and not config.rows_are_people:
+            raise PrivacyError(
+                f"{self.name}: here a price protects one row of a client, and this ledger keeps the prices of people. "
+                "Where every row is another person, say so: rows_are_people = true. Nothing was charged or sent."
+            )
         network = from_description(ask.network)
         population = self._population(config.target)
         if network != build_network(config, population.features) or not isinstance(network, Dense):
