@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from understudy.errors import ConfigError
-from understudy.models.beta_vae import BetaVae, ClassImageDecoder, ImageVae, ClassDecoder, TableVae
+from understudy.models.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
 from understudy.models.pool import Pool
 from understudy.models.taps import Taps
 from understudy.privacy.dp_sgd import clipped_sums

@@ -406,7 +406,7 @@ def test_parties_must_describe_their_rows_alike() -> None:
 
 def test_a_protocol_gets_the_federation_that_it_is_for() -> None:
     tables, schemas = of_tables()
-    with pytest.raises(SchemaError, match="declared by"):
+    with pytest.raises(SchemaError, match="a person has one row"):
         Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0))
     federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 1e-5), same_people=False)
     with pytest.raises(ConfigError, match="same_people=True"):
