@@ -18,6 +18,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.protocols.base import Party
 from understudy.registry import protocol_named
+from understudy.runtime.contract import ContractLedger
 
 
 @dataclass(frozen=True)
@@ -100,13 +101,13 @@ class Federation:
         return {name: description(holder.table) for name, holder in self.holders.items()}
 
     def parties(self, protocol: str, *, run: str, folder: Path | None = None) -> dict[str, Party]:
-        """One party of this protocol for each holder."""
+        """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks."""
         build = protocol_named(protocol).build_party
         return {
             name: build(
                 name,
                 holder.table,
-                holder.ledger,
+                ContractLedger(holder.ledger, holder.budget, run),
                 run=run,
                 budget=holder.budget,
                 rng=holder.rng(),

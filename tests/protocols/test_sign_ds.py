@@ -26,13 +26,14 @@ from understudy.errors import (
     PrivacyError,
     SchemaError,
 )
-from understudy.federation import Federation
+from understudy.federation import Federation, Holder
 from understudy.models.cohort import local_updates
 from understudy.privacy.accounting import PureDp, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols import sign_ds
+from understudy.protocols.base import Keep, Return
 from understudy.protocols.horizontal import Begin, Reported, Round
 from understudy.protocols.sign_ds import Config
 from understudy.run import Result, run_file, train
@@ -252,6 +253,31 @@ def test_places_are_those_of_the_people_who_take_part_also_after_a_return() -> N
         again.answer(Round(round=1, people=torch.tensor([3]), weights=network.init(FastRng(0))))
 
 
+def test_a_server_that_returns_to_an_earlier_state_cannot_spend_more_than_the_run_may_cost(
+    tmp_path: Path,
+) -> None:
+    people = blobs(5)
+    ledger = Ledger.rehearsal(holder="host", budget=Budget(100.0, 0.0))
+    federation = Federation.of([Holder("host", people, ledger, Budget(4.0, 0.0), seed=1)], same_people=False)
+    (party,) = federation.parties("sign-ds", run="r", folder=tmp_path).values()
+    config = Config(epsilon=2.0, chosen=1, cap=2, device="cpu")
+    network = sign_ds.build_network(config, people.features)
+    weights = network.init(FastRng(0))
+    party.answer(Begin(config=vars(config), network=network.describe()))
+    party.answer(Keep(round=0))
+    for round in (1, 2):
+        party.answer(Round(round=round, people=torch.tensor([0]), weights=weights))
+    (again,) = federation.parties(
+        "sign-ds", run="r", folder=tmp_path
+    ).values()  # also by a party that was restarted
+    for returned in (party, again):
+        returned.answer(Return(round=0))
+        with pytest.raises(BudgetExceeded, match="limit of this run"):
+            returned.answer(Round(round=1, people=torch.tensor([0]), weights=weights))
+    again.answer(Round(round=1, people=torch.tensor([1]), weights=weights))  # who has not reported yet, may
+    assert [ledger.spent(person) for person in (0, 1, 2)] == [4.0, 2.0, 0.0]
+
+
 def test_no_row_is_touched_before_the_price_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
     party = begun(blobs(5))
     order: list[str] = []
@@ -264,11 +290,12 @@ def test_no_row_is_touched_before_the_price_is_written_down(monkeypatch: pytest.
     monkeypatch.setattr(Population, "gather", lambda *a: (order.append("read"), gather(*a))[1])
     ask = Round(round=1, people=torch.tensor([2]), weights=party.network.init(FastRng(0)))
     party.answer(ask)
-    assert order == ["paid", "read"]
+    both = ["paid", "paid", "read"]  # in the holder's ledger, and in the run's own account
+    assert order == both
     monkeypatch.setattr(Ledger, "charge", full)
     with pytest.raises(LedgerError):
         party.answer(ask)
-    assert order == ["paid", "read"]
+    assert order == both
     assert party.participations.tolist() == [0, 0, 1, 0, 0]
 
 

@@ -263,13 +263,13 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     within = ContractLedger(ledger, Budget(5.0, 1e-5), "now")
     with pytest.raises(BudgetExceeded) as refusal:
         within.charge(event, run="now", what="x")
-    assert "contract" not in str(refusal.value)
+    assert "limit of this run" not in str(refusal.value)
     tight = ContractLedger(Ledger.rehearsal("a", Budget(9.0, 1e-5)), Budget(1.0, 1e-5), "now")
     tight.charge(event, run="now", what="x", people=[1, 2])
-    with pytest.raises(BudgetExceeded, match="contract"):
+    with pytest.raises(BudgetExceeded, match="limit of this run"):
         tight.charge(event, run="now", what="x", people=[2])
     tight.charge(event, run="now", what="x", people=[3])
-    with pytest.raises(BudgetExceeded, match="contract"):
+    with pytest.raises(BudgetExceeded, match="limit of this run"):
         tight.afford(event, people=[3])
 
 

@@ -176,6 +176,23 @@ class Ledger:
             owns = self._store.each()
         return np.fromiter((fit(owns.get(id, {})) for id in ids), dtype=bool, count=len(ids))
 
+    def take_up(self, other: "Ledger", run: str) -> None:
+        """Write down what another ledger holds of a run, person by person, whatever the budget here."""
+        with other._store.transaction(write=False):
+            priced, owns = {row.id: row for row in other._store.priced(run)}, other._store.each(run)
+        alike: dict[tuple[int, int], list[str]] = {}
+        for person, uses in owns.items():
+            for item in uses.items():
+                alike.setdefault(item, []).append(person)
+        with self._store.transaction(write=True):
+            entry = self._store.add_entry(run, "taken up from another ledger", None)
+            for row in priced.values():
+                if row.everyone:
+                    self._store.add_lines(entry, run, {(row.event, row.view): row.everyone}, None)
+            for (id, count), people in alike.items():
+                line = {(priced[id].event, priced[id].view): count}
+                self._store.add_lines(entry, run, line, _listed(sorted(people)))
+
     def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
         budget, priced = self._store.budget(), self._store.priced()
         for view in views(budget.against):

@@ -178,11 +178,13 @@ class Store:
         )
         return [{}, *(dict(zip(charged, row, strict=False)) for row in rows)]
 
-    def each(self) -> dict[str, dict[int, int]]:
-        """What every charged person has spent alone: event id → uses."""
+    def each(self, run: str | None = None) -> dict[str, dict[int, int]]:
+        """What every charged person has spent alone, in all or in one run: event id → uses."""
         owns: dict[str, dict[int, int]] = {}
-        query = "SELECT person, event, SUM(count) FROM tally GROUP BY person, event"
-        for person, event, uses in self.connection.execute(query):
+        query = (
+            "SELECT person, event, SUM(count) FROM tally WHERE ?1 IS NULL OR run = ?1 GROUP BY person, event"
+        )
+        for person, event, uses in self.connection.execute(query, (run,)):
             owns.setdefault(person, {})[event] = uses
         return owns
 

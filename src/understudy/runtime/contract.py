@@ -116,17 +116,14 @@ def _digest(value: Any) -> str:
 class ContractLedger(Ledger):
     """The holder's ledger as one run sees it: every charge must fit the contract first, then the ledger.
 
-    The run's own spend is held in memory beside the file and taken up from it again after a restart.
-    Edges: after a restart everyone is held to have spent what the worst-off person has in this run, which may
-    end the run early and never late.
+    The run's own spend is held in memory beside the file, and taken up from it again, person by person, after a
+    restart: what a server asks a second time is paid a second time, and counts.
     """
 
     def __init__(self, ledger: Ledger, budget: Budget, run: str) -> None:
         vars(self).update(vars(ledger))  # the same file and the same memory of what fits
-        self._run = Ledger.rehearsal(self.holder, Budget(math.inf, budget.delta, budget.against))
-        for event, count in ledger.spend(run=run, against=budget.against).items():
-            self._run.charge(event, count=count, run=run, what="before the restart")
-        self._run.set_budget(budget)
+        self._run = Ledger.rehearsal(self.holder, budget)
+        self._run.take_up(ledger, run)
 
     def charge(
         self,
@@ -163,7 +160,7 @@ class ContractLedger(Ledger):
         try:
             self._run.afford(event, count, **more)
         except BudgetExceeded as refusal:
-            raise BudgetExceeded(f"{refusal} (That is the limit of this run's contract.)") from None
+            raise BudgetExceeded(f"{refusal} (That is the limit of this run.)") from None
 
 
 def _budget(values: Mapping[str, Any]) -> Budget:
