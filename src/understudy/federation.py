@@ -17,7 +17,7 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.protocols.base import Party
-from understudy.registry import protocol_named
+from understudy.registry import agreed, protocol_named
 from understudy.runtime.contract import ContractLedger
 
 
@@ -100,9 +100,15 @@ class Federation:
         """Each holder's public schema, or the features of its population."""
         return {name: description(holder.table) for name, holder in self.holders.items()}
 
-    def parties(self, protocol: str, *, run: str, folder: Path | None = None) -> dict[str, Party]:
-        """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks."""
-        build = protocol_named(protocol).build_party
+    def parties(
+        self, protocol: str, *, run: str, folder: Path | None = None, config: Any = None
+    ) -> dict[str, Party]:
+        """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks.
+
+        `config` are the settings that the holders agreed to; without them no party agrees to more than the defaults.
+        """
+        module = protocol_named(protocol)
+        build, more = module.build_party, {} if config is None else agreed(module, config)
         return {
             name: build(
                 name,
@@ -112,6 +118,7 @@ class Federation:
                 budget=holder.budget,
                 rng=holder.rng(),
                 folder=None if folder is None else folder / name,
+                **more,
             )
             for name, holder in self.holders.items()
         }

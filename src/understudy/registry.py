@@ -67,6 +67,12 @@ def people_of(module: ModuleType) -> bool | None:
     return same
 
 
+def agreed(module: ModuleType, config: Any) -> dict[str, Any]:
+    """What a holder who knows the settings tells its party by itself, so that no server has to be believed."""
+    options: dict[str, Any] = module.agreed(config) if hasattr(module, "agreed") else {}
+    return options
+
+
 def messages_of(module: ModuleType) -> tuple[type[Message], ...]:
     """The protocol's messages: those of the party that its `build_party` says it returns."""
     messages: tuple[type[Message], ...] = get_type_hints(module.build_party)["return"].messages

@@ -108,7 +108,9 @@ def train(
     home = None if folder is None else Path(folder)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     parties = LocalParties(
-        federation.parties(protocol, run=run, folder=None if home is None else home / "parties")
+        federation.parties(
+            protocol, run=run, folder=None if home is None else home / "parties", config=config
+        )
     )
     with stoppable(watch) as watcher:
         outcome = module.train(

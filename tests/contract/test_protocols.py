@@ -38,7 +38,7 @@ class Recorded(LocalParties):
 
 
 def recorded(case: Case, federation: Federation) -> Recorded:
-    return Recorded(federation.parties(case.protocol, run="contract"))
+    return Recorded(federation.parties(case.protocol, config=case.config(), run="contract"))
 
 
 def paid_values(log: list[tuple[str, Ask, Reply]]) -> list[Paid]:
@@ -50,12 +50,12 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_bytes
     plain_federation = case.federation()
     plain = case.module.train(
         case.config(),
-        LocalParties(plain_federation.parties(case.protocol, run="contract")),
+        LocalParties(plain_federation.parties(case.protocol, config=case.config(), run="contract")),
         plain_federation.schemas,
     )
     federation = case.federation()
     build = {
-        name: lambda name=name: federation.parties(case.protocol, run="contract")[name]
+        name: lambda name=name: federation.parties(case.protocol, config=case.config(), run="contract")[name]
         for name in federation.holders
     }
     parties = BytesParties(build)
@@ -76,7 +76,7 @@ def test_another_seed_gives_another_trajectory(case: Case) -> None:
         outcomes.append(
             case.module.train(
                 case.config(),
-                LocalParties(federation.parties(case.protocol, run="contract")),
+                LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
                 federation.schemas,
             )
         )
@@ -142,7 +142,9 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
 def _first_price(case: Case) -> Mapping[Any, int]:
     federation = case.federation()
     case.module.train(
-        case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+        case.config(),
+        LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
+        federation.schemas,
     )
     return next(iter(federation.holders.values())).ledger.spend()
 
@@ -151,7 +153,9 @@ def _first_price(case: Case) -> Mapping[Any, int]:
 def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
     federation = case.federation()
     outcome = case.module.train(
-        case.config(), LocalParties(federation.parties(case.protocol, run="contract")), federation.schemas
+        case.config(),
+        LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
+        federation.schemas,
     )
     for name, holder in federation.holders.items():
         for against in case.against:
@@ -166,7 +170,7 @@ def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
 @every_protocol
 def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(case: Case) -> None:
     federation = case.federation()
-    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
     privacy = case.module.train(case.config(), parties, federation.schemas).privacy
     for name in federation.holders:
         rows = [row for row in parties.transcript.rows(privacy) if row["party"] == name]
@@ -210,7 +214,9 @@ def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
             if progress.done == stop:
                 raise KeyboardInterrupt
 
-        parties = LocalParties(federation.parties(case.protocol, run="contract", folder=folder / "parties"))
+        parties = LocalParties(
+            federation.parties(case.protocol, config=case.config(), run="contract", folder=folder / "parties")
+        )
         return case.module.train(
             case.config(),
             parties,
@@ -245,7 +251,7 @@ def test_a_budget_that_ends_early_leaves_a_usable_artefact(case: Case) -> None:
             )
             assert event is not None
 
-    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
     outcome = case.module.train(case.config(), parties, federation.schemas, watch=watch)
     assert artefact(outcome).card["rounds"] == 1
     assert name in artefact(outcome).card["ended"]

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy import registry
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.federation import Federation
@@ -19,6 +20,7 @@ from understudy.protocols.base import Keep
 from understudy.protocols.coupling import Coupling
 from understudy.protocols.gram_measure import Measured
 from understudy.protocols.gram_party import DEALT
+from understudy.protocols.verti_gan import Couple
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -76,9 +78,22 @@ def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
         federation.parties("verti-gan", run="r")["a"].answer(begin)
 
 
+@pytest.mark.parametrize("protocol", ["verti-gan", "central-gan"])
+def test_a_server_cannot_talk_a_holder_into_a_coupling(protocol: str) -> None:
+    """Who deals masks to a party that it made up could take them off and read the rows."""
+    tables, schemas = strangers()
+    federation = Federation.rehearsal({"a": tables["a"]}, {"a": schemas["a"]}, budget=Budget(2.0, 1e-4))
+    settled_on = registry.config_for(protocol, {})
+    for config in (None, settled_on):
+        party = federation.parties(protocol, run="r", config=config)["a"]
+        with pytest.raises(MessageError, match="not expected"):
+            party.answer(Couple(share=0.3))
+
+
 def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4), seed=1)
-    parties = federation.parties("verti-gan", run="r", folder=tmp_path)
+    config = verti_gan.Config(rounds=2, coupling="gram", **SMALL)
+    parties = federation.parties("verti-gan", run="r", folder=tmp_path, config=config)
     local = LocalParties(parties)
 
     class Saving:
@@ -90,7 +105,7 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
             return local.ask(message)
 
     with pytest.raises(MessageError, match="Keep was not expected"):
-        verti_gan.train(verti_gan.Config(rounds=2, coupling="gram", **SMALL), Saving(), federation.schemas)
+        verti_gan.train(config, Saving(), federation.schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 

@@ -66,7 +66,7 @@ def contract_of(case: Case) -> Contract:
 def undisturbed(case: Case) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
     """Weights, and how many charges each ledger has."""
     federation = case.federation()
-    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
     outcome = case.module.train(case.config(), parties, federation.schemas)
     counts = {name: len(holder.ledger.entries()) for name, holder in federation.holders.items()}
     return weights(outcome), counts
@@ -76,7 +76,9 @@ def undisturbed(case: Case) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
 
 
 def serve(case: Case, home: Path, port: int) -> None:
-    kinds = next(iter(case.federation().parties(case.protocol, run="x").values())).messages
+    kinds = next(
+        iter(case.federation().parties(case.protocol, config=case.config(), run="x").values())
+    ).messages
     identity = load_server(home / "federation")
     parties = GrpcParties(
         contract_of(case), identity, kinds=kinds, listen=f"127.0.0.1:{port}", patience=120.0, linger=60.0

@@ -128,14 +128,16 @@ def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_flowe
 ) -> None:
     before, federation = case.federation(), case.federation()
     plain = case.module.train(
-        case.config(), LocalParties(before.parties(case.protocol, run="contract")), before.schemas
+        case.config(),
+        LocalParties(before.parties(case.protocol, config=case.config(), run="contract")),
+        before.schemas,
     )
     network = Network(tmp_path, *federation.holders)
     parties = FlowerParties(
         grid_of(seats_of(network, case, federation)),
         protocol_contract(case, federation),
         network.authority.roster,
-        kinds=next(iter(federation.parties(case.protocol, run="x").values())).messages,
+        kinds=next(iter(federation.parties(case.protocol, config=case.config(), run="x").values())).messages,
         pause=0.001,
     )
     through = case.module.train(case.config(), parties, federation.schemas)

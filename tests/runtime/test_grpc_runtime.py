@@ -46,7 +46,7 @@ from understudy.runtime.local import LocalParties
 
 
 def kinds(case: Case, federation: Federation) -> tuple[Any, ...]:
-    return next(iter(federation.parties(case.protocol, run="x").values())).messages
+    return next(iter(federation.parties(case.protocol, config=case.config(), run="x").values())).messages
 
 
 def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
 
 def locally(case: Case) -> tuple[Any, Federation]:
     federation = case.federation()
-    parties = LocalParties(federation.parties(case.protocol, run="contract"))
+    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
     return case.module.train(case.config(), parties, federation.schemas), federation
 
 

@@ -32,7 +32,7 @@ from understudy.network.status import WatchedLog
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Party
-from understudy.registry import people_of, protocol_named
+from understudy.registry import agreed, config_for, people_of, protocol_named
 from understudy.runfile import known_keys
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
@@ -159,8 +159,12 @@ def take_seat(
         if _same_people(contract):
             rows = open_held({name: table}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
-        make = protocol_named(contract.protocol).build_party
-        return make(name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder)  # type: ignore[no-any-return]
+        module = protocol_named(contract.protocol)
+        more = agreed(module, config_for(contract.protocol, contract.settings))
+        party: Party = module.build_party(
+            name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, **more
+        )
+        return party
 
     return Seat(
         invitation=identity,

@@ -112,7 +112,8 @@ class VertiGanParty(GanParty):
 
     Guarantee: the critic is a sum of clipped, noised gradients (`privacy/critic.py`), each charged to the ledger
     before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
-    Edges: an empty batch is noise alone; a spent budget answers nothing.
+    Edges: an empty batch is noise alone; a spent budget answers nothing. Asks of a coupling are answered only where the
+    holder agreed to one (`coupled`), since a server that deals masks to a party it made up could read the rows.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
@@ -123,8 +124,9 @@ class VertiGanParty(GanParty):
     takes_arrays = True
     config: Config
 
-    def __init__(self, *holder: Any, **more: Any) -> None:
+    def __init__(self, *holder: Any, coupled: bool = False, **more: Any) -> None:
         super().__init__(*holder, **more)
+        self.coupled = coupled
         self.side: GramParty | None = None  # this holder's side of a coupling
         self.share = 0.0
 
@@ -135,7 +137,7 @@ class VertiGanParty(GanParty):
 
     def respond(self, ask: Ask) -> Reply:
         match ask:
-            case Couple() if self.begun is None:
+            case Couple() if self.coupled and self.begun is None:
                 in_range(0.01, 0.99, share=ask.share)
                 self.share = ask.share
                 return Done(round=Public(0, "the server's own number"))
@@ -262,6 +264,11 @@ class VertiGanParty(GanParty):
 def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> VertiGanParty:
     """A party of this protocol."""
     return VertiGanParty(name, table, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`."""
+    return {"coupled": config.coupling == "gram"}
 
 
 # Algorithm 1

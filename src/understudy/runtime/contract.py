@@ -91,6 +91,10 @@ class Contract:
             raise MessageError("This is not a contract.")
         return contract
 
+    def same_parties(self, schemas: Mapping[str, Any]) -> bool:
+        """Whether these are the parties of the contract, each with the schema whose digest stands in it."""
+        return {name: _digest(values) for name, values in schemas.items()} == dict(self.schemas)
+
     def same_settings(self, config: Mapping[str, Any]) -> bool:
         """Whether the settings of an ask are those of the contract."""
         return bool(_plain(config) == _plain(self.settings))

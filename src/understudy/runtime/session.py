@@ -184,6 +184,12 @@ class Session:
             raise MessageError(
                 f"{self.seat.name}: {message.kind()} bears other settings than the contract. Nothing was charged."
             )
+        schemas = getattr(message, "schemas", None)  # and what it calls everybody's schemas
+        if isinstance(schemas, dict) and not self.contract.same_parties(schemas):
+            raise MessageError(
+                f"{self.seat.name}: {message.kind()} names other parties or schemas than the contract. "
+                "Nothing was charged."
+            )
         return message
 
     def _refused(self, error: Exception) -> Answer:
