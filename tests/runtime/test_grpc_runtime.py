@@ -34,10 +34,11 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyError
+from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Party
-from understudy.run import Federation
+from understudy.registry import agreed
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.loop import loop, run
@@ -59,6 +60,7 @@ def seats(network: Network, case: Case, federation: Federation) -> dict[str, Any
                 "budget": contract.budgets[name],
                 "rng": holder.rng(),
                 "folder": folder,
+                **agreed(case.module, case.config()),
             }
             return OneAtATime(case.module.build_party(name, holder.table, ledger, **more))
 
@@ -363,7 +365,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
         assert equal(weights(plain), weights(outcome))
     else:
         assert outcome.generator.card["rounds"] == case.config().rounds - 1
-        assert "contract" in outcome.generator.card["ended"]
+        assert "limit of this run" in outcome.generator.card["ended"]
 
 
 @pytest.mark.parametrize("how", ["stopped", "crashed"])

@@ -169,9 +169,7 @@ def serve(
     ):
         out.print(f"The run in {file.path(file.out)} is finished.")
         return
-    signal.signal(
-        signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT)
-    )  # a service is stopped, not killed
+    signal.signal(signal.SIGTERM, _as_interrupt)  # a service is stopped, not killed
     with ExitStack() as stack:
 
         def ready(parties: "GrpcParties", status: "Status") -> None:

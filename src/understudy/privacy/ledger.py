@@ -185,13 +185,17 @@ class Ledger:
             for item in uses.items():
                 alike.setdefault(item, []).append(person)
         with self._store.transaction(write=True):
-            entry = self._store.add_entry(run, "taken up from another ledger", None)
             for row in priced.values():
                 if row.everyone:
-                    self._store.add_lines(entry, run, {(row.event, row.view): row.everyone}, None)
+                    self._take(run, row, row.everyone, None)
             for (id, count), people in alike.items():
-                line = {(priced[id].event, priced[id].view): count}
-                self._store.add_lines(entry, run, line, _listed(sorted(people)))
+                self._take(run, priced[id], count, sorted(people))
+
+    def _take(self, run: str, row: Priced, count: int, people: list[str] | None) -> None:
+        entry = self._store.add_entry(
+            run, "taken up from another ledger", None if people is None else len(people)
+        )
+        self._store.add_lines(entry, run, {(row.event, row.view): count}, _listed(people))
 
     def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
         budget, priced = self._store.budget(), self._store.priced()
