@@ -56,7 +56,7 @@ if sys.platform == "win32":
 
 def play(scene: str, folder: Path, pushes: int) -> dict[str, int]:
     files = [seal(generator(seed=seed, components=32)) for seed in range(pushes)]
-    port_file, told = folder / "port", folder / "told"
+    port_file, told, gap = folder / "port", folder / "told", folder / "gap"
     told.touch()
     rng, kills, first = random.Random(5), 0, 0
     while first < pushes:
@@ -68,14 +68,15 @@ def play(scene: str, folder: Path, pushes: int) -> dict[str, int]:
         pushers = [fork(partial(push, batch[k::PUSHERS], port, token, told)) for k in range(PUSHERS)]
         goal = len(told.read_text().splitlines()) + rng.randrange(count // 3, count)
         deadline = time.monotonic() + 20
-        while len(told.read_text().splitlines()) < goal and time.monotonic() < deadline:
+        while len(told.read_text().splitlines()) < goal and time.monotonic() < deadline and not gap.exists():
             time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.03))
+        time.sleep(0.0 if gap.exists() else rng.uniform(0, 0.03))
         os.kill(server, signal.SIGKILL)
         os.waitpid(server, 0)
         for child in pushers:
             os.waitpid(child, 0)
         port_file.unlink()
+        gap.unlink(missing_ok=True)
         first, kills = first + count, kills + 1
     return judge(folder / "data", told.read_text().split(), kills)
 
@@ -106,7 +107,7 @@ def judge(data: Path, told: list[str], kills: int) -> dict[str, int]:
 def serve(scene: str, data: Path, port_file: Path) -> None:
     exchange = open_exchange(data, pools={"ward": POOL}, limits=FAST)
     if scene == "row first":
-        exchange._keep = lambda *args: row_first(exchange, *args)  # type: ignore[method-assign]
+        exchange._keep = lambda *args: row_first(exchange, data.parent / "gap", *args)  # type: ignore[method-assign]
     server = server_for(exchange, port=0)
     startup = server.startup
 
@@ -120,11 +121,12 @@ def serve(scene: str, data: Path, port_file: Path) -> None:
     server.run()
 
 
-def row_first(exchange: Any, caller: Any, offer: Any, upload: Any) -> Any:
-    """The planted bug, and time for a kill to fall into it."""
+def row_first(exchange: Any, gap: Path, caller: Any, offer: Any, upload: Any) -> Any:
+    """The planted bug, and a word to the parent that a kill would fall into it now."""
     with exchange.database.write() as session:
         session.add(offer)
-    time.sleep(0.3)
+    gap.touch()
+    time.sleep(1.0)
     upload.keep(offer.digest)
     return offer
 
