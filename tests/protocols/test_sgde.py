@@ -63,7 +63,7 @@ def told_apart(silo: int, rows: int = 200) -> pd.DataFrame:
 
 
 @cache
-def exchange(**settings: Any) -> sgde.Outcome:
+def exchange(**settings: Any) -> sgde.PoolOutcome:
     """Six silos whose classes show, with little noise."""
     tables = {f"silo {k}": told_apart(k) for k in range(6)}
     federation = Federation.rehearsal(

@@ -19,7 +19,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.protocols import verti_gan
 from understudy.protocols.alignment import ROW_NUMBER, Found
 from understudy.protocols.base import Parties
-from understudy.protocols.gan_server import Outcome
+from understudy.protocols.outcome import Outcome
 from understudy.protocols.verti_gan import VertiGanParty
 
 KINDS = verti_gan.KINDS

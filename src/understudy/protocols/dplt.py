@@ -70,6 +70,7 @@ from understudy.protocols.dplt_tree import (
     spanning_tree,
     split_edges,
 )
+from understudy.protocols.outcome import Outcome
 from understudy.protocols.products import Dealing, relayed
 
 __all__ = ["Config", "Outcome", "build_party", "train"]
@@ -78,15 +79,6 @@ DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
 )
 _FAR = 64  # noise beyond so many scales would wrap around: once in e^64
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
 
 
 @dataclass(frozen=True)

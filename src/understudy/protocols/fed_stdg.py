@@ -34,9 +34,9 @@ from understudy.privacy.reporter import Reporter
 from understudy.privacy.rng import FastRng
 from understudy.privacy.selection.mag_rr import MagRr, RateDecay
 from understudy.privacy.selection.ps import Ps
-from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Watcher
 from understudy.protocols.horizontal import ADJACENCY, Begin, Hosting, Round, common_rule
+from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
@@ -170,15 +170,6 @@ class FedStdgParty(LearningParty):
             reports.append(self.reporter.report(updates, self.rng))  # line 20
             flags.append(magnitude.flags(updates, ask.rate, self.rng).cpu())  # line 21
         return to_message(reports) | {"flags": torch.cat(flags)}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
 
 
 def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> FedStdgParty:

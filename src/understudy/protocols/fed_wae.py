@@ -31,9 +31,9 @@ from understudy.models.device import pick_device
 from understudy.models.wae import ImageWae, TableWae, from_description, paper_sizes
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
-from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Watcher
 from understudy.protocols.horizontal import Begin, Hosting, common_rule
+from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
@@ -104,15 +104,6 @@ class FedWaeParty(LearningParty):
             self.network, weights, x, mask, self.rng, epochs=config.epochs, lr=config.learning_rate,
             optimizer=config.optimizer, penalty=config.penalty, device=self.device,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
 
 
 def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> FedWaeParty:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,7 @@ from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gan_party import Begin, Settings
 from understudy.protocols.gan_rows import output_of
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
+from understudy.protocols.outcome import Outcome
 
 
 class Server:

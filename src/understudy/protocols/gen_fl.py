@@ -19,7 +19,7 @@ protects each of them by itself, not the person. With `dp_generator`, or γ=0, a
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
 from understudy.protocols.gen_fl_party import Config, GenFlParty, Make, build_network, needed_noise
 from understudy.protocols.horizontal import OUTSIDE, Begin, Round, common_features
+from understudy.protocols.outcome import ModelOutcome
 
 SAME_PEOPLE = False  # each client is with one party
 ARTEFACT = "model"
@@ -53,15 +54,6 @@ UNGUARDED = (
     "the ε of the real rows stands in the card and does not cover this",
 )
 BARE = ("everything: the run was asked to train without noise",)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    model: Classifier
-    privacy: PrivacyStatement
-    people: int
 
 
 def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any) -> GenFlParty:
@@ -79,7 +71,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
-) -> Outcome:
+) -> ModelOutcome:
     """Train one classifier over the parties' clients, by FedAvg over a cohort in each round.
 
     `holdout` are public rows to test on while it trains. Ends early, with what it has, when a budget is spent. With a
@@ -106,7 +98,7 @@ def train(
         raise
     run.save()
     privacy = run.privacy()
-    return Outcome(
+    return ModelOutcome(
         Classifier(network, run.weights, features, run.card(privacy)), privacy, len(run.cohorts.asked)
     )
 

@@ -42,6 +42,7 @@ from understudy.protocols.base import Parties, Progress, Watcher
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gram_measure import Measured, Plan, measure
 from understudy.protocols.gram_party import DEALT, GramParty
+from understudy.protocols.outcome import Outcome
 
 SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
@@ -100,15 +101,6 @@ class Config:
         """What is released."""
         scouting = self.scouting if self.refined else 1.0
         return Plan(private=self.private, refined=self.refined, scouting=scouting, triples=self.triples)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
 
 
 def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> GramParty:

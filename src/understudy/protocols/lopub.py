@@ -33,11 +33,11 @@ from understudy.pack import Value
 from understudy.privacy.accounting import Spend
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rappor import BOUNDS, Rappor
-from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, statement
 from understudy.protocols.lopub_fit import Estimates, fit_locop, fit_lopub
+from understudy.protocols.outcome import Outcome
 
 SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
@@ -127,15 +127,6 @@ class LoPubParty(HostParty):
         super().load_state_dict(state)
         if "first" in state:
             self.first = state["first"]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
 
 
 def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> LoPubParty:

@@ -38,6 +38,7 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.horizontal import common_features
+from understudy.protocols.outcome import Outcome
 from understudy.protocols.sgde_check import Suspicion, suspicions
 from understudy.protocols.sgde_offer import NETWORKS, Requirements
 from understudy.protocols.sgde_party import LIES, Pull, Push, Recipe, SgdeParty, Subscribe, unpack_offer
@@ -92,12 +93,9 @@ class Config(Recipe):
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What training gives: one generator over the pool, and the pool itself."""
+class PoolOutcome(Outcome):
+    """One generator over the pool, and the pool itself."""
 
-    generator: Generator
-    privacy: PrivacyStatement
-    people: int
     offers: tuple[Generator, ...]
     suspicions: tuple[Suspicion, ...]
 
@@ -115,7 +113,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
-) -> Outcome:
+) -> PoolOutcome:
     """Subscribe, push, pull. With a `checkpoint` folder a resumed run has its offers already, and nobody pays twice."""
     schemas = {name: schemas[name] for name in parties.names}
     requirements = requirements_of(config, schemas)
@@ -160,7 +158,7 @@ def train(
         "privacy": privacy.to_dict(),
     }  # fmt: skip
     generator = pool([offers[place] for place in taken], requirements, card)
-    return Outcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
+    return PoolOutcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
 
 
 def requirements_of(config: Config, schemas: Mapping[str, Schema | Features]) -> Requirements:

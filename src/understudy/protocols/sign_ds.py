@@ -31,9 +31,9 @@ from understudy.models.classifier import LeNet, LogisticRegression, Mlp, from_de
 from understudy.models.cohort import local_updates
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
-from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Watcher
 from understudy.protocols.horizontal import Begin, Hosting, common_features
+from understudy.protocols.outcome import ModelOutcome
 from understudy.protocols.reporting import form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings
 
@@ -115,15 +115,6 @@ class SignDsParty(LearningParty):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What training gives."""
-
-    model: Classifier
-    privacy: PrivacyStatement
-    people: int
-
-
 def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> SignDsParty:
     """A party of this protocol."""
     return SignDsParty(name, data, ledger, **more)
@@ -139,7 +130,7 @@ def train(
     checkpoint: Path | None = None,
     resume: bool = False,
     watch: Watcher | None = None,
-) -> Outcome:
+) -> ModelOutcome:
     """Train one classifier over the parties' people.
 
     `holdout` are public rows to test on while it trains; what comes out stands in the card. Ends early, with what
@@ -163,4 +154,4 @@ def train(
             run.notes["history"].append({"round": run.done, "accuracy": accuracy})
     privacy = run.privacy()
     card = run.card("sign-ds", privacy)
-    return Outcome(Classifier(network, run.weights, features, card), privacy, card["people"])
+    return ModelOutcome(Classifier(network, run.weights, features, card), privacy, card["people"])

@@ -30,7 +30,8 @@ from understudy.privacy.critic import require_sound
 from understudy.protocols import gan_party
 from understudy.protocols.base import VIEWS, Message, Paid, Parties, Watcher
 from understudy.protocols.gan_party import Begin, GanParty, Gradient
-from understudy.protocols.gan_server import Outcome, Server
+from understudy.protocols.gan_server import Server
+from understudy.protocols.outcome import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

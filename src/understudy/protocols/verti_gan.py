@@ -44,9 +44,10 @@ from understudy.protocols.base import Ask, Done, Keep, Message, Paid, Parties, P
 from understudy.protocols.coupling import Coupling, coupling_party, measure_across
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import GanParty, Gradient, Settings
-from understudy.protocols.gan_server import Outcome, Server
+from understudy.protocols.gan_server import Server
 from understudy.protocols.gram_measure import Measured
 from understudy.protocols.gram_party import DEALT, GramParty
+from understudy.protocols.outcome import Outcome
 
 KINDS = ("table", "series", "image")
 
