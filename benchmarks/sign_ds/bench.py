@@ -113,7 +113,8 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     cohort = min(250, clients)
     cap = math.ceil(rounds * cohort / clients * 1.5) + 10
     price = {} if method == "non-private" else {"epsilon": epsilon}
-    rate = job["global_rate"] if METHODS[method]["reporter"] in SELECTION else None
+    tuned = METHODS[method]["reporter"] in SELECTION or job.get("every_rate")
+    rate = job["global_rate"] if tuned else None
     federation = Federation.rehearsal({"phones": people}, budget=Budget(math.inf, 0.0), seed=seed)
     start = time.perf_counter()
     result = train(
