@@ -93,12 +93,14 @@ class _FromWords(ABC):
         return (words >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2**-53).view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
-        """Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here."""
+        """Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless
+        `high` is a power of two.
+        """
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
         words = self._words(math.prod(shape), torch.device(device)).bitwise_and_(2**63 - 1)
         last = 2**63 - 2**63 % high - 1
-        while (again := words > last).any():
+        while last < 2**63 - 1 and (again := words > last).any():
             words[again] = self._words(int(again.sum()), words.device).bitwise_and_(2**63 - 1)
         return (words % high if high < 2**63 else words).view(shape)
 
@@ -156,12 +158,13 @@ class SecureRng(_FromWords):
             piece = out[2 * start : 2 * (start + _CHUNK)]
             _fill_normals(piece, _keystream(key, first + start * 12 // _BLOCK, 6 * len(piece)))
 
-        starts = range(0, pairs, _CHUNK)
-        if len(starts) > 1:  # the cipher and the ufuncs let go of the interpreter lock
-            with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        starts, threads = range(0, pairs, _CHUNK), torch.get_num_threads()
+        if min(threads, len(starts)) > 1:  # the cipher and the ufuncs let go of the interpreter lock
+            with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, starts))
-        elif starts:
-            fill(0)
+        else:
+            for start in starts:
+                fill(start)
         return torch.from_numpy(out)[:n].view(shape)
 
     def state_dict(self) -> dict[str, Tensor]:
