@@ -12,7 +12,7 @@ The updates are raw: nothing here is private. What leaves a party passes a mecha
 
 from abc import abstractmethod
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from understudy.errors import ConfigError
 from understudy.models.cohort import Batch, check_training, descend, walk
 from understudy.models.flat import Flat
 from understudy.models.mmd import mmd
+from understudy.models.replay import Replayed
 
 
 class Draws(Protocol):
@@ -97,48 +98,70 @@ class Autoencoder(Flat):
         descend(loss, start, out, epochs, lr, optimizer)
 
 
-def autoencoder_updates(
-    network: Autoencoder,
-    params: Tensor,
-    x: Tensor,
-    mask: Tensor,
-    rng: Draws,
-    *,
-    epochs: int,
-    lr: float,
-    optimizer: str = "adam",
-    penalty: float = 1.0,
-    chunk: int | None = None,
-    device: torch.device | str | None = None,
-) -> Tensor:
-    """The update (clients, d) of every client after `epochs` full-batch steps on its own rows.
+class LocalTraining:
+    """How a client trains: `epochs` full-batch steps on its own rows; many clients as one batch.
 
-    `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
-    anew for each epoch. The chunk size changes memory and time, not the result.
-
-    Guarantee: a client's update depends on `params`, its own real rows and `rng` alone.
-    Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
+    Kept by whoever trains round after round: on a GPU a round of known shapes is one replayed graph (`replay.py`).
     """
-    check_training(params, epochs, lr, optimizer, chunk)
-    not_negative(penalty=penalty)
-    network.views(params)
-    clients, rows = mask.shape
-    if x.shape != (clients, rows, *network.row_shape):
-        raise ConfigError(
-            f"x must be (clients, rows, …) = {(clients, rows, *network.row_shape)}, not {tuple(x.shape)}."
-        )
-    real = mask.to(params.dtype)
-    x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
-    prior = rng.normal(clients, epochs, rows, network.latent).to(params.dtype)
 
-    def train(start: Tensor, batch: Batch, out: Tensor) -> None:
-        network.train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+    def __init__(
+        self,
+        network: Autoencoder,
+        *,
+        epochs: int,
+        lr: float,
+        optimizer: str = "adam",
+        penalty: float = 1.0,
+        chunk: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        not_negative(penalty=penalty)
+        self.network, self.epochs, self.lr, self.optimizer = network, epochs, lr, optimizer
+        self.chunk, self.device = chunk, device
 
-    out = params.new_empty((clients, params.numel()), device=device)
-    floats = 4 * network.size + rows * network.row_floats
-    for _ in walk(train, params, (x, real, prior), chunk, floats, device, out):
-        pass
-    return out
+        def train(start: Tensor, *batch: Tensor) -> Tensor:
+            out = start.new_empty(len(batch[0]), len(start))
+            network.train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+            return out
+
+        self._train = Replayed(train)
+
+    def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
+        """The update (clients, d) of every client.
+
+        `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
+        anew for each epoch. The chunk size changes memory and time, not the result.
+
+        Guarantee: a client's update depends on `params`, its own real rows and `rng` alone.
+        Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
+        """
+        network = self.network
+        check_training(params, self.epochs, self.lr, self.optimizer, self.chunk)
+        network.views(params)
+        clients, rows = mask.shape
+        if x.shape != (clients, rows, *network.row_shape):
+            raise ConfigError(
+                f"x must be (clients, rows, …) = {(clients, rows, *network.row_shape)}, not {tuple(x.shape)}."
+            )
+        real = mask.to(params.dtype)
+        x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
+        prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
+
+        def train(start: Tensor, batch: Batch, out: Tensor) -> None:
+            out.copy_(self._train(start, *batch))
+
+        out = params.new_empty((clients, params.numel()), device=self.device)
+        floats = 4 * network.size + rows * network.row_floats
+        for _ in walk(train, params, (x, real, prior), self.chunk, floats, self.device, out):
+            pass
+        return out
+
+
+def autoencoder_updates(
+    network: Autoencoder, params: Tensor, x: Tensor, mask: Tensor, rng: Draws, **settings: Any
+) -> Tensor:
+    """One round of `LocalTraining`, whose settings these are."""
+    return LocalTraining(network, **settings)(params, x, mask, rng)
 
 
 def fit(
@@ -161,10 +184,16 @@ def fit(
     local = params.detach().to(device).clone().requires_grad_()
     step = torch.optim.Adam([local], lr=lr).step
     real = local.new_ones(1, batch)
+
+    def slope(model: Tensor, x: Tensor, prior: Tensor) -> Tensor:
+        model = model.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = network.loss(model[None], x[None], real, prior, penalty).sum()
+        return torch.autograd.grad(loss, model)[0]
+
+    gradient = Replayed(slope)
     for _ in range(steps):
         x = rows[rng.integers(len(rows), batch)].to(local)
-        prior = rng.normal(1, batch, network.latent).to(local)
-        loss = network.loss(local[None], x[None], real, prior, penalty).sum()
-        (local.grad,) = torch.autograd.grad(loss, local)
+        local.grad = gradient(local, x, rng.normal(1, batch, network.latent).to(local))
         step()
     return local.detach().to(params.device)

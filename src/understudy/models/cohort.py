@@ -28,7 +28,7 @@ Batch = tuple[Tensor, ...]  # what each client holds: one entry per client on ax
 Loss = Callable[[Tensor, Batch], Tensor]  # (parameters (clients, d), batch) → (clients,)
 Train = Callable[[Tensor, Batch, Tensor], None]  # (global model (d,), batch, updates (clients, d) to write)
 
-OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+OPTIMIZERS = ("sgd", "adam")
 
 # Bytes that a chunk should fill. Less, and the calls cost more than the work; the cache matters little.
 WORKING_SET = {"cpu": 128 << 20, "cuda": 2 << 30}
@@ -165,13 +165,22 @@ def descend(
 ) -> None:
     """Train in `out` itself, every client from `start`, then leave there what has changed."""
     local = out.copy_(start).detach().requires_grad_()
-    step = OPTIMIZERS[optimizer]([local], lr=lr, fused=True).step
+    step = _optimizer(local, lr, optimizer).step
     for _ in range(epochs):
         with torch.enable_grad():
             total = loss(local).sum()
         (local.grad,) = torch.autograd.grad(total, local)
         step()
     out.sub_(start)
+
+
+def adam(local: Tensor, lr: float) -> torch.optim.Adam:
+    """Adam in one pass; on a GPU it counts its steps there, so that a graph can hold it."""
+    return torch.optim.Adam([local], lr=lr, fused=True, capturable=local.device.type == "cuda")
+
+
+def _optimizer(local: Tensor, lr: float, name: str) -> torch.optim.Optimizer:
+    return adam(local, lr) if name == "adam" else torch.optim.SGD([local], lr=lr, fused=True)
 
 
 def _cross_entropy(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.client_axis import product
+from understudy.models.cohort import adam
 from understudy.models.flat import read
 from understudy.models.mmd import Mmd
 
@@ -33,8 +34,7 @@ def descend_by_hand(
     x, real, prior = batch
     clients, _, width = x.shape
     share = (real / real.sum(1, keepdim=True).clamp(min=1) / width)[:, :, None]
-    touched = (x != 0).any(1)  # (clients, width)
-    columns = touched.byte().argsort(1, descending=True)[:, : max(1, int(touched.sum(1).max()))]
+    columns = _touched(x)
     few = columns.shape[1]
     seen = x.gather(2, columns[:, None].expand(-1, x.shape[1], -1))  # (clients, rows, few)
     first = start[: hidden * width].view(hidden, width).T[columns]  # (clients, few, hidden)
@@ -46,7 +46,7 @@ def descend_by_hand(
     grad = torch.empty_like(local)
     to_w1, to_b1, to_w2, to_b2, to_w3, to_b3, to_w4, to_b4 = read(grad, shapes)
     far = Mmd(real, latent)
-    adam = torch.optim.Adam([local], lr=lr, fused=True)
+    optimizer = adam(local, lr)
     local.grad = grad
     h, to_h, g, to_g = (x.new_empty(*x.shape[:2], hidden) for _ in range(4))  # (clients, rows, hidden)
     z, to_z = (x.new_empty(*x.shape[:2], latent) for _ in range(2))  # (clients, rows, latent)
@@ -63,12 +63,21 @@ def descend_by_hand(
         product(to_z, w2, to_h).mul_(h > 0)
         product(seen.mT, to_h, to_w1)
         torch.sum(to_h, 1, out=to_b1)
-        adam.step()
+        optimizer.step()
     to_first, to_behind = torch.split(out, [hidden * width, len(behind)], dim=1)
     torch.sub(local[:, few * hidden :], behind, out=to_behind)
     to_first.zero_()
     places = columns[:, None].expand(-1, hidden, -1)
     to_first.view(clients, hidden, width).scatter_(2, places, (w1 - first).mT)
+
+
+def _touched(x: Tensor) -> Tensor:
+    """For each client columns (clients, few) with all in it that its rows touch; on a GPU all, so that none waits."""
+    clients, _, width = x.shape
+    if x.device.type == "cuda":
+        return torch.arange(width, device=x.device).expand(clients, width)
+    touched = (x != 0).any(1)
+    return touched.byte().argsort(1, descending=True)[:, : max(1, int(touched.sum(1).max()))]
 
 
 def _write(to_output: Tensor, inputs: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:

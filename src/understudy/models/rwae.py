@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from understudy.errors import ConfigError
 from understudy.models.autoencoder import Autoencoder
 from understudy.models.client_axis import times_transposed
-from understudy.models.cohort import Batch
+from understudy.models.cohort import Batch, adam
 from understudy.models.decoder import Described, filled
 from understudy.models.flat import Shapes, Uniform, read
 from understudy.models.lstm import Lstm, lstm
@@ -154,11 +154,11 @@ class _ByHand:
         self.out.copy_(self.start)
         local = self.out.detach()
         local.grad = self.grad
-        adam = torch.optim.Adam([local], lr=lr, fused=True)
+        optimizer = adam(local, lr)
         with np.errstate(all="ignore"):  # a client whose numbers are not finite spoils its own update alone
             for epoch in range(epochs):
                 self._gradient(self.prior[:, epoch])
-                adam.step()
+                optimizer.step()
         self.out.sub_(self.start)
 
     def _gradient(self, prior: Tensor) -> None:

@@ -24,7 +24,7 @@ from understudy.data.series import SeriesSchema
 from understudy.data.slots import Slots, Values
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
-from understudy.models.autoencoder import autoencoder_updates, fit
+from understudy.models.autoencoder import LocalTraining, fit
 from understudy.models.device import pick_device
 from understudy.models.rwae import Rwae
 from understudy.pack import Value
@@ -149,16 +149,16 @@ class FedStdgParty(LearningParty):
                 f"{self.name}: the server's network does not fit these series. Nothing was charged."
             )
         hosting = self.host(self.config, population, self.config.local(self.network.size))
+        self.training = LocalTraining(
+            self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
+            penalty=self.config.penalty, device=self.device,
+        )  # fmt: skip
         return hosting._replace(event=self.config.event(self.network.size))
 
     # Algorithm 8, LocalUpdate, for a whole cohort
     def updates(self, people: Tensor, weights: Tensor) -> Tensor:
-        config = self.config
-        x, _, mask = self.population.gather(people, most=config.most_rows, rng=self.rng)
-        return autoencoder_updates(
-            self.network, weights, x, mask, self.rng, epochs=config.epochs, lr=config.learning_rate,
-            optimizer=config.optimizer, penalty=config.penalty, device=self.device,
-        )  # fmt: skip
+        x, _, mask = self.population.gather(people, most=self.config.most_rows, rng=self.rng)
+        return self.training(weights, x, mask, self.rng)
 
     def reports(self, ask: Round) -> Value:
         magnitude = self.config.magnitude

@@ -26,7 +26,7 @@ from understudy.data.population import Population
 from understudy.data.slots import Slots, Values
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
-from understudy.models.autoencoder import autoencoder_updates, fit
+from understudy.models.autoencoder import LocalTraining, fit
 from understudy.models.device import pick_device
 from understudy.models.wae import ImageWae, TableWae, from_description, paper_sizes
 from understudy.privacy.ledger import Ledger
@@ -94,16 +94,17 @@ class FedWaeParty(LearningParty):
             raise PartyError(
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
-        return self.host(self.config, population, self.config.local(self.network.size))
+        hosting = self.host(self.config, population, self.config.local(self.network.size))
+        self.training = LocalTraining(
+            self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
+            penalty=self.config.penalty, device=self.device,
+        )  # fmt: skip
+        return hosting
 
     # Algorithm 5, LocalUpdate, for a whole cohort
     def updates(self, people: Tensor, weights: Tensor) -> Tensor:
-        config = self.config
-        x, _, mask = self.population.gather(people, most=config.most_rows, rng=self.rng)
-        return autoencoder_updates(
-            self.network, weights, x, mask, self.rng, epochs=config.epochs, lr=config.learning_rate,
-            optimizer=config.optimizer, penalty=config.penalty, device=self.device,
-        )  # fmt: skip
+        x, _, mask = self.population.gather(people, most=self.config.most_rows, rng=self.rng)
+        return self.training(weights, x, mask, self.rng)
 
 
 def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> FedWaeParty:

@@ -1,0 +1,55 @@
+"""A recorded computation gives what the computation itself gives."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.models.autoencoder import LocalTraining, fit
+from understudy.models.replay import Replayed
+from understudy.models.rwae import Rwae
+from understudy.models.wae import ImageWae, TableWae
+from understudy.privacy.rng import FastRng
+
+NETWORKS = [Rwae(5, 2, hidden=4, latent=3), TableWae((2, 3, 4), hidden=6, latent=3), ImageWae(channels=2)]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_call_has_the_value_of_its_own_inputs(device: str) -> None:
+    def work(a: Tensor, b: Tensor) -> Tensor:
+        return (a @ b).relu().sum(0)
+
+    replayed = Replayed(work)
+    for size in (3, 3, 3, 5, 5, 3):
+        a, b = torch.randn(4, size, device=device), torch.randn(size, 2, device=device)
+        assert torch.equal(replayed(a, b), work(a, b))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.kind)
+def test_training_that_is_kept_over_rounds_equals_training_made_anew(
+    network: Rwae | TableWae | ImageWae, optimizer: str, device: str
+) -> None:
+    how: dict[str, Any] = {"epochs": 3, "lr": 0.01, "optimizer": optimizer, "device": device}
+    kept, mask = LocalTraining(network, **how), torch.ones(4, 2, dtype=torch.bool)
+    for turn in range(4):
+        x, params = torch.rand(4, 2, *network.row_shape), network.init(FastRng(turn))
+        anew = LocalTraining(network, **how)(params, x, mask, FastRng(turn))
+        torch.testing.assert_close(kept(params, x, mask, FastRng(turn)), anew)
+        assert anew.abs().max() > 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_central_fit_on_a_gpu_ends_where_that_on_a_cpu_does() -> None:
+    network, rows = NETWORKS[0], torch.rand(20, 5, 2)
+    ends = [
+        fit(network, network.init(FastRng(0)), rows, FastRng(1), steps=20, batch=8, device=device)
+        for device in ("cpu", "cuda")
+    ]
+    torch.testing.assert_close(*ends, atol=1e-4, rtol=1e-3)
