@@ -94,9 +94,9 @@ def check_cohort(updates: Tensor, dims: int | None = None) -> None:
         )
 
 
-def chunks(updates: Tensor) -> Iterator[slice]:
+def chunks(updates: Tensor, values: int = _CHUNK) -> Iterator[slice]:
     """The cohort's rows in runs small enough to hold a few copies of. No rows → one empty run."""
-    step = max(1, _CHUNK // updates.shape[1])
+    step = max(1, values // updates.shape[1])
     return (slice(start, start + step) for start in range(0, max(len(updates), 1), step))
 
 

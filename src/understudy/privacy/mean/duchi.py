@@ -20,6 +20,9 @@ from understudy.check import positive, whole
 from understudy.privacy.accounting import PureDp
 from understudy.privacy.reporter import Report, check_cohort, check_epsilon, chunks, fine
 from understudy.privacy.rng import Rng
+from understudy.privacy.selection.draw import subset
+
+_PIECE = 2**20  # values in work at a time: their buffers stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -93,22 +96,36 @@ class Duchi:
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
         check_cohort(updates, self.dims)
-        parts = [self._signs((updates[rows] / self.clip).clamp(-1, 1), rng) for rows in chunks(updates)]
+        parts = [self._signs(updates[rows], rng) for rows in chunks(updates, _PIECE)]
         return Report(dims=self.dims, values=torch.cat(parts), scale=self.bound * self.clip)
 
-    def _signs(self, values: Tensor, rng: Rng) -> Tensor:
-        rounded = rng.uniform(*values.shape, device=values.device) < (1 + values) / 2
-        agree = fine(rng, len(values), device=values.device) >= self.against
-        same = self._agreement(agree, rng)
-        return torch.where(rounded == same, 1, -1).to(torch.int8)
+    def _signs(self, updates: Tensor, rng: Rng) -> Tensor:
+        """Half a random word a coordinate: 24 bits round it, as fine as v is itself, and one more is `same`."""
+        words = rng.integers(2**63, -(-updates.numel() // 2), device=updates.device)
+        halves = words.view(torch.int32)[: updates.numel()].view(updates.shape)
+        level = updates.to(torch.float32).mul(2**23 / self.clip).add_(2**23)  # beyond the clip: always, never
+        rounded = (halves & (2**24 - 1)).to(torch.float32) < level  # with probability (1 + t) / 2
+        agree = fine(rng, len(updates), device=updates.device) >= self.against
+        same = self._agreement(agree, (halves & 2**24).to(torch.bool), rng)
+        return (rounded == same).view(torch.int8).mul_(2).sub_(1)
 
-    def _agreement(self, agree: Tensor, rng: Rng) -> Tensor:
-        """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻."""
-        same = torch.empty(len(agree), self.dims, dtype=torch.bool, device=agree.device)
-        again = torch.ones_like(agree)
-        while again.any():
-            same[again] = rng.integers(2, int(again.sum()), self.dims, device=agree.device) == 1
-            again = (2 * same.sum(1) > self.dims) != agree
+    def _agreement(self, agree: Tensor, same: Tensor, rng: Rng) -> Tensor:
+        """Where the answer agrees with v: uniform over T⁺ where `agree`, else over T⁻. `same`: random bits.
+
+        Flipping all bits carries T⁺ onto the part of T⁻ without ties, so only ties are drawn again; T⁻'s own
+        share of ties is drawn for itself.
+        """
+        bits = same.view(torch.uint8)
+        surplus = 2 * bits.sum(1, dtype=torch.int32) - self.dims
+        while (tied := surplus == 0).any():
+            bits[tied] = rng.integers(2, int(tied.sum()), self.dims, device=same.device).to(torch.uint8)
+            surplus[tied] = 2 * bits[tied].sum(1, dtype=torch.int32) - self.dims
+        bits ^= ((surplus > 0) != agree).view(torch.uint8)[:, None]
+        if self.dims % 2 == 0:
+            share = 1 - self.agreeing / (1 - self.agreeing)  # of T⁻, what is tied
+            half = (~agree & (fine(rng, len(agree), device=same.device) < share)).nonzero()[:, 0]
+            places = subset(rng, self.dims, len(half), self.dims // 2, same.device)
+            same[half] = torch.zeros_like(same[half]).scatter_(1, places, True)
         return same
 
     def variance(self, values: Tensor) -> Tensor:
