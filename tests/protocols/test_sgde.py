@@ -20,15 +20,16 @@ from understudy.data.table import read_table
 from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, PrivacyError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
+from understudy.models.beta_vae import TableVae
 from understudy.privacy.accounting import epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
-from understudy.protocols import sgde
+from understudy.protocols import sgde, sgde_train
 from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements
 from understudy.protocols.sgde_party import Push, Recipe, Subscribe, labelled_rows, train_offers, unpack_offer
-from understudy.protocols.sgde_train import batches
+from understudy.protocols.sgde_train import batches, fit
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -144,6 +145,25 @@ def test_batches_hold_each_row_at_the_public_rate_whatever_its_class() -> None:
     deviation = math.sqrt(0.2 * 0.8 / steps)
     assert float((seen / steps - 0.2).abs().max()) < 5 * deviation
     assert float((seen / steps).mean()) == pytest.approx(0.2, abs=5 * deviation / 10)
+
+
+def test_a_batch_in_pieces_trains_as_a_whole_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    rows = torch.eye(6)[torch.from_numpy(rng.integers(0, 6, 60))]
+    codes = torch.from_numpy(rng.integers(0, 2, 60))
+
+    def weights() -> list[torch.Tensor]:
+        vae = TableVae(2, (6,), 2)
+        fit(
+            vae, rows, codes, steps=3, rate=0.5, clip_norm=1.0, noise_multiplier=0.5, beta=1.0,
+            learning_rate=0.01, rng=SecureRng.from_seed(1),
+        )  # fmt: skip
+        return vae.parameters
+
+    whole = weights()
+    monkeypatch.setattr(sgde_train, "_AT_ONCE", 2 * 6 * 4)  # four rows of each class at a time
+    for one, other in zip(whole, weights(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_offers_draw_their_own_class_and_resemble_it() -> None:

@@ -7,9 +7,11 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,15 +19,19 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.table import Table as Grid
 
 from understudy.check import nearest
-from understudy.data.table import read_table
+from understudy.data.images import ImageSchema
+from understudy.data.labelled import read_labelled_images
+from understudy.data.population import Population
+from understudy.data.table import Table, read_table
 from understudy.errors import ConfigError
 from understudy.federation import open_ledger
 from understudy.generator import Generator
 from understudy.privacy.budget import Budget
+from understudy.protocols.sgde import labelled_images
 from understudy.protocols.sgde import pool as pool_of
 from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Recipe, train_offers
+from understudy.protocols.sgde_party import FOR_IMAGES, Recipe, train_offers
 from understudy.report.words import at_price, chance, price, size
 
 if TYPE_CHECKING:
@@ -177,30 +183,42 @@ def subscribe(
 
 @exchange_app.command()
 def train(
-    table: Annotated[Path, typer.Argument(help="This silo's rows (CSV or Parquet).")],
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images."
+        ),
+    ],
     ledger: Annotated[Path, typer.Option(help="This silo's ledger; a new one gets ε and δ as its budget.")],
     at: At,
     to: Annotated[Path, typer.Option("--out", help="A folder for the generators.")] = Path("offers"),
     epsilon: Annotated[float | None, typer.Option(help="What to spend; default: the pool's limit.")] = None,
     delta: Annotated[float | None, typer.Option(help="At which δ; default: the pool's limit.")] = None,
-    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps of training.")] = Recipe.steps,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            help="The column, or array, that identifies people; of several images of one, the first counts."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of training; default: by the kind of rows.")
+    ] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
     """Train a generator for each class by the pool's requirements. Paid from the ledger; nothing is sent."""
-    from dataclasses import replace
-
     with _client(at, token_file, ca) as client:
         name, silo = _membership(client)
         required = client.subscribe(name)
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"{to} is not empty. Nothing was charged.")
     budget = Budget(epsilon or required.epsilon, required.delta if delta is None else delta)
-    rows = read_table(table, replace(required.schema, person=person))  # type: ignore[arg-type]
+    held, recipe = _read(rows, required, person)
+    if steps is not None:
+        recipe = replace(recipe, steps=steps)
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
-            silo, rows, book, required, budget=budget, run=f"exchange {name}", recipe=Recipe(steps=steps)
+            silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
         )
         for offer in offers:
             folder = offer.save(to / _file_name(offer.card["label"]))
@@ -263,7 +281,7 @@ def pull(
     """Take what is on offer, and make one generator of it in which every class is as likely as any other.
 
     Offers that the rest of the pool does not recognise are left out of it, unless --suspects. Draw rows with
-    `understudy sample`.
+    `understudy sample`, images with their classes with `understudy exchange draw`.
     """
     with _client(at, token_file, ca) as client, _bar() as watch:
         name, _ = _membership(client)
@@ -283,12 +301,49 @@ def pull(
     )  # fmt: skip
     _table(("class", "silo", "ε", "others agree", ""), cells)
     kept = [one for one, judgement in zip(pulled, judged, strict=True) if suspects or not judgement.flagged]
-    told = {"protocol": "sgde", "exchange": at, "pool": name, "offers": [offer["digest"] for offer in offers]}
+    told = {"protocol": "sgde", "exchange": at, "pool": name, "target": required.target,
+            "offers": [offer["digest"] for offer in offers]}  # fmt: skip
     pool_of(kept, required, told).save(to / "generator")
-    out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy sample {to}")
+    way = (
+        f"exchange draw {to} --out images.npz" if isinstance(required.schema, ImageSchema) else f"sample {to}"
+    )
+    out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy {way}")
+
+
+@exchange_app.command()
+def draw(
+    folder: Annotated[Path, typer.Argument(help="What `pull` wrote, of a pool of images.")],
+    to: Annotated[Path, typer.Option("--out", help="A .npz file.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many, over all classes.")] = 1000,
+    seed: Annotated[int | None, typer.Option(help="Draw the same images again.")] = None,
+) -> None:
+    """Draw images with their classes, every class as likely as any other. Drawing costs no privacy, however many.
+
+    The file holds the arrays `images` and, under the name of the pool's class, the class of each.
+    """
+    generator = Generator.load(folder)
+    if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
+        raise ConfigError(
+            f"{folder} is no pulled pool of images. Rows of a table: understudy sample {folder}."
+        )
+    if to.suffix != ".npz":
+        raise ConfigError(f"images are written into a .npz file, not {to.name}. Nothing was drawn.")
+    images, labels = labelled_images(generator, rows, seed=seed)
+    target = str(generator.card["target"])
+    arrays: dict[str, Any] = {target if target not in ("images", "file") else "label": np.array(labels)}
+    np.savez_compressed(to, images=images, **arrays)
+    out.print(f"{rows:,} images and their classes written to {to}")
 
 
 # Words and ways
+
+
+def _read(path: Path, required: Requirements, person: str | None) -> tuple[Table | Population, Recipe]:
+    """A silo's rows by the pool's schema, and how such rows are trained on."""
+    schema = replace(required.schema, person=person)
+    if isinstance(schema, ImageSchema):
+        return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
+    return read_table(path, schema), Recipe()
 
 
 def _client(at: str, token_file: Path | None, ca: Path | None) -> "Client":

@@ -15,10 +15,12 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 import understudy.report.page
+from understudy.data.images import ImageSchema
 from understudy.exchange.callers import By, The
 from understudy.exchange.messages import Digest, Name, OfferWhole
 from understudy.exchange.service import Exchange, requirements_of
 from understudy.exchange.tokens import Caller
+from understudy.protocols.sgde_offer import Requirements
 from understudy.report import words
 
 ROWS = 3  # of each class on the page of a pool
@@ -75,15 +77,16 @@ def show_pool(
         shown=shown,
         looks=_looks(everything, [json.dumps(value) for value in requirements.labels]),
         chosen={"label": label, "silo": silo, "epsilon": epsilon},
+        **_drawn(requirements),
     )
 
 
 @pages.get("/pools/{pool}/{digest}")
 def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLResponse:
     """One offer: facts, card, and a sheet of what it draws."""
-    offer = OfferWhole.of(exchange.offer(caller, pool, digest))
+    offer, row = OfferWhole.of(exchange.offer(caller, pool, digest)), exchange.pool(caller, pool)
     card = json.dumps(offer.card, indent=2, ensure_ascii=False)
-    return _page("offer.html", caller, pool=exchange.pool(caller, pool), offer=offer, card=card)
+    return _page("offer.html", caller, pool=row, offer=offer, card=card, **_drawn(requirements_of(row)))
 
 
 def error_page(status: int, detail: str) -> str:
@@ -103,6 +106,13 @@ def error_page(status: int, detail: str) -> str:
 
 def _page(name: str, caller: Caller, **facts: Any) -> HTMLResponse:
     return HTMLResponse(_environment().get_template(name).render(caller=caller, words=words, **facts))
+
+
+def _drawn(requirements: Requirements) -> dict[str, str]:
+    """What offers of a pool draw, in words."""
+    if isinstance(requirements.schema, ImageSchema):
+        return {"what": "images", "nobody": "Nobody's image is among them."}
+    return {"what": "rows", "nobody": "These people do not exist."}
 
 
 def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] | None:

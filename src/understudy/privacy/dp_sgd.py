@@ -53,11 +53,15 @@ def private_sums(
     if not clip_norm > 0 or (noise_multiplier and math.isinf(clip_norm)):
         raise ConfigError(f"clip_norm must be above 0, and finite where there is noise, not {clip_norm!r}.")
     sums = clipped_sums(losses, taps, clip_norm=clip_norm, mask=mask)
-    if noise_multiplier:
-        sizes = [part.numel() for part in sums]
-        noise = rng.normal(sum(sizes), device=losses.device).mul_(noise_multiplier * clip_norm)
-        for part, drawn in zip(sums, torch.split(noise, sizes), strict=True):
-            part.add_(drawn.view_as(part))
+    return add_noise(sums, noise_multiplier * clip_norm, rng) if noise_multiplier else sums
+
+
+def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor]:
+    """Clipped sums, noised in place: once for a batch, also where it was summed in pieces."""
+    sizes = [part.numel() for part in sums]
+    noise = rng.normal(sum(sizes), device=sums[0].device).mul_(deviation)
+    for part, drawn in zip(sums, torch.split(noise, sizes), strict=True):
+        part.add_(drawn.view_as(part))
     return sums
 
 

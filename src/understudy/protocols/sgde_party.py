@@ -77,6 +77,9 @@ class Recipe:
         return {step_event(self.rate, noise_multiplier): self.steps}
 
 
+FOR_IMAGES = Recipe(latent=8, steps=200, learning_rate=0.002)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Subscribe(Ask):
     """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
@@ -184,7 +187,7 @@ class SgdeParty(Party):
         """Open what the ask says: the same from a fresh one and from a saved state."""
         self.requirements, self.recipe = Requirements.from_dict(ask.requirements), Recipe(**ask.recipe)
         self.poison = ask.poison
-        check_schema(self.requirements, described(self.data))
+        check_schema(self.requirements, described(self.data, self.requirements.schema))
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(

@@ -5,6 +5,7 @@ Edges: a person without rows is nobody; a pixel outside [0, 1] → SchemaError a
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -22,9 +23,14 @@ from understudy.models.beta_vae import CHANNELS, BetaVae, ImageVae, TableVae
 from understudy.protocols.sgde_offer import Requirements
 
 
-def described(data: Table | Population) -> AnySchema:
-    """What is public about a silo's rows."""
-    return data.schema if isinstance(data, Table) else image_schema(data.features)
+def described(data: Table | Population, pool: AnySchema) -> AnySchema:
+    """What is public about a silo's rows. A population's pixels are scaled already: their bounds are the pool's."""
+    if isinstance(data, Table):
+        return data.schema
+    images = image_schema(data.features)
+    if isinstance(pool, ImageSchema):
+        return replace(pool, height=images.height, width=images.width)
+    return images
 
 
 def image_schema(features: Features) -> ImageSchema:

@@ -21,8 +21,12 @@ from torch import Tensor
 from understudy.models.beta_vae import BetaVae
 from understudy.models.taps import Taps
 from understudy.privacy.accounting import DpEvent
-from understudy.privacy.dp_sgd import private_sums
+from understudy.privacy.dp_sgd import add_noise, clipped_sums
 from understudy.privacy.rng import Rng, poisson_samples
+
+_AT_ONCE = (
+    1 << 19
+)  # numbers that the networks read at once: some 700 images of 28 × 28, which take 4 GB on the way
 
 
 def step_event(rate: float, noise_multiplier: float) -> DpEvent:
@@ -49,21 +53,21 @@ def fit(
     device = rows.device
     order = codes.argsort(stable=True)
     rows, codes = rows[order.to(device)], codes[order]
+    # Memory is bounded by the piece, however many rows a silo has.
+    piece = max(1, _AT_ONCE // (vae.classes * math.prod(rows.shape[1:])))
     optimizer = torch.optim.Adam(vae.parameters, lr=learning_rate, fused=True)
     for batch, mask in batches(codes, vae.classes, rate, steps, rng):
-        x = rows[batch.to(device)]  # (classes, n, …)
-        mask = mask.to(device)
-        noise = rng.normal(*mask.shape, vae.latent, device=device)
-        taps = Taps()
-        losses = vae.losses(x, noise, beta, taps)
-        sums = private_sums(
-            losses,
-            taps,
-            clip_norm=clip_norm if noise_multiplier else math.inf,
-            noise_multiplier=noise_multiplier,
-            rng=rng,
-            mask=mask,
-        )
+        batch, mask = batch.to(device), mask.to(device)  # (classes, n)
+        drawn = rng.normal(*mask.shape, vae.latent, device=device)
+        most = clip_norm if noise_multiplier else math.inf
+        sums: list[Tensor] = []
+        for start in range(0, batch.shape[1], piece):
+            taps, cut = Taps(), slice(start, start + piece)
+            losses = vae.losses(rows[batch[:, cut]], drawn[:, cut], beta, taps)
+            found = clipped_sums(losses, taps, clip_norm=most, mask=mask[:, cut])
+            sums = [one.add_(other) for one, other in zip(sums, found, strict=True)] if sums else found
+        if noise_multiplier:  # once: the pieces together are the batch
+            add_noise(sums, noise_multiplier * clip_norm, rng)
         for parameter, gradient in zip(vae.parameters, sums, strict=True):
             parameter.grad = gradient.div_(clip_norm)
         optimizer.step()

@@ -1,0 +1,199 @@
+"""Images on the exchange: silos train decoders, offer them, and draw a balanced set from everybody's."""
+
+import base64
+import io
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+from exchange_cases import Served, served
+from numpy.typing import NDArray
+from PIL import Image
+from test_exchange_cli import run
+
+from understudy.data.images import ImageSchema
+from understudy.data.labelled import read_labelled_images
+from understudy.errors import ArtefactError, ConfigError, SchemaError
+from understudy.exchange.pool_file import read_pool
+from understudy.generator import Generator
+from understudy.models.beta_vae import ClassImageDecoder
+from understudy.privacy.budget import Budget
+from understudy.privacy.ledger import Ledger
+from understudy.privacy.rng import SecureRng
+from understudy.protocols.sgde import labelled_images, pool
+from understudy.protocols.sgde_offer import Requirements, offer_card
+from understudy.protocols.sgde_party import Recipe, train_offers
+
+POOL = Requirements(
+    schema=ImageSchema(height=28, width=28), target="half", classes=("upper", "lower"), epsilon=40.0,
+    networks=("class-image-decoder",),
+)  # fmt: skip
+RECIPE = Recipe(latent=2, channels=(4, 4), steps=25, rate=0.5, learning_rate=0.05, device="cpu")
+
+
+def halves(seed: int, n: int = 60) -> tuple[NDArray[np.uint8], NDArray[np.str_]]:
+    """Images that are bright in the half that their class says."""
+    rng = np.random.default_rng(seed)
+    y = np.array(POOL.classes)[rng.integers(0, 2, n)]
+    x = rng.integers(0, 40, (n, 28, 28)).astype(np.uint8)
+    x[y == "upper", :14] += 200
+    x[y == "lower", 14:] += 200
+    return x, y
+
+
+@dataclass
+class Trade:
+    exchange: Served
+    tokens: dict[str, str]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def trade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trade]:
+    """Three silos have each pushed a decoder for each class."""
+    folder = tmp_path_factory.mktemp("images")
+    with served(folder / "data") as exchange:
+        with exchange.admin() as admin:
+            admin.found("halves", POOL)
+        tokens = {silo: exchange.token(silo, "halves") for silo in ("north", "south", "west")}
+        for seed, silo in enumerate(tokens):
+            x, y = halves(seed)
+            np.savez(folder / f"{silo}.npz", images=x, half=y)
+            rows = read_labelled_images(
+                folder / f"{silo}.npz", POOL.schema, target="half", labels=POOL.labels  # type: ignore[arg-type]
+            )  # fmt: skip
+            offers = train_offers(
+                silo, rows, Ledger.rehearsal(silo, Budget(40.0, 1e-5)), POOL, budget=Budget(40.0, 1e-5),
+                run="r", recipe=RECIPE, rng=SecureRng.from_seed(seed),
+            )  # fmt: skip
+            with exchange.member(silo, "halves") as member:
+                for offer in offers:
+                    member.push("halves", offer)
+        yield Trade(exchange, tokens, folder)
+
+
+def test_the_service_rebuilds_convolutional_decoders_and_a_pull_draws_a_balanced_set(trade: Trade) -> None:
+    at, token, to = trade.exchange.address, trade.tokens["south"], trade.folder / "pool"
+    said = run("exchange", "pull", "--out", to, at=at, token=token)
+    assert f"6 of 6 offers make one generator. Draw from it: understudy exchange draw {to}" in said
+    run("exchange", "draw", to, "--rows", 400, "--seed", 1, "--out", trade.folder / "set.npz")
+    with np.load(trade.folder / "set.npz") as drawn:
+        images, labels = drawn["images"], drawn["half"]
+    assert images.shape == (400, 28, 28)
+    assert images.dtype == np.uint8
+    assert 150 < (labels == "upper").sum() < 250
+    for label, bright, dark in (
+        ("upper", np.s_[:, :14], np.s_[:, 14:]),
+        ("lower", np.s_[:, 14:], np.s_[:, :14]),
+    ):
+        own = images[labels == label].astype(float)
+        assert own[bright].mean() > own[dark].mean() + 40, label
+
+
+def test_the_pages_show_a_sheet_of_synthetic_images_for_each_class(trade: Trade) -> None:
+    with httpx.Client(
+        base_url=trade.exchange.address,
+        auth=("north", trade.tokens["north"]),
+        headers={"Accept": "text/html"},
+    ) as browser:
+        page = browser.get("/pools/halves").text
+        digest = re.search(r"/pools/halves/(\w{64})", page)
+        assert digest
+        own = browser.get(f"/pools/halves/{digest[1]}").text
+    sheets = re.findall(r'<img class="sheet" src="data:image/png;base64,([^"]+)"', page)
+    assert len(sheets) == 2
+    assert "Synthetic images" in page
+    assert "Synthetic images" in own
+    assert "people do not exist" not in page + own
+    for sheet, bright in zip(sheets, (np.s_[:14], np.s_[14:]), strict=True):
+        pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet)))).astype(float)
+        assert pixels[bright].mean() > pixels.mean() + 20
+
+
+def test_a_silo_trains_for_a_pool_of_images_from_the_command_line(
+    trade: Trade, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trade.folder)
+    words = ("--ledger", "new.ledger", "--epsilon", 1.0, "--steps", 1, "--out", "new")
+    run("exchange", "train", "north.npz", *words, at=trade.exchange.address, token=trade.tokens["north"])
+    with Ledger(trade.folder / "new.ledger") as ledger:
+        assert 0 < ledger.spent("anyone") <= 1.0
+    offer = Generator.load("new/upper")
+    assert offer.card["network"]["kind"] == "class-image-decoder"
+    assert offer.images(2, seed=0).shape == (2, 28, 28)
+    with pytest.raises(ConfigError, match="no pulled pool of images"):
+        run("exchange", "draw", "new/upper", "--out", "set.npz")
+
+
+def test_an_image_decoder_of_another_size_or_with_other_weights_is_refused(trade: Trade) -> None:
+    small = ClassImageDecoder(2, (4,), (14, 14))
+    card = offer_card(
+        POOL, silo="north", label="upper", epsilon=1.0, delta=1e-6, accountant="PLD", network=small.describe()
+    )
+    with trade.exchange.member("north", "halves") as north:
+        with pytest.raises(SchemaError, match="schema"):
+            north.push("halves", Generator(small, ImageSchema(height=14, width=14), card))
+        with pytest.raises(ArtefactError, match="draws no rows of the pool's schema"):
+            north.push("halves", Generator(small, POOL.schema, card))
+    broken = ClassImageDecoder(2, (4,), (28, 28))
+    broken.parts[0].fill_(float("nan"))
+    with trade.exchange.member("north", "halves") as north, pytest.raises(ArtefactError, match="not finite"):
+        north.push("halves", Generator(broken, POOL.schema, card))
+
+
+def test_a_pool_file_can_ask_for_images(tmp_path: Path) -> None:
+    POOL.schema.save(tmp_path / "images.toml")
+    (tmp_path / "pool.toml").write_text(
+        'name = "halves"\nschema = "images.toml"\ntarget = "half"\nclasses = ["upper", "lower"]\nepsilon = 40.0\n'
+        'networks = ["class-image-decoder"]\n'
+    )
+    assert read_pool(tmp_path / "pool.toml") == ("halves", POOL)
+
+
+def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: Path) -> None:
+    x, y = halves(0, 6)
+    file, schema = tmp_path / "x.npz", ImageSchema(height=28, width=28, person="who")
+
+    def read(**arrays: object) -> object:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        return read_labelled_images(file, schema, target="half", labels=POOL.labels)
+
+    people = read(images=x, half=y, who=[1, 1, 2, 2, 3, 3])
+    assert people.people == 3  # type: ignore[attr-defined]
+    for arrays, said in (
+        ({"images": x, "who": range(6)}, 'no array "half"'),
+        ({"images": x, "half": y}, 'no array "who"'),
+        ({"images": x, "half": y[:5], "who": range(6)}, "beside 6 images"),
+        ({"images": x[:, :5], "half": y, "who": range(6)}, "shape"),
+        ({"images": x.astype(float) * 3, "half": y, "who": range(6)}, "outside the declared 0 to 255"),
+        ({"images": x, "half": np.where(y == "upper", "uper", y), "who": range(6)}, "declared classes"),
+        ({"images": x, "half": y.astype(object), "who": range(6)}, "plain arrays"),
+    ):
+        with pytest.raises(SchemaError, match=said):
+            read(**arrays)
+    file.write_bytes(b"PK no")
+    with pytest.raises(SchemaError, match="this is none"):
+        read_labelled_images(file, schema, target="half", labels=POOL.labels)
+    with pytest.raises(SchemaError, match="cannot be read"):
+        read_labelled_images(tmp_path / "none.npz", schema, target="half", labels=POOL.labels)
+
+
+def test_pixels_of_other_bounds_are_a_pools_own_matter(tmp_path: Path) -> None:
+    x, y = halves(0, 8)
+    schema = ImageSchema(height=28, width=28, low=0, high=1)
+    required = Requirements(schema=schema, target="half", classes=POOL.classes)
+    np.savez(tmp_path / "x.npz", images=x / 255, half=y)
+    rows = read_labelled_images(tmp_path / "x.npz", schema, target="half", labels=POOL.labels)
+    offers = train_offers(
+        "north", rows, Ledger.rehearsal("north", Budget(1.5, 1e-5)), required, budget=Budget(1.5, 1e-5), run="r",
+        recipe=Recipe(latent=2, channels=(2,), steps=1, device="cpu"),
+    )  # fmt: skip
+    drawn, labels = labelled_images(pool(offers, required, {}), 10, seed=0)
+    assert 0 <= drawn.min() <= drawn.max() <= 1
+    assert set(labels) <= set(POOL.classes)
+    assert json.dumps(labels)
