@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save
+from safetensors.torch import load, save
 
 from understudy.errors import MessageError
 from understudy.pack import pack, unpack
@@ -88,6 +88,54 @@ def test_non_finite_numbers_are_refused_on_arrival_too() -> None:
     for constant in ("NaN", "Infinity", "1e999"):
         with pytest.raises(MessageError):
             unpack(save({}, metadata={"value": constant}))
+
+
+def test_a_sum_that_overflows_is_no_value_that_is_not_finite() -> None:
+    large = torch.full((64,), 3e38)
+    assert torch.equal(unpack(pack(large)), large)
+    half = torch.full((64,), 6e4, dtype=torch.float16)
+    assert torch.equal(unpack(pack(half)), half)
+
+
+def test_tensors_of_a_bytearray_share_its_memory_and_those_of_bytes_do_not() -> None:
+    data = bytearray(pack({"a": torch.zeros(3), "b": torch.ones(2, dtype=torch.uint8)}))
+    shared, copied = unpack(data), unpack(bytes(data))
+    data[-14] ^= 255  # in the last float, before the two bytes
+    assert shared["a"].abs().max() > 0
+    assert copied["a"].abs().max() == 0
+    shared["b"] += 1  # they can be written to
+    assert bytes(data[-2:]) == b"\x02\x02"
+
+
+@pytest.mark.parametrize("names", [{}, {"0": torch.arange(3), "1": torch.ones(3, 2), "2": torch.zeros(0, 4)}])
+def test_a_file_of_the_library_is_read_as_the_library_reads_it(names: dict[str, torch.Tensor]) -> None:
+    value = [{"$tensor": name} for name in names]
+    back = unpack(save(names, metadata={"value": json.dumps(value)}))
+    assert all(torch.equal(one, other) for one, other in zip(back, names.values(), strict=True))
+    assert load(pack(list(names.values()))).keys() == names.keys()
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"data_offsets": [0, 8]},  # not all of the bytes
+        {"data_offsets": [4, 16]},  # begins later
+        {"data_offsets": [0, 20]},  # more than there are
+        {"shape": [4]},
+        {"shape": [-3]},
+        {"shape": [True, 3]},
+        {"shape": [1 << 62, 1 << 62, 0], "data_offsets": [0, 0]},
+        {"shape": "3"},
+        {"dtype": "F33"},
+        {"dtype": "BOOL", "shape": [12]},  # bytes that are neither 0 nor 1
+    ],
+)
+def test_a_header_that_does_not_fit_its_bytes_is_refused(entry: dict[str, object]) -> None:
+    plain = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
+    header = {"__metadata__": {"value": '{"$tensor":"0"}'}, "0": plain | entry}
+    head = json.dumps(header).encode()
+    with pytest.raises(MessageError):
+        unpack(len(head).to_bytes(8, "little") + head + torch.arange(1.0, 4.0).numpy().tobytes())
 
 
 def test_tensors_that_nothing_refers_to_are_refused() -> None:

@@ -11,6 +11,7 @@
     │   └── BareReplyError     a reply holds a value with neither a receipt nor a public reason
     ├── MessageError           bytes or a message outside the protocol
     ├── PartyError             a party failed, refused or went away
+    │   └── PartyAway          it was not there, or did not answer, for as long as it was waited for
     ├── ArtefactError          a saved run or generator is missing, damaged, or in the way
     └── ExchangeError          the generator exchange refused, or cannot be reached; carries the HTTP status
 
@@ -67,6 +68,10 @@ class MessageError(UnderstudyError):
 
 class PartyError(UnderstudyError):
     """A party failed, refused or went away."""
+
+
+class PartyAway(PartyError):  # noqa: N818  (a state, not a fault)
+    """A party was not there, or did not answer, for as long as it was waited for."""
 
 
 class ArtefactError(UnderstudyError):

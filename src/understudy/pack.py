@@ -6,7 +6,8 @@ bytes, lists, dicts with string keys, and tensors. Tuples come back as lists.
 
 Guarantee: unpacking runs no code and builds nothing but these kinds.
 Edges: non-finite numbers and tensors are refused in both directions; so are bytes above `limit`,
-left-over tensors, and anything that is not exactly such a file.
+left-over tensors, and anything that is not exactly such a file. Tensors that come out of a bytearray
+share its memory; those out of bytes are copies.
 """
 
 import base64
@@ -15,8 +16,6 @@ import math
 from typing import Any, TypeAlias
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load
 from torch import Tensor
 
 from understudy.errors import MessageError
@@ -27,17 +26,28 @@ Value: TypeAlias = (
 
 LIMIT = 1 << 30
 DEPTH = 32
+_LARGEST_HEADER = 100_000_000  # as the safetensors library has it
 _TENSOR, _BYTES = "$tensor", "$bytes"
 _NAMES = {
     torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
     torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
 }  # fmt: skip
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+# Made once: `json.dumps` and `json.loads` make these anew at each call, which is half of the work on a small message.
+_write_json = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_read_json = json.JSONDecoder(parse_constant=_no_constant).decode
 
 
 def pack(value: Value, *, limit: int = LIMIT) -> bytes:
     """One value as bytes. MessageError if it cannot be written down."""
     tensors: dict[str, Tensor] = {}
-    text = json.dumps(_strip(value, tensors, 0), allow_nan=False, separators=(",", ":"))
+    text = _write_json(_strip(value, tensors, 0))
     data = _file(tensors, text)
     if len(data) > limit:
         raise MessageError(
@@ -46,15 +56,14 @@ def pack(value: Value, *, limit: int = LIMIT) -> bytes:
     return data
 
 
-def unpack(data: bytes, *, limit: int = LIMIT) -> Value:
+def unpack(data: bytes | bytearray, *, limit: int = LIMIT) -> Value:
     """The value that `pack` wrote. MessageError for anything else."""
     if len(data) > limit:
         raise MessageError(f"A message of {len(data):,} bytes is above the limit of {limit:,}.")
     try:
-        tensors = load(data)
-        text = _metadata(data)
-        plain = json.loads(text, parse_constant=_no_constant)
-    except (SafetensorError, ValueError, KeyError, RecursionError, TypeError) as error:
+        text, tensors = _read(data if isinstance(data, bytearray) else bytearray(data))
+        plain = _read_json(text)
+    except (ValueError, KeyError, RecursionError, TypeError, AttributeError, RuntimeError) as error:
         raise MessageError(f"These bytes are not a message ({type(error).__name__}).") from None
     value = _fill(plain, tensors, 0)
     if tensors:
@@ -74,7 +83,7 @@ def _file(tensors: dict[str, Tensor], text: str) -> bytes:
         }  # fmt: skip
         place += size
         parts.append(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    head = json.dumps(header, separators=(",", ":")).encode()
+    head = _write_json(header).encode()
     head += b" " * (-len(head) % 8)
     return b"".join((len(head).to_bytes(8, "little"), head, *parts))
 
@@ -86,7 +95,7 @@ def _strip(value: Value, tensors: dict[str, Tensor], depth: int) -> Any:
         case Tensor():
             if value.dtype not in _NAMES:
                 raise MessageError(f"A tensor of {value.dtype} cannot be sent.")
-            _finite_tensor(value)
+            _finite_tensor(value.detach())
             name = str(len(tensors))
             tensors[name] = value.detach().cpu().contiguous()
             return {_TENSOR: name}
@@ -131,24 +140,44 @@ def _fill(plain: Any, tensors: dict[str, Tensor], depth: int) -> Value:
     return {key: _fill(item, tensors, depth + 1) for key, item in plain.items()}
 
 
-def _metadata(data: bytes) -> str:
-    # safetensors reads metadata only from a file; its header is an 8-byte length and a JSON object.
-    size = int.from_bytes(data[:8], "little")
-    text = json.loads(data[8 : 8 + size])["__metadata__"]["value"]
+def _read(data: bytearray) -> tuple[str, dict[str, Tensor]]:
+    """The text and the tensors of a safetensors file, which lie one after the other in the memory of these bytes."""
+    begin = 8 + int.from_bytes(data[:8], "little")
+    if begin > min(len(data), _LARGEST_HEADER):
+        raise ValueError("header")
+    header = json.loads(data[8:begin])
+    text = header.pop("__metadata__")["value"]
     if not isinstance(text, str):
         raise ValueError("metadata")
-    return text
+    tensors, place = {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape, (start, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
+        if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
+            raise ValueError("shape")
+        if start != place or end - start != math.prod(shape) * dtype.itemsize or begin + end > len(data):
+            raise ValueError("offsets")
+        tensors[name], place = _tensor(data, begin + start, begin + end, dtype).reshape(shape), end
+    if begin + place != len(data):
+        raise ValueError("bytes that belong to nothing")
+    return text, tensors
+
+
+def _tensor(data: bytearray, start: int, end: int, dtype: torch.dtype) -> Tensor:
+    if start == end:
+        return torch.empty(0, dtype=dtype)
+    if start % dtype.itemsize:  # `pack` aligns; others may not
+        data, start, end = data[start:end], 0, end - start
+    tensor = torch.frombuffer(data, dtype=dtype, offset=start, count=(end - start) // dtype.itemsize)
+    if dtype is torch.bool and int(tensor.view(torch.uint8).max()) > 1:
+        raise ValueError("a truth value that is neither 0 nor 1")
+    return tensor
 
 
 def _finite_tensor(tensor: Tensor) -> None:
     if not tensor.is_floating_point() or not tensor.numel():
         return
-    low, high = torch.aminmax(
-        tensor
-    )  # five times faster than isfinite on a large tensor; NaN spreads to both
+    if math.isfinite(float(tensor.sum())):  # one that is not finite makes the sum so; reads every value once
+        return
+    low, high = torch.aminmax(tensor)  # or the sum was too large
     if not (math.isfinite(float(low)) and math.isfinite(float(high))):
         raise MessageError("A message holds a tensor with values that are not finite.")
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(name)

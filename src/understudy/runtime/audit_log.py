@@ -44,8 +44,9 @@ class AuditLog:
             if self._file.closed:
                 return
             line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
-            self._last = _link(self._last, line)
-            self._file.write(json.dumps(line | {"chain": self._last}) + "\n")
+            text = json.dumps(line)
+            self._last = _link(self._last, text)
+            self._file.write(f'{text[:-1]}, "chain": "{self._last}"}}\n')
             self._file.flush()
 
     def close(self) -> None:
@@ -64,10 +65,10 @@ def verify(path: str | Path) -> int:
             chain = line.pop("chain")
         except (ValueError, KeyError, AttributeError):
             raise ArtefactError(f"{Path(path).name}: line {number} is not a line of an audit log.") from None
-        if chain != (last := _link(last, line)):
+        if chain != (last := _link(last, json.dumps(line))):
             raise ArtefactError(f"{Path(path).name}: line {number} was changed, or one before it taken out.")
     return number
 
 
-def _link(last: str, line: dict[str, Any]) -> str:
-    return hashlib.sha256((last + json.dumps(line)).encode()).hexdigest()
+def _link(last: str, text: str) -> str:
+    return hashlib.sha256((last + text).encode()).hexdigest()

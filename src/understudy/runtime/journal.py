@@ -43,7 +43,7 @@ class Answer:
     """What goes back: "reply" with a message, or "refusal" with an error's kind and text."""
 
     status: str
-    body: bytes
+    body: bytes | bytearray
 
     @cached_property
     def digest(self) -> str:
@@ -109,12 +109,7 @@ class Journal:
         }  # fmt: skip
         text = json.dumps(head).encode()
         front = b"".join((_MARK, hashlib.sha256(text).digest(), len(text).to_bytes(4, "big"), text))
-        end = place
-        for part in (front, answer.body, state):
-            view = memoryview(part)
-            while view:
-                done = os.pwrite(self._files[file], view, end)
-                view, end = view[done:], end + done
+        end = place + _write(self._files[file], place, front, answer.body, state)
         os.fdatasync(self._files[file]) if hasattr(os, "fdatasync") else os.fsync(self._files[file])
         self._serial += 1
         self.entries.append(_entry(file, place, end, head))
@@ -229,6 +224,19 @@ def _entry(file: int, begin: int, end: int, head: dict[str, Any]) -> Entry:
         file, begin, end, head["serial"], head["segment"], head["keep"],
         AskId(head["session"], head["number"]), head["ask"], head["status"],
     )  # fmt: skip
+
+
+def _write(file: int, place: int, *parts: bytes | bytearray) -> int:
+    """Write these one after the other, in one call where the system takes them whole; how many bytes they are."""
+    views, done = [memoryview(part) for part in parts if part], 0
+    while views:
+        took = os.pwritev(file, views, place + done)
+        done += took
+        while views and took >= len(views[0]):
+            took -= len(views.pop(0))
+        if took:
+            views[0] = views[0][took:]
+    return done
 
 
 def _read(file: int, place: int, size: int) -> bytes:

@@ -29,7 +29,7 @@ def spoken_bytes(party: str, error: Exception) -> bytes:
     return json.dumps({"kind": kind, "text": text[:_LONGEST]}).encode()
 
 
-def refusal(party: str, body: bytes) -> UnderstudyError:
+def refusal(party: str, body: bytes | bytearray) -> UnderstudyError:
     """A party's refusal as the error that it was. What it says is a peer's text: short, and printable."""
     try:
         said = json.loads(body[:4096])

@@ -111,7 +111,7 @@ class Session:
             ) from error
         self._behind = False  # the party has not been moved along with a repetition
 
-    def answer(self, ask: AskId, data: bytes, *, expires: float | None = None) -> Answer:
+    def answer(self, ask: AskId, data: bytes | bytearray, *, expires: float | None = None) -> Answer:
         """The recorded answer, or a new one, recorded before it is returned.
 
         `expires` (of `time.monotonic`): an ask that waited longer for the one before it is neither computed nor
@@ -140,7 +140,7 @@ class Session:
         """Close the journal."""
         self._journal.close()
 
-    def _new(self, ask: AskId, data: bytes, digest: str) -> Answer:
+    def _new(self, ask: AskId, data: bytes | bytearray, digest: str) -> Answer:
         """Compute an answer from where the party stands, and record it."""
         message: Ask | None = None
         try:
@@ -175,7 +175,7 @@ class Session:
             party.answer(Return(round=journal.entries[0].segment))
         return party
 
-    def _decoded(self, data: bytes) -> Ask:
+    def _decoded(self, data: bytes | bytearray) -> Ask:
         message = decode(data, self._party.messages, limit=self.contract.message)
         if not isinstance(message, Ask):
             raise MessageError(f"{self.seat.name}: {message.kind()} is not an ask.")

@@ -10,6 +10,7 @@ Edges: oversize, non-finite, unknown kinds, unknown or missing fields, wrong val
 import types
 from collections.abc import Iterable
 from dataclasses import fields
+from functools import cache, lru_cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
@@ -19,9 +20,17 @@ from understudy.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.ledger import Receipt
 from understudy.protocols.base import Message, Paid, Public
 
-_HINTS: dict[
-    type[Message], dict[str, Any]
-] = {}  # looking them up takes as long as all the rest of a small message
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The fields and their types; looking them up takes as long as all the rest of a small message."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in fields(kind)}
+
+
+@lru_cache(maxsize=256)
+def _known(kinds: tuple[type[Message], ...]) -> dict[str, type[Message]]:
+    return {kind.kind(): kind for kind in kinds}
 
 
 def encode(message: Message, *, limit: int = LIMIT) -> bytes:
@@ -30,19 +39,19 @@ def encode(message: Message, *, limit: int = LIMIT) -> bytes:
     return pack({"kind": message.kind(), "fields": body}, limit=limit)
 
 
-def decode(data: bytes, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -> Message:
+def decode(data: bytes | bytearray, kinds: Iterable[type[Message]], *, limit: int = LIMIT) -> Message:
     """The message that `encode` wrote, if it is of one of these kinds."""
     envelope = unpack(data, limit=limit)
     if not isinstance(envelope, dict) or envelope.keys() != {"kind", "fields"}:
         raise MessageError("These bytes are not a message.")
-    known = {kind.kind(): kind for kind in kinds}
+    known = _known(tuple(kinds))
     name, body = envelope["kind"], envelope["fields"]
     if not isinstance(name, str) or name not in known or not isinstance(body, dict):
         raise MessageError(f"A message of kind {str(name)[:80]!r} is not part of this protocol.")
     cls = known[name]
-    hints = _HINTS.get(cls) or _HINTS.setdefault(cls, get_type_hints(cls))
-    if body.keys() != (expected := {field.name for field in fields(cls)}):
-        odd = sorted(map(str, body.keys() ^ expected))
+    hints: dict[str, Any] = _hints(cls)  # type: ignore[arg-type]
+    if body.keys() != hints.keys():
+        odd = sorted(map(str, body.keys() ^ hints.keys()))
         raise MessageError(f"{name}: unknown or missing fields {', '.join(odd)[:200]}.")
     try:
         values = {key: _typed(item, hints[key], f"{name}.{key}") for key, item in body.items()}

@@ -13,7 +13,7 @@ from typing import Any
 
 from understudy.errors import MessageError
 
-FRAME = 1 << 20  # bytes
+FRAME = 1 << 21  # bytes
 TEXT = 1 << 20  # bytes of a message that is neither ask nor answer
 METHOD = "/understudy.Federation/Join"
 SILENCE = 45.0  # seconds without a frame after which a line is taken to be dead; who waits says so three times in it
@@ -28,7 +28,9 @@ OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
-async def send(write: Callable[[bytes], Awaitable[None]], head: Mapping[str, Any], body: bytes = b"") -> None:
+async def send(
+    write: Callable[[bytes], Awaitable[None]], head: Mapping[str, Any], body: bytes | bytearray = b""
+) -> None:
     """One message as frames. Each waits until the transport has taken the one before."""
     text = json.dumps(dict(head) | {"size": len(body)}).encode()
     room = FRAME - 4 - len(text)
@@ -38,15 +40,20 @@ async def send(write: Callable[[bytes], Awaitable[None]], head: Mapping[str, Any
         await write(bytes(view[start : start + FRAME]))
 
 
-async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[dict[str, Any], bytes]:
+async def receive(
+    read: Callable[[], Awaitable[Any]], *, limit: int
+) -> tuple[dict[str, Any], bytes | bytearray]:
     """The next message. MessageError for what is not one; EOFError when the stream is over.
 
-    Memory grows with what has arrived, not with what a head promises.
+    Memory grows with what has arrived, not with what a head promises. A body of many frames is a bytearray, whose
+    memory the tensors in it may share.
     """
     frame = await read()
     if not isinstance(frame, bytes):
         raise EOFError
     head, first = parse(frame, limit)
+    if len(first) == head["size"]:
+        return head, first
     parts, left = [first], head["size"] - len(first)
     while left > 0:
         frame = await read()
@@ -56,21 +63,46 @@ async def receive(read: Callable[[], Awaitable[Any]], *, limit: int) -> tuple[di
             raise MessageError("A message does not keep to the size that it stated.")
         parts.append(frame)
         left -= len(frame)
-    return head, parts[0] if len(parts) == 1 else b"".join(parts)
+    return head, bytearray().join(parts)
 
 
-def within(read: Callable[[], Awaitable[Any]], seconds: float) -> Callable[[], Awaitable[Any]]:
-    """The same, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
+class within:  # noqa: N801  (used as a function)
+    """The same reads, with TimeoutError when nothing comes for so long: half-open lines are found here, not by TCP.
 
     gRPC's own pings do not find them all: while one is on its way it sends no other, and one that is lost is
-    waited for.
+    waited for. There is one timer for a stream, which looks when the last read began, and not one for each read.
     """
 
-    async def limited() -> Any:
-        async with asyncio.timeout(seconds):
-            return await read()
+    def __init__(self, read: Callable[[], Awaitable[Any]], seconds: float) -> None:
+        self._read, self._seconds = read, seconds
+        self._since, self._silent = 0.0, False
+        self._reader: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
-    return limited
+    async def __call__(self) -> Any:
+        loop = asyncio.get_running_loop()
+        self._reader, self._since = asyncio.current_task(), loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds, self._look)
+        try:
+            return await self._read()
+        except asyncio.CancelledError:
+            if self._silent:
+                raise TimeoutError from None
+            raise
+        finally:
+            self._reader = None
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer, left = None, self._since + self._seconds - loop.time()
+        if self._reader is None:
+            return  # the next read sets it again
+        if left > 0:
+            self._timer = loop.call_later(left, self._look)
+        else:
+            self._silent = True
+            self._reader.cancel()
 
 
 def parse(frame: bytes, limit: int) -> tuple[dict[str, Any], bytes]:

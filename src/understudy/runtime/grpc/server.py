@@ -15,13 +15,13 @@ import grpc
 from grpc import aio
 
 from understudy.check import positive
-from understudy.errors import ConfigError, MessageError, PartyError
+from understudy.errors import ConfigError, MessageError, PartyAway, PartyError
 from understudy.protocols.base import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, send, within
-from understudy.runtime.grpc.loop import loop, run
+from understudy.runtime.grpc.loop import drive, loop, run
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
 from understudy.runtime.journal import Answer
 from understudy.runtime.local import Transcript, addressed
@@ -51,14 +51,31 @@ class Limits:
         positive(hello=self.hello, joins=self.joins, silence=self.silence)
 
 
+class _Turn:
+    """Asks that were put at once, and what has come of them. `hasty`: one that cannot take part ends the waiting."""
+
+    def __init__(self, asked: Mapping[str, bytes], expires: float, *, hasty: bool) -> None:
+        self.asked, self.expires, self.hasty = asked, expires, hasty
+        self.outcomes: dict[str, Answer | PartyError] = {}
+        self.over = loop().create_future()
+        if not asked:
+            self.over.set_result(None)
+
+    def settle(self, name: str, outcome: Answer | PartyError) -> None:
+        """What has come of one ask."""
+        self.outcomes[name] = outcome
+        done = len(self.outcomes) == len(self.asked) or (self.hasty and isinstance(outcome, PartyError))
+        if done and not self.over.done():
+            self.over.set_result(None)
+
+
 @dataclass
 class _Open:
     """An ask that waits for its answer."""
 
     number: int
     body: bytes
-    expires: float
-    answer: "asyncio.Future[Answer]"
+    turn: _Turn
 
 
 @dataclass
@@ -70,13 +87,19 @@ class _Link:
     signed: str = ""
     refusal: str = ""
     told: bool = False  # that the run is over
+    left_out: bool = False  # the run has gone on without it
     open: _Open | None = None
     number: int = 0
     since: float = 0.0
+    roused: "asyncio.Future[None] | None" = None
     counts: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
     )
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def rouse(self) -> None:
+        """There is something to do."""
+        if self.roused is not None and not self.roused.done():
+            self.roused.set_result(None)
 
 
 class GrpcParties:
@@ -119,16 +142,17 @@ class GrpcParties:
         """The parties, in the contract's order."""
         return self.contract.parties
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
 
-        A party that is away is waited for. If one refuses, the others have still been asked, and may have paid.
+        A party that is away is waited for, `patience` seconds: then PartyAway, or where `at_least` of the asked have
+        answered, their replies alone. If one refuses, the others have still been asked, and may have paid.
         """
         asks = addressed(message, self.names)
         different = {id(ask): ask for ask in asks.values()}  # the same to all is encoded once
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
-        answers = run(self._ask_all(asked))
+        answers = self._present(drive(self._ask_all(asked, hasty=at_least is None)), at_least)
         for name, answer in answers.items():
             if answer.status == "refusal":
                 self._links[name].counts["refusals"] += 1
@@ -141,15 +165,23 @@ class GrpcParties:
             self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
         return replies
 
-    def wait(self, timeout: float) -> None:
-        """Until every party has signed the contract. PartyError names who is missing, or why one refused."""
-        until = time.monotonic() + timeout
+    def wait(self, timeout: float, *, at_least: int | None = None) -> None:
+        """Until every party has signed the contract. PartyError names who is missing, or why one refused.
+
+        With `at_least` so many suffice once the time is over, or nobody else is to be waited for.
+        """
+        until, enough = time.monotonic() + timeout, len(self._links) if at_least is None else at_least
         while missing := [link for link in self._links.values() if not link.signed]:
-            if refused := [link.refusal for link in missing if link.refusal]:
+            refused = [link.refusal for link in missing if link.refusal]
+            if len(self._links) - len(refused) < enough:
                 raise PartyError(refused[0])
+            if len(refused) == len(missing):
+                return
             if time.monotonic() > until:
+                if len(self._links) - len(missing) >= enough:
+                    return
                 names = ", ".join(link.name for link in missing)
-                raise PartyError(f"{names} did not join within {timeout:g} s. Nothing was sent.")
+                raise PartyAway(f"{names} did not join within {timeout:g} s. Nothing was sent.")
             time.sleep(0.02)
 
     def status(self) -> dict[str, Any]:
@@ -168,6 +200,7 @@ class GrpcParties:
                     "refusal": link.refusal,
                     "since": link.since,
                     "waiting": link.open is not None,
+                    "left_out": link.left_out,
                     **link.counts,
                 }
                 for link in self._links.values()
@@ -193,7 +226,19 @@ class GrpcParties:
     ) -> None:
         self.close(over=error is None)
 
-    def _decoded(self, name: str, body: bytes) -> Reply:
+    def _present(
+        self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
+    ) -> dict[str, Answer]:
+        """The answers, if they are enough to go on without the others."""
+        away = {name: said for name, said in outcomes.items() if isinstance(said, PartyError)}
+        if away and (at_least is None or len(outcomes) - len(away) < at_least):
+            raise next(iter(away.values()))
+        for name, why in away.items():
+            self._links[name].left_out = True
+            self.log.write("left out", party=name, why=str(why))
+        return {name: said for name, said in outcomes.items() if isinstance(said, Answer)}
+
+    def _decoded(self, name: str, body: bytes | bytearray) -> Reply:
         try:
             reply = decode(body, self._kinds, limit=self.contract.message)
         except MessageError as error:
@@ -226,7 +271,7 @@ class GrpcParties:
 
     async def _finish(self) -> None:
         for link in self._links.values():
-            link.changed.set()
+            link.rouse()
         until = time.monotonic() + (self.linger if self._over else 0.0)
         while time.monotonic() < until and any(
             link.signed and not link.told for link in self._links.values()
@@ -234,25 +279,34 @@ class GrpcParties:
             await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
 
-    async def _ask_all(self, asked: Mapping[str, bytes]) -> dict[str, Answer]:
-        answers = await asyncio.gather(*(self._ask(self._links[name], body) for name, body in asked.items()))
-        return dict(zip(asked, answers, strict=True))
+    async def _ask_all(self, asked: Mapping[str, bytes], *, hasty: bool) -> dict[str, Answer | PartyError]:
+        """What comes of each ask, in their order; after `patience` seconds also that nothing came."""
+        turn = _Turn(asked, time.monotonic() + self.patience, hasty=hasty)
+        for name, body in asked.items():
+            self._open(self._links[name], body, turn)
+        try:
+            async with asyncio.timeout(self.patience):
+                await turn.over
+        except TimeoutError:
+            for name in asked:
+                away = "has not answered" if self._links[name].stream is not None else "is not connected"
+                why = f"{name} {away} for {self.patience:g} s. The ask was given up."
+                turn.outcomes.setdefault(name, PartyAway(why))
+        finally:  # an answer that comes later is not taken for that of the next ask
+            for name in asked:
+                link = self._links[name]
+                if link.open is not None and link.open.turn is turn:
+                    link.open = None
+        return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
 
-    async def _ask(self, link: _Link, body: bytes) -> Answer:
+    def _open(self, link: _Link, body: bytes, turn: _Turn) -> None:
         if link.refusal:
-            raise PartyError(link.refusal)
+            turn.settle(link.name, PartyError(link.refusal))
+            return
         link.number += 1
         link.counts["asks"] += 1
-        expires = time.monotonic() + self.patience
-        link.open = ask = _Open(link.number, body, expires, loop().create_future())
-        link.changed.set()
-        try:
-            return await asyncio.wait_for(ask.answer, self.patience)
-        except TimeoutError:
-            away = "has not answered" if link.stream is not None else "is not connected"
-            raise PartyError(f"{link.name} {away} for {self.patience:g} s. The ask was given up.") from None
-        finally:
-            link.open = None
+        link.open = _Open(link.number, body, turn)
+        link.rouse()
 
     async def _join(self, _: Any, context: Any) -> None:
         """One stream of one party, from its hello to its end."""
@@ -261,7 +315,7 @@ class GrpcParties:
             name, pem = self._known(context)
             head, body = await asyncio.wait_for(receive(context.read, limit=TEXT), self.limits.hello)
             if expect(head, "hello", "enrol") == "enrol":
-                await self._enrol(name, pem, body, context)
+                await self._enrol(name, pem, bytes(body), context)
                 return
             link = self._admitted(name, pem)
             await self._sign(link, pem, context)
@@ -325,10 +379,11 @@ class GrpcParties:
         if expect(head, "signature", "refusal") == "refusal":
             link.refusal = str(refusal(link.name, body))
             self.log.write("contract refused", party=link.name, why=link.refusal)
-            if link.open is not None and not link.open.answer.done():
-                link.open.answer.set_exception(PartyError(link.refusal))
+            if link.open is not None:
+                ask, link.open = link.open, None
+                ask.turn.settle(link.name, PartyError(link.refusal))
             raise EOFError
-        if not verify(pem, body, text):
+        if not verify(pem, bytes(body), text):
             raise MessageError("The signature is not of this contract.")
         before, link.stream = link.stream, asyncio.current_task()
         if before is not None:
@@ -341,8 +396,7 @@ class GrpcParties:
         """Put the open ask, take its answer, until the run ends or the stream breaks."""
         try:
             while not self._ended:
-                link.changed.clear()
-                if (ask := link.open) is None or ask.answer.done():
+                if (ask := link.open) is None:
                     await self._idle(link, context)
                     continue
                 if why := self.identity.roster.refusal(link.name, pem):
@@ -359,13 +413,16 @@ class GrpcParties:
 
     async def _idle(self, link: _Link, context: Any) -> None:
         """Until there is something to ask; now and then the party hears that we are here."""
+        link.roused = roused = loop().create_future()
+        timer = loop().call_later(self.limits.silence / 3, link.rouse)
         try:
-            async with asyncio.timeout(self.limits.silence / 3):
-                await link.changed.wait()
-        except TimeoutError:
+            await roused
+        finally:
+            timer.cancel()
+        if link.open is None and not self._ended:
             await send(context.write, {"type": "beat"})
 
-    async def _heard(self, context: Any, limit: int) -> tuple[dict[str, Any], bytes]:
+    async def _heard(self, context: Any, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
         """What a party says when it has worked; while it works it says that it is there, and not too often."""
         read, begin, beats = within(context.read, self.limits.silence), time.monotonic(), 0
         while True:
@@ -380,7 +437,7 @@ class GrpcParties:
                 raise MessageError("More signs of life than a party has to give.")
 
     async def _put(self, link: _Link, ask: _Open, context: Any) -> None:
-        left = max(0.0, ask.expires - time.monotonic())
+        left = max(0.0, ask.turn.expires - time.monotonic())
         await send(context.write, {"type": "ask", "number": ask.number, "seconds": left}, ask.body)
         head, body = await self._heard(context, self.contract.message)
         status = expect(head, "reply", "refusal")
@@ -389,8 +446,9 @@ class GrpcParties:
         link.counts["answers"] += 1
         link.counts["down"] += len(ask.body)
         link.counts["up"] += len(body)
-        if not ask.answer.done():
-            ask.answer.set_result(Answer(status, body))
+        if link.open is ask:
+            link.open = None
+            ask.turn.settle(link.name, Answer(status, body))
 
 
 def _why_not(address: str) -> str:
