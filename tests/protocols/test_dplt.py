@@ -19,10 +19,11 @@ from understudy.federation import Federation
 from understudy.privacy.accounting import PureDp, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.laplace import DiscreteLaplaceNoise
+from understudy.privacy.secure.channel import KeyPair
 from understudy.protocols import dplt
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Ask, Keep
-from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Quantify, Swap, Tables
+from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Group, Quantify, Tables
 from understudy.protocols.dplt_party import DpltParty
 from understudy.protocols.dplt_plan import Config, Plan
 from understudy.protocols.dplt_tree import (
@@ -38,6 +39,7 @@ from understudy.protocols.dplt_tree import (
     split_edges,
     to_bits,
 )
+from understudy.protocols.products import Swap, relayed
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -305,7 +307,12 @@ def parties_at(step: str, budget: Budget = FREE, **settings: Any) -> tuple[dict[
     }
     if step == "agree":
         return inside, parties, agree
-    parties.ask(agree)
+    agreed = parties.ask(agree)
+    greeted = relayed({name: reply.outbox for name, reply in agreed.items()}, parties.names)
+    groups = {name: Group(inbox=inbox) for name, inbox in greeted.items()}
+    if step == "group":
+        return inside, parties, groups
+    parties.ask(groups)
     return inside, parties, None
 
 
@@ -334,6 +341,71 @@ def test_asks_out_of_turn_are_refused() -> None:
     one.answer(Swap(chunk=0, inbox={}))
     with pytest.raises(MessageError, match="missing"):
         one.answer(Correlate(inbox={}, corrections={}))
+
+
+class Liar(LocalParties):
+    """A server that tells one party something else than the others, in the asks of one kind."""
+
+    def __init__(self, parties: Mapping[str, Any], kind: type[Ask], lie: Any, to: str) -> None:
+        super().__init__(parties)
+        self.kind, self.lie, self.to = kind, lie, to
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        if isinstance(asks.get(self.to), self.kind):
+            asks[self.to] = self.lie(asks[self.to])
+        return super().ask(asks)
+
+
+def narrower(ask: Begin) -> Begin:
+    """Holder 0 has one column only, it says."""
+    schema = Schema.from_dict(ask.schemas["holder 0"])
+    return replace(ask, schemas=ask.schemas | {"holder 0": schema.select(schema.names[:1]).to_dict()})
+
+
+def another_key(ask: Agree) -> Agree:
+    return replace(ask, keys=ask.keys | {"holder 2": KeyPair(b"k" * 32).public})
+
+
+LIES = {
+    "a party has fewer columns": (Begin, narrower),
+    "larger groups are asked for": (Begin, lambda ask: replace(ask, config=ask.config | {"group": 4})),
+    "the first step takes more": (Begin, lambda ask: replace(ask, config=ask.config | {"split": (8, 1, 1)})),
+    "the parties are in another order": (
+        Begin,
+        lambda ask: replace(ask, schemas=dict(reversed(ask.schemas.items()))),
+    ),
+    "the price is lower": (Agree, lambda ask: replace(ask, epsilon=1.0)),
+    "chunks are smaller": (Agree, lambda ask: replace(ask, chunk=8)),
+    "a third party has another key": (Agree, another_key),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_server_that_tells_one_party_something_else_is_refused_before_anything_is_charged(lie: str) -> None:
+    fed = federation(bits_frame(30, 12), 3, Budget(3.0, 0.0))
+    inside: Any = fed.parties("dplt", run="r")
+    with pytest.raises(MessageError, match=r"told different things|was told other keys"):
+        dplt.train(Config(group=2), Liar(inside, *LIES[lie], "holder 1"), fed.schemas)
+    for holder in fed.holders.values():
+        assert holder.ledger.spend() == {}
+    assert all(party.products is None and not party.groups for party in inside.values())
+
+
+def test_greetings_that_are_missing_repeated_or_sent_back_are_refused_before_anything_is_charged() -> None:
+    for change in (
+        lambda inbox, _: {},
+        lambda inbox, other: {"holder 1": other["holder 0"]},  # its own greeting
+        lambda inbox, _: {"holder 1": inbox["holder 1"].flip(0)},
+    ):
+        inside, _, groups = parties_at("group", Budget(3.0, 0.0))
+        one, asks = inside["holder 0"], [groups[name].inbox for name in ("holder 0", "holder 1")]
+        with pytest.raises(MessageError, match=r"greeting|repeated"):
+            one.answer(Group(inbox=change(*asks)))
+        assert one.ledger.spend() == {}
+        one.answer(groups["holder 0"])  # the right one may still come, and once
+        with pytest.raises(MessageError, match="not expected"):
+            one.answer(groups["holder 0"])
 
 
 def test_edges_that_are_no_tree_are_refused_and_nothing_is_charged() -> None:

@@ -53,7 +53,8 @@ from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols import gram, gram_party
 from understudy.protocols.base import Keep, Paid, Return
 from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Shared, Swap
+from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Shared
+from understudy.protocols.products import Swap
 from understudy.runtime.local import BytesParties, LocalParties
 
 # What is measured

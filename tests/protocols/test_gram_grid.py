@@ -37,7 +37,8 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.secure.counts import needed_noise, shared_noise
 from understudy.protocols import gram
 from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Swap
+from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
+from understudy.protocols.products import Swap
 from understudy.run import train
 from understudy.runtime.local import BytesParties, LocalParties
 

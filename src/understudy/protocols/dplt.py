@@ -31,9 +31,10 @@ b − 1 tables of a tree of b attributes. The three add up to ε (`dplt_plan.Pla
 Guarantee: ε-DP, δ = 0, for a person with all their columns at all parties, in one joint release, against an outsider,
 the server, any party, and several parties together. Each party's ledger is charged that whole price, for the same
 release: a person pays it once.
-Edges: the server deals the masks of products, so it must not pool what it knows with a holder. One that tells the
-parties different schemas is found out by their channels, but after step 1: each has then answered as if the others
-had little, and a person's price for that step is up to the sum over parties, not the one that each ledger shows.
+Edges: the server deals the masks of products, so it must not pool what it knows with a holder. Before step 1 the
+parties greet each other through their sealed channels: had two of them been told different schemas, settings, prices or
+keys, they would part there, and nothing is charged. A server that speaks for holders under keys of its own making is
+not found out so; the contract of a run over the network names the schemas, and the ledgers name the keys.
 """
 
 import math
@@ -58,7 +59,7 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Quantify, Swap
+from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Group, Quantify
 from understudy.protocols.dplt_party import DpltParty
 from understudy.protocols.dplt_plan import Config, Plan
 from understudy.protocols.dplt_tree import (
@@ -71,7 +72,7 @@ from understudy.protocols.dplt_tree import (
     split_edges,
 )
 from understudy.protocols.outcome import Outcome
-from understudy.protocols.products import Dealing, relayed
+from understudy.protocols.products import Dealing, Swap, relayed
 
 __all__ = ["Config", "Outcome", "build_party", "train"]
 
@@ -165,13 +166,15 @@ def grow(config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> Gro
         "bits": ring.bits,
         "chunk": config.chunk,
     }
+    agreed = parties.ask({name: Agree(seeds=dealing.seeds(name), **terms) for name in names})
+    inbox = relayed({name: reply.outbox for name, reply in agreed.items()}, names)
     # Step 1
-    grouped = parties.ask({name: Agree(seeds=dealing.seeds(name), **terms) for name in names})
-    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    grouped = parties.ask({name: Group(inbox=inbox[name]) for name in names})
+    inbox = {name: {} for name in names}
     for number, start in enumerate(range(0, people, config.chunk)):
         swapped = parties.ask({name: Swap(chunk=number, inbox=inbox[name]) for name in names})
-        inbox = relayed({name: reply.outbox.value for name, reply in swapped.items()}, names)
-        dealing.deal(min(config.chunk, people - start))
+        inbox = relayed({name: reply.outbox for name, reply in swapped.items()}, names)
+        dealing.deal(min(config.chunk, people - start), names)
     # Steps 2 and 3
     answers = parties.ask(
         {name: Correlate(inbox=inbox[name], corrections=dealing.corrections(name)) for name in names}

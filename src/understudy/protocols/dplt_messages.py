@@ -1,6 +1,6 @@
 """What the server and the holders say to each other while they grow a latent tree (`dplt`).
 
-`Begin`, `Agree` (step 1), `Swap` chunk by chunk, `Correlate` (step 2), `Quantify` (step 4).
+`Begin`, `Agree`, `Group` (step 1), `products.Swap` chunk by chunk, `Correlate` (step 2), `Quantify` (step 4).
 """
 
 from dataclasses import dataclass
@@ -41,27 +41,26 @@ class Agree(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Agreed(Reply):
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for each other party."""
+
+    fingerprint: Public
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(Ask):
+    """The others' greetings, which show that all were told the same: group your attributes."""
+
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Grouped(Reply):
     """The party's binary attributes in groups, the latent one first; for DPLT+ also its index, edges of latent ones."""
 
     groups: Paid
     index: Paid
-    fingerprint: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swap(Ask):
-    """The others' messages about the chunk before; mask and seal the next one for each of them."""
-
-    chunk: int
-    inbox: dict[str, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swapped(Reply):
-    """A sealed message for each other party."""
-
-    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,7 +32,7 @@ from understudy.privacy.exponential import Exponential, best
 from understudy.privacy.laplace import DiscreteLaplaceNoise
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.rng import Rng
-from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
+from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
 from understudy.privacy.secure.product import Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.sums import blind
@@ -40,13 +40,13 @@ from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Ask, Keep, Message, Paid, Public, Reply
 from understudy.protocols.dplt_messages import (
     Agree,
+    Agreed,
     Begin,
     Begun,
     Correlate,
+    Group,
     Grouped,
     Quantify,
-    Swap,
-    Swapped,
     Tables,
 )
 from understudy.protocols.dplt_plan import STEPS, Config, Plan
@@ -61,7 +61,7 @@ from understudy.protocols.dplt_tree import (
     split_edges,
     to_bits,
 )
-from understudy.protocols.products import SEALED, Products
+from understudy.protocols.products import Products, Swap, Swapped, confirm, greetings
 
 
 class DpltParty(AlignedParty):
@@ -74,7 +74,8 @@ class DpltParty(AlignedParty):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, Begin, Begun, Agree, Grouped, Swap, Swapped, Correlate, Quantify, Tables,
+        *AlignedParty.messages,
+        Begin, Begun, Agree, Agreed, Group, Grouped, Swap, Swapped, Correlate, Quantify, Tables,
     )  # fmt: skip
 
     def __init__(
@@ -97,6 +98,7 @@ class DpltParty(AlignedParty):
         self.begun: Begin | None = None
         self.pair: KeyPair | None = None
         self.agreed: Agree | None = None
+        self.channels: dict[str, Channel] = {}
         self.groups: list[list[int]] = []
         self.index: list[Edge] = []
         self.products: Products | None = None
@@ -115,12 +117,13 @@ class DpltParty(AlignedParty):
                 return self._begin(ask)
             case Agree() if self.pair is not None and self.agreed is None:
                 return self._agree(ask)
+            case Group() if self.agreed is not None and products is None:
+                return self._group(ask, self.agreed)
             case Swap() if products is not None and self.shares is None:
-                if ask.chunk == products.swapped < products.chunks:
-                    return Swapped(outbox=Public(products.swap(ask.inbox), SEALED))
-            case Correlate() if products is not None and self.shares is None:
-                if products.swapped == products.chunks:
-                    return self._correlate(ask, products)
+                if ask.chunk == products.swapped and not products.done:
+                    return products.swap(ask)
+            case Correlate() if products is not None and products.done and self.shares is None:
+                return self._correlate(ask, products)
             case Quantify() if self.shares is not None:
                 return self._quantify(ask)
         raise self.unexpected(ask)
@@ -146,11 +149,21 @@ class DpltParty(AlignedParty):
             key=Public(self.pair.public, "a fresh public key"),
         )
 
+    def _agree(self, ask: Agree) -> Agreed:
+        self._open(ask)
+        self.agreed = ask
+        return Agreed(
+            fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"),
+            outbox=Public(
+                greetings(self.channels, ask.keys), "what the server told, sealed; no row is in it"
+            ),
+        )
+
     # Step 1: latent attributes
 
-    def _agree(self, ask: Agree) -> Grouped:
-        self._open(ask)
-        peers, mark = ", ".join(self.channels), fingerprint(ask.keys)
+    def _group(self, ask: Group, agreed: Agree) -> Grouped:
+        confirm(self.channels, agreed.keys, ask.inbox)
+        peers, mark = ", ".join(self.channels), fingerprint(agreed.keys)
         receipt = self._pay(0, f"with {peers}; keys {mark}")
         self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε; keys {mark}")
         scores = association(self.binary)
@@ -158,11 +171,9 @@ class DpltParty(AlignedParty):
         if self.config.plus:
             first = [members[0] for members in self.groups]
             self.index = index_tree(scores[first][:, first], self._choose)
-        self.agreed, self.products = ask, self._products(ask)
+        self.products = self._products(agreed)
         return Grouped(
-            groups=Paid(self.groups, receipt),
-            index=Paid([list(edge) for edge in self.index], receipt),
-            fingerprint=Public(mark, "a hash of public keys"),
+            groups=Paid(self.groups, receipt), index=Paid([list(edge) for edge in self.index], receipt)
         )
 
     def _choose(self, scores: Tensor, sensitivity: int) -> int:
@@ -254,7 +265,8 @@ class DpltParty(AlignedParty):
         epsilon = math.inf if ask.epsilon is None else ask.epsilon
         if ask.epsilon is not None:
             positive(epsilon=epsilon)
-        told = [self.run, asdict(self.begun), sorted(ask.keys), ask.epsilon, ask.bits, ask.chunk]
+        people, order = len(self.aligned), list(self.schemas)
+        told = [self.run, asdict(self.begun), order, people, ask.epsilon, ask.bits, ask.chunk]
         context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
         channels = connect(self.name, self.pair, ask.keys, context=context)
         peers = self.schemas.keys() - {self.name}
@@ -275,16 +287,21 @@ class DpltParty(AlignedParty):
             for peer in order
             if peer != self.name
         }
-        rows = both(self.binary[:, [members[0] for members in self.groups]])
-        return Products(ring, self.channels, factors, rows, ask.chunk)
+        latent, people = [members[0] for members in self.groups], len(self.binary)
+        chunks = [(n, min(n + ask.chunk, people), tuple(factors)) for n in range(0, people, ask.chunk)]
+        return Products(
+            ring, self.channels, factors, lambda start, stop: both(self.binary[start:stop, latent]), chunks
+        )
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None and self.pair is not None:
             state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret}
-        if self.agreed is not None and self.products is not None:
-            state["agreed"] = {
-                "ask": asdict(self.agreed),
+        if self.agreed is not None:
+            lines = {peer: channel.state_dict() for peer, channel in self.channels.items()}
+            state["agreed"] = {"ask": asdict(self.agreed), "channels": lines}
+        if self.products is not None:
+            state["grouped"] = {
                 "groups": self.groups,
                 "index": [list(edge) for edge in self.index],
                 "products": self.products.state_dict(),
@@ -301,10 +318,13 @@ class DpltParty(AlignedParty):
             self._take_up(Begin(**begun["ask"]))
             self.pair = KeyPair(begun["secret"])
         if (held := state.get("agreed")) is not None:
-            agreed = Agree(**held["ask"])
-            self._open(agreed)
+            self.agreed = Agree(**held["ask"])
+            self._open(self.agreed)
+            for peer, channel in self.channels.items():
+                channel.load_state_dict(held["channels"][peer])
+        if self.agreed is not None and (held := state.get("grouped")) is not None:
             self.groups, self.index = held["groups"], [(a, b) for a, b in held["index"]]
-            self.agreed, self.products = agreed, self._products(agreed)
+            self.products = self._products(self.agreed)
             self.products.load_state_dict(held["products"])
         if (shares := state.get("shares")) is not None:
             ring = Ring(self.bits)

@@ -33,7 +33,7 @@ def to_bits(codes: Codes, sizes: Sequence[int]) -> Bits:
 
 def both(bits: Bits) -> Bits:
     """Each bit as a pair (is 0, is 1), side by side: (rows, 2 · bits)."""
-    return np.stack([~bits, bits], -1).reshape(len(bits), -1)
+    return np.stack([~bits, bits], -1).reshape(len(bits), 2 * bits.shape[1])
 
 
 def association(bits: Bits) -> Tensor:

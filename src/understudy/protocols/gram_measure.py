@@ -9,7 +9,6 @@ being the mean of its measurements, weighted by 1/variance.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from torch import Tensor
 from understudy.data.schema import Schema
 from understudy.errors import MessageError, PartyError
 from understudy.privacy.secure.counts import mirrored
-from understudy.privacy.secure.product import Dealer
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.alignment import align_grid
 from understudy.protocols.base import Ask, Parties
 from understudy.protocols.gram_layout import Block, Layout
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Swap
+from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
+from understudy.protocols.products import Dealing, Swap, relayed
 
 Choose = Callable[[Tensor, Tensor], Tensor]  # the matrix, the deviation of its noise → pairs (k, 2)
 Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
@@ -144,18 +143,11 @@ def _products(
     widths = {name: layout.codecs[layout.grid.group_of(name)].width for name in names}
     row = max(widths.values()) * ring.dtype.itemsize * (len(layout.codecs) - 1)  # bytes per person, at most
     chunk = max(1, min(chunk, _MESSAGE // row))
-    dealers = {
-        pair: Dealer(ring, (widths[pair[0]], widths[pair[1]]))
-        for cell in cells
-        for pair in combinations(cell, 2)
-    }
-    seeds: dict[str, dict[str, bytes]] = {name: {} for name in names}
-    for (i, k), dealer in dealers.items():
-        seeds[i][k], seeds[k][i] = dealer.seeds
+    dealing = Dealing(ring, widths, cells)
     parties.ask(
         {
             name: Agree(
-                seeds=seeds[name],
+                seeds=dealing.seeds(name),
                 chunk=chunk,
                 cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
                 **terms,
@@ -168,15 +160,11 @@ def _products(
     for cell, people in cells.items():
         for start in range(0, people, chunk):
             replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
+            inbox |= relayed({name: replies[name].outbox for name in cell}, cell)
             for name in cell:
-                inbox[name] = {peer: _sealed(replies, peer, name) for peer in cell if peer != name}
                 swapped[name] += 1
-            for pair in combinations(cell, 2):
-                dealers[pair].deal(min(chunk, people - start))
-    corrections: dict[str, dict[str, Tensor]] = {name: {} for name in names}
-    for (i, k), dealer in dealers.items():
-        corrections[k][i] = ring.signed(dealer.correction())
-    return {name: Share(inbox=inbox[name], corrections=corrections[name]) for name in names}
+            dealing.deal(min(chunk, people - start), cell)
+    return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in names}
 
 
 @dataclass(frozen=True)
@@ -276,10 +264,3 @@ def _stated(replies: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _keys(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     return {name: info["key"] for name, info in begun.items()}
-
-
-def _sealed(replies: Mapping[str, Any], sender: str, receiver: str) -> Tensor:
-    box = replies[sender].outbox.value
-    if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
-        raise MessageError(f"{sender} sent nothing for {receiver}. Nothing was released.")
-    return box[receiver]  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """What the server and the holders say to each other while they measure a joint Gram matrix.
 
-`Begin`, `Agree`, where columns are split `Swap` chunk by chunk, `Share`, and for wide tables `Refine`.
+`Begin`, `Agree`, where columns are split `products.Swap` chunk by chunk, `Share`, and for wide tables `Refine`.
 """
 
 from dataclasses import dataclass
@@ -64,21 +64,6 @@ class Agreed(Reply):
     """The fingerprint of all keys as this party was told them; it stands in the ledger too."""
 
     fingerprint: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swap(Ask):
-    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
-
-    chunk: int
-    inbox: dict[str, Tensor]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Swapped(Reply):
-    """A sealed message for each other party that holds these people."""
-
-    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ import json
 import warnings
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from fractions import Fraction
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,17 +25,16 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import MessageError, PartyError, PrivacyError, PrivacyWarning, SchemaError
+from understudy.errors import PartyError, PrivacyWarning, SchemaError
 from understudy.privacy.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.budget import Budget
-from understudy.privacy.laplace import DiscreteGaussianNoise
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
-from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
+from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
 from understudy.privacy.secure.counts import (
     gram_matrix,
     mirrored,
@@ -47,8 +45,7 @@ from understudy.privacy.secure.counts import (
     spend_of,
     triple_table,
 )
-from understudy.privacy.secure.product import Factor
-from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure.ring import Bits, Ring
 from understudy.privacy.secure.sums import blind
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Ask, Keep, Message, Paid, Public, Reply
@@ -61,28 +58,13 @@ from understudy.protocols.gram_messages import (
     Refine,
     Share,
     Shared,
-    Swap,
-    Swapped,
 )
+from understudy.protocols.gram_session import Session, check_noise, chunks_of, factors_of
+from understudy.protocols.products import Products, Swap, Swapped
 
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
 )
-SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
-
-
-@dataclass
-class Session:
-    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
-
-    agree: Agree
-    ring: Ring
-    channels: dict[str, Channel]
-    factors: dict[str, Factor]
-    chunks: list[tuple[int, int, tuple[str, ...]]]  # people from, to, and who else holds them
-    swapped: int = 0
-    parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
-    released: int = 0
 
 
 class GramParty(AlignedParty):
@@ -132,11 +114,10 @@ class GramParty(AlignedParty):
                 return self._begin(ask)
             case Agree() if session is None or (self._rows_only and not session.released):
                 return self._agree(ask)
-            case Swap() if session is not None and ask.chunk == session.swapped < len(session.chunks):
-                return self._swap(ask, session)
-            case Share() if (
-                session is not None and session.swapped == len(session.chunks) and not session.parts
-            ):
+            case Swap() if session is not None and not session.products.done:
+                if ask.chunk == session.products.swapped:
+                    return session.products.swap(ask)
+            case Share() if session is not None and session.products.done and not session.parts:
                 return self._share(ask, session)
             case Refine() if session is not None and session.released == 1:
                 return self._refine(ask, session)
@@ -174,54 +155,25 @@ class GramParty(AlignedParty):
 
     def _agree(self, ask: Agree) -> Agreed:
         session, mark = self._open(ask), fingerprint(ask.keys)
-        if session.factors:
-            peers = ", ".join(session.factors)
+        if session.products.factors:
+            peers = ", ".join(session.products.factors)
             where = " who is with whom of them is disclosed;" if len(ask.cells) > 1 else ""
             self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε;{where} keys {mark}")
         self.session = session
         return Agreed(fingerprint=Public(mark, "a hash of public keys"))
 
-    # Where columns are split: the products with the other holders of the same people, chunk by chunk
-
-    def _swap(self, ask: Swap, session: Session) -> Swapped:
-        self._receive(ask.inbox, session)
-        start, stop, peers = session.chunks[ask.chunk]
-        rows = one_hot(self.codes[start:stop], self.codec)
-        sealed = {
-            peer: session.channels[peer].seal(session.ring.to_bytes(session.factors[peer].mask(rows)))
-            for peer in peers
-        }
-        session.swapped += 1
-        return Swapped(outbox=Public({peer: as_tensor(data) for peer, data in sealed.items()}, SEALED))
-
-    def _receive(self, inbox: Mapping[str, Tensor], session: Session) -> None:
-        """Take the others' messages about the chunk that was swapped last."""
-        start, stop, peers = session.chunks[session.swapped - 1] if session.swapped else (0, 0, ())
-        if inbox.keys() != set(peers):
-            raise MessageError(f"{self.name}: a message is missing or too many. Nothing was computed.")
-        rows = one_hot(self.codes[start:stop], self.codec)
-        for peer in peers:
-            factor, data = session.factors[peer], session.channels[peer].open(inbox[peer].numpy().tobytes())
-            factor.take(session.ring.from_bytes(data, len(rows), factor.peer_width), rows)
-
     # The releases
 
     def _share(self, ask: Share, session: Session) -> Shared:
-        if ask.corrections.keys() != {peer for peer, factor in session.factors.items() if not factor.first}:
-            raise MessageError(
-                f"{self.name}: a correction is missing or too many. Nothing was charged or sent."
-            )
-        self._receive(ask.inbox, session)
-        ring, layout = session.ring, self.layout
+        shares, layout = session.products.shares(ask.inbox, ask.corrections), self.layout
         parts = {
             block: torch.zeros(layout.shape(block), dtype=torch.int64)
             for block in layout.blocks
             if self._group in block
         }
-        for peer, factor in session.factors.items():
+        for peer, share in shares.items():
             block = (min(pair := (self._group, layout.grid.group_of(peer))), max(pair))
-            share = factor.share(None if factor.first else ring.words(ask.corrections[peer]))
-            parts[block] += ring.signed(share)
+            parts[block] += session.products.ring.signed(share)
         parts[self._group, self._group] = gram_matrix(self.codes, self.codec)
         session.parts = {layout.blocks.index(block): part for block, part in parts.items()}
         return self._release(session, self._first)
@@ -264,7 +216,7 @@ class GramParty(AlignedParty):
         self, part: Tensor, cells: Tensor, stream: int, block: Block, release: int, session: Session
     ) -> Tensor:
         """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
-        agree, layout, ring = session.agree, self.layout, session.ring
+        agree, layout, ring = session.agree, self.layout, session.products.ring
         present = [name for name in layout.holders(block) if name in agree.keys]
         scale = layout.share(len(present), agree.sigmas[release], agree.colluding)
         noisy = part * cells + noise_on(cells, scale, self.rng)
@@ -320,68 +272,20 @@ class GramParty(AlignedParty):
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
-        self._check_noise(ask)
+        check_noise(self.name, self.layout, ask, self.sigmas)
         whole(chunk=ask.chunk)
         terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
-        told = [self.run, asdict(self.begun), sorted(ask.keys), terms]
+        told = [self.run, asdict(self.begun), list(self.begun.schemas), fingerprint(ask.keys), terms]
         context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
         channels = connect(self.name, self.pair, ask.keys, context=context)
-        ring, chunks = Ring(ask.bits), self._chunks(ask)
-        peers = {peer for _, _, held in chunks for peer in held}
-        known = self.layout.schemas.keys()
-        if not ask.keys.keys() <= known or peers - channels.keys() or ask.seeds.keys() != peers:
-            raise MessageError(f"{self.name}: a party's key or seed is missing or new. Nothing was sent.")
-        if not self._rows_only and ask.keys.keys() != known:
-            raise MessageError(f"{self.name}: a party's key is missing. Nothing was sent.")
-        group_of, codecs = self.layout.grid.group_of, self.layout.codecs
-        factors = {
-            peer: Factor(
-                ring,
-                ask.seeds[peer],
-                first=self._group < group_of(peer),
-                width=self.codec.width,
-                peer_width=codecs[group_of(peer)].width,
-            )
-            for peer in known
-            if peer in peers
-        }
-        return Session(ask, ring, channels, factors, chunks)
+        people = 0 if self._rows_only else len(self.codes)
+        chunks = chunks_of(self.name, self.layout, ask, people)
+        factors = factors_of(self.name, self.layout, ask, chunks)
 
-    def _check_noise(self, ask: Agree) -> None:
-        """Noise that the budget needs, and that can be drawn, in every share of it: refused before it is paid for."""
-        if len(ask.sigmas) != len(self.sigmas):
-            raise MessageError(f"{self.name}: {len(self.sigmas)} scales of noise were due. Nothing was sent.")
-        for asked, needed in zip(ask.sigmas, self.sigmas, strict=True):
-            not_negative(sigma=asked)
-            if asked < needed:
-                raise PrivacyError(
-                    f"{self.name}: noise of {asked:g} was asked for, but its budget needs {needed:g}. "
-                    "Nothing was charged or sent."
-                )
-            sizes = {min(len(ask.keys), len(self.layout.holders(block))) for block in self.layout.blocks}
-            for scale in {self.layout.share(size, asked, ask.colluding) for size in sizes} - {Fraction(0)}:
-                DiscreteGaussianNoise(scale)
-        if len(ask.keys) > 1:
-            in_range(1, len(ask.keys) - 1, colluding=ask.colluding)
+        def rows(start: int, stop: int) -> Bits:
+            return one_hot(self.codes[start:stop], self.codec)
 
-    def _chunks(self, ask: Agree) -> list[tuple[int, int, tuple[str, ...]]]:
-        """The chunks in which people are swapped, with whom: none over rows."""
-        others = [set(group) for group in self.layout.grid.groups if self.name not in group]
-        chunks, start = [], 0
-        for people, peers in ask.cells:
-            if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
-                raise MessageError(
-                    f"{self.name}: people must be with one holder of each group. Nothing was sent."
-                )
-            stop = start + whole_number(people)
-            chunks += [(a, min(a + ask.chunk, stop), tuple(peers)) for a in range(start, stop, ask.chunk)]
-            start = stop
-        if start != (0 if self._rows_only else len(self.codes)):
-            raise MessageError(
-                f"{self.name}: the run is about {start:,} people, but {len(self.codes):,} were aligned. "
-                "Nothing was sent."
-            )
-        return chunks
+        return Session(ask, channels, Products(Ring(ask.bits), channels, factors, rows, chunks))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -391,11 +295,9 @@ class GramParty(AlignedParty):
         if (session := self.session) is not None:
             state["session"] = {
                 "ask": asdict(session.agree),
-                "swapped": session.swapped,
                 "released": session.released,
                 "parts": {str(place): part for place, part in session.parts.items()},
-                "channels": {peer: channel.state_dict() for peer, channel in session.channels.items()},
-                "factors": {peer: factor.state_dict() for peer, factor in session.factors.items()},
+                "products": session.products.state_dict(),
             }
         return state
 
@@ -408,23 +310,11 @@ class GramParty(AlignedParty):
             self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
         if (held := state.get("session")) is not None:
             self.session = session = self._open(Agree(**held["ask"]))
-            session.swapped, session.released = held["swapped"], held["released"]
+            session.released = held["released"]
             session.parts = {int(place): part for place, part in held["parts"].items()}
-            for peer, channel in session.channels.items():
-                channel.load_state_dict(held["channels"][peer])
-            for peer, factor in session.factors.items():
-                factor.load_state_dict(held["factors"][peer])
+            session.products.load_state_dict(held["products"])
 
 
 def composed(spend: Spend) -> DpEvent:
     """All uses as one event."""
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
-
-
-def whole_number(people: Any) -> int:
-    whole(people=people)
-    return int(people)
-
-
-def as_tensor(data: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(data), dtype=torch.uint8)

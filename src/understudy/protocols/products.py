@@ -1,10 +1,12 @@
-"""A holder's products with every other holder, chunk by chunk: masks, seals, opens, multiplies, and ends with shares.
+"""Products between holders, chunk by chunk: greet, mask, seal, open, multiply, and end with shares.
 
 The arithmetic and its guarantees stand in `privacy/secure/product.py` and `channel.py`; docs/secure_products.md says
 who learns what.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import hmac
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -13,42 +15,58 @@ import torch
 from torch import Tensor
 
 from understudy.errors import MessageError
-from understudy.privacy.secure.channel import Channel
+from understudy.privacy.secure.channel import Channel, fingerprint
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.protocols.base import Ask, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
+Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(Ask):
+    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
+
+    chunk: int
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Reply):
+    """A sealed message for each other party that holds these people."""
+
+    outbox: Public
 
 
 @dataclass
 class Products:
-    """One holder's side. `people` of them go chunk by chunk; each chunk is masked once.
+    """One holder's side. People go chunk by chunk, and each chunk is masked once.
 
     Edges: a message that is missing, changed, repeated or of a wrong shape → MessageError, and nothing is sent.
     """
 
     ring: Ring
-    channels: dict[str, Channel]
-    factors: dict[str, Factor]
-    rows: Bits  # (people, own width), in the common order
-    chunk: int
+    channels: Mapping[str, Channel]
+    factors: Mapping[str, Factor]
+    rows: Callable[[int, int], Bits]  # people from, to, in the common order: (people, own width)
+    chunks: Sequence[Chunk]
     swapped: int = 0  # chunks
 
     @property
-    def chunks(self) -> int:
-        return -(-len(self.rows) // self.chunk)
+    def done(self) -> bool:
+        return self.swapped == len(self.chunks)
 
-    def swap(self, inbox: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def swap(self, ask: Swap) -> Swapped:
         """Take the others' messages about the chunk before, and make those about the next."""
-        if self.swapped:
-            self._take(inbox)
-        rows = self._chunk(self.swapped)
-        sealed = {
-            peer: self.channels[peer].seal(self.ring.to_bytes(factor.mask(rows)))
-            for peer, factor in self.factors.items()
-        }
+        self._take(ask.inbox)
+        start, stop, peers = self.chunks[self.swapped]
+        rows = self.rows(start, stop)
+        masked = {peer: self.ring.to_bytes(self.factors[peer].mask(rows)) for peer in peers}
         self.swapped += 1
-        return {peer: torch.frombuffer(bytearray(data), dtype=torch.uint8) for peer, data in sealed.items()}
+        return Swapped(
+            outbox=Public({peer: _sealed(self.channels[peer], data) for peer, data in masked.items()}, SEALED)
+        )
 
     def shares(self, inbox: Mapping[str, Tensor], corrections: Mapping[str, Tensor]) -> dict[str, Words]:
         """Take the last messages: this side's share of each product, (first's width, second's width)."""
@@ -61,15 +79,13 @@ class Products:
         }
 
     def _take(self, inbox: Mapping[str, Tensor]) -> None:
-        if inbox.keys() != self.factors.keys():
-            raise MessageError("a message of another holder is missing. Nothing was computed.")
-        rows = self._chunk(self.swapped - 1)
-        for peer, factor in self.factors.items():
-            data = self.channels[peer].open(inbox[peer].numpy().tobytes())
+        start, stop, peers = self.chunks[self.swapped - 1] if self.swapped else (0, 0, ())
+        if inbox.keys() != set(peers):
+            raise MessageError("a message of another holder is missing or too many. Nothing was computed.")
+        rows = self.rows(start, stop)
+        for peer in peers:
+            factor, data = self.factors[peer], self.channels[peer].open(inbox[peer].numpy().tobytes())
             factor.take(self.ring.from_bytes(data, len(rows), factor.peer_width), rows)
-
-    def _chunk(self, number: int) -> Bits:
-        return self.rows[number * self.chunk : (number + 1) * self.chunk]
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -86,12 +102,50 @@ class Products:
             factor.load_state_dict(state["factors"][peer])
 
 
-class Dealing:
-    """The server's side: a dealer for every two holders of these widths."""
+# Greetings: what holders confirm to each other before anything that is paid for leaves
 
-    def __init__(self, ring: Ring, widths: Mapping[str, int]) -> None:
-        self.ring, self.names = ring, tuple(widths)
-        self.dealers = {(i, k): Dealer(ring, (widths[i], widths[k])) for i, k in combinations(widths, 2)}
+
+def greetings(channels: Mapping[str, Channel], keys: Mapping[str, bytes]) -> dict[str, Tensor]:
+    """A sealed word for every other holder: all keys, as this one was told them.
+
+    The channel's context holds whatever else was told. A holder that was told anything else cannot open it.
+    """
+    return {peer: _sealed(channel, _word(keys)) for peer, channel in channels.items()}
+
+
+def confirm(channels: Mapping[str, Channel], keys: Mapping[str, bytes], inbox: Mapping[str, Tensor]) -> None:
+    """Open the other holders' greetings.
+
+    Guarantee: it returns only if whoever holds the secret halves of these keys was told the same, of everybody.
+    Edges: a server that made those keys itself speaks for their holders; the fingerprint of the keys, in every ledger,
+    is what tells.
+    """
+    if inbox.keys() != channels.keys():
+        raise MessageError("a greeting of another holder is missing or too many. Nothing was charged.")
+    for peer, channel in channels.items():
+        if not hmac.compare_digest(channel.open(inbox[peer].numpy().tobytes()), _word(keys)):
+            raise MessageError(
+                f"{channel.own}: {peer} was told other keys than {channel.own}. Nothing was charged."
+            )
+
+
+def _word(keys: Mapping[str, bytes]) -> bytes:
+    return hashlib.sha256(b"understudy greeting " + fingerprint(keys).encode()).digest()
+
+
+def _sealed(channel: Channel, data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(channel.seal(data)), dtype=torch.uint8)
+
+
+class Dealing:
+    """The server's side: a dealer for every two holders that share people. `cells`: those who share some."""
+
+    def __init__(
+        self, ring: Ring, widths: Mapping[str, int], cells: Iterable[Sequence[str]] | None = None
+    ) -> None:
+        self.ring = ring
+        pairs = (pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
+        self.dealers = {(i, k): Dealer(ring, (widths[i], widths[k])) for i, k in dict.fromkeys(pairs)}
 
     def seeds(self, name: str) -> dict[str, bytes]:
         """The seeds of this holder's masks, by the other holder."""
@@ -101,10 +155,10 @@ class Dealing:
             if name in (i, k)
         }
 
-    def deal(self, people: int) -> None:
-        """Go through the masks of one more chunk of people."""
-        for dealer in self.dealers.values():
-            dealer.deal(people)
+    def deal(self, people: int, cell: Sequence[str]) -> None:
+        """Go through the masks of one more chunk of people that these holders share."""
+        for pair in combinations(cell, 2):
+            self.dealers[pair].deal(people)
 
     def corrections(self, name: str) -> dict[str, Tensor]:
         """What the second holder of each pair needs to complete its share."""
@@ -113,13 +167,13 @@ class Dealing:
         }
 
 
-def relayed(outboxes: Mapping[str, Any], names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+def relayed(outboxes: Mapping[str, Public], names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
     """Every holder's inbox from what all of them sent."""
     inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in names}
     for sender in names:
+        box = outboxes[sender].value
         for receiver in names:
             if sender != receiver:
-                box = outboxes[sender]
                 if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
                     raise MessageError(f"{sender} sent nothing for {receiver}. Nothing was released.")
                 inboxes[receiver][sender] = box[receiver]

@@ -48,6 +48,7 @@ from understudy.protocols.gan_server import Server
 from understudy.protocols.gram_measure import Measured
 from understudy.protocols.gram_party import DEALT, GramParty
 from understudy.protocols.outcome import Outcome
+from understudy.protocols.products import Swap
 
 KINDS = ("table", "series", "image")
 
@@ -146,9 +147,7 @@ class VertiGanParty(GanParty):
                 paid, self.side = self.paid_before(), self._coupled()
                 self.side.paid = paid
                 return self.side.answer(ask)
-            case gram_messages.Agree() | gram_messages.Swap() | gram_messages.Share() if (
-                self.side is not None
-            ):
+            case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
                 return self.side.answer(ask)
         return super().respond(ask)
 
