@@ -1,11 +1,12 @@
-"""The tensor work of a VertiGAN round at one party: private critic steps, then the generator's gradient.
+"""The tensor work of a round at one party: private critic steps, then which way the generator should move.
 
-Algorithm 2, lines 4–16 of the VertiGAN paper (see `verti_gan.py`). On a GPU the whole round is one captured
-graph: batches are padded to a fixed size and masked, and only indices, latent points and weights are copied in.
+Algorithm 2, lines 4–16 of the VertiGAN paper (see `verti_gan.py`), and steps 2 and 3 of VDGAN's Algorithm 3 (see
+`vd_gan_dpsgd.py`). On a GPU the whole round is one captured graph: batches are padded to a fixed size and masked, and
+only indices, weights and latent points, or synthetic rows, are copied in. Nothing waits for the GPU.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,26 +95,58 @@ class CriticRound:
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         """Train the critic on these batches of rows; the generator's gradient under it, as one vector."""
+        return self._run(self._against_network, batches, self.latent(seed))
+
+    def judge(self, batches: Sequence[Tensor], synthetic: Tensor) -> Tensor:
+        """Train the critic on these batches against synthetic rows (rows, width); ∇ of −D at each of those."""
+        return self._run(self._against_rows, batches, synthetic)
+
+    def _run(self, work: "_Work", batches: Sequence[Tensor], public: Tensor) -> Tensor:
         fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
         if self.device.type == "cuda" and fits:
-            if self._graph is None or self._graph.steps != len(batches):
-                self._graph = _CapturedRound(self, len(batches))
-            return self._graph(batches, seed)
-        sizes = [len(batch) for batch in batches]
-        z, mix, noise = self.draw(sum(sizes), len(batches))
-        mixes = torch.split(mix, sizes)
+            if self._graph is None or not self._graph.serves(work, len(batches), public):
+                self._graph = _CapturedRound(self, work, len(batches), public)
+            return self._graph(batches, public)
+        return work([self.rows[batch.to(self.device)] for batch in batches], [None] * len(batches), public)
+
+    def _against_network(
+        self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], latent: Tensor
+    ) -> Tensor:
+        sizes = [len(real) for real in reals]
+        z, mix, noise = self.draw(sum(sizes), len(sizes))
         with torch.no_grad():
-            fake = torch.split(self.network.branch(self.name, z), sizes)
-            for step, batch in enumerate(batches):
-                self.step(self.rows[batch.to(self.device)], fake[step], mixes[step], noise)
-        return self.generator_gradient(self.latent(seed))
+            fakes = torch.split(self.network.branch(self.name, z), sizes)
+            for real, fake, part, mask in zip(reals, fakes, torch.split(mix, sizes), masks, strict=True):
+                self.step(real, fake, part, noise, mask)
+        return self.generator_gradient(latent)
+
+    def _against_rows(
+        self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], synthetic: Tensor
+    ) -> Tensor:
+        sizes = [len(real) for real in reals]
+        chance, mix = self.rng.uniform(2, sum(sizes), device=self.device)
+        partners = torch.split((chance * len(synthetic)).long(), sizes)
+        noise = Drawn(self.rng.normal(self._noise(len(sizes)), device=self.device))
+        for real, partner, part, mask in zip(
+            reals, partners, torch.split(mix.float(), sizes), masks, strict=True
+        ):
+            self.step(real, synthetic[partner], part, noise, mask)
+        with torch.enable_grad():
+            rows = synthetic.detach().requires_grad_()
+            (gradient,) = torch.autograd.grad(-self.critic(rows).sum(), rows)
+        return gradient
 
     def draw(self, rows: int, steps: int) -> tuple[Tensor, Tensor, "Drawn"]:
         """All randomness of a round at once: latent points and mixing weights of its rows, and its noise."""
-        points, size = rows * self.network.latent, sum(p.numel() for p in self.critic.parameters())
-        normals = self.rng.normal(points + (steps * size if self.noise_multiplier else 0), device=self.device)
+        points = rows * self.network.latent
+        normals = self.rng.normal(points + self._noise(steps), device=self.device)
         z = normals[:points].view(rows, self.network.latent)
         return z, self.rng.uniform(rows, device=self.device).float(), Drawn(normals[points:])
+
+    def _noise(self, steps: int) -> int:
+        """How many normals so many steps take."""
+        size = sum(parameter.numel() for parameter in self.critic.parameters())
+        return steps * size if self.noise_multiplier else 0
 
     def latent(self, seed: int) -> Tensor:
         """Public latent points for the generator's gradient, the same at every party."""
@@ -182,15 +215,18 @@ def _capacity(batch: int) -> int:
     return 32 * math.ceil((batch + 8 * math.sqrt(batch) + 8) / 32)
 
 
+# (real rows of each step, masks, what is public) → gradient
+_Work = Callable[[Sequence[Tensor], Sequence[Tensor | None], Tensor], Tensor]
+
+
 class _CapturedRound:
     """A round as one CUDA graph over static buffers."""
 
-    def __init__(self, work: CriticRound, steps: int) -> None:
-        self.work, self.steps, self.room = work, steps, _capacity(work.batch)
-        device, latent = work.device, work.network.latent
-        self.places = torch.zeros(steps, self.room, dtype=torch.int64, device=device)
-        self.present = torch.zeros(steps, self.room, device=device)
-        self.latent = torch.zeros(work.batch, latent, device=device)
+    def __init__(self, work: CriticRound, compute: _Work, steps: int, public: Tensor) -> None:
+        self.rows, self.compute, self.steps, self.room = work.rows, compute, steps, _capacity(work.batch)
+        self.places = torch.zeros(steps, self.room, dtype=torch.int64, device=work.device)
+        self.present = torch.zeros(steps, self.room, device=work.device)
+        self.public = public.detach().clone()
         self.graph = torch.cuda.CUDAGraph()
         saved = _clone(work.state_dict())
         rng_state = work.rng.state_dict()
@@ -206,27 +242,25 @@ class _CapturedRound:
         if work.rng.seeded:
             work.rng.load_state_dict(rng_state)
 
-    def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
-        places = torch.zeros(self.steps, self.room, dtype=torch.int64)
-        present = torch.zeros(self.steps, self.room)
+    def serves(self, compute: _Work, steps: int, public: Tensor) -> bool:
+        """Whether this is the graph of such a round."""
+        return (self.compute, self.steps, self.public.shape) == (compute, steps, public.shape)
+
+    def __call__(self, batches: Sequence[Tensor], public: Tensor) -> Tensor:
+        # Pinned, and new in each round: a copy from other memory would wait for the round before.
+        places = torch.zeros(self.steps, self.room, dtype=torch.int64, pin_memory=True)
+        present = torch.zeros(self.steps, self.room, pin_memory=True)
         for step, batch in enumerate(batches):
             places[step, : len(batch)] = batch
             present[step, : len(batch)] = 1
         self.places.copy_(places, non_blocking=True)
         self.present.copy_(present, non_blocking=True)
-        self.latent.copy_(self.work.latent(seed))
+        self.public.copy_(public)
         self.graph.replay()
         return self.gradient.clone()
 
     def _compute(self) -> Tensor:
-        work = self.work
-        z, mix, noise = work.draw(self.steps * self.room, self.steps)
-        mixes = mix.view(self.steps, self.room)
-        with torch.no_grad():
-            fake = work.network.branch(work.name, z).view(self.steps, self.room, -1)
-            for step in range(self.steps):
-                work.step(work.rows[self.places[step]], fake[step], mixes[step], noise, self.present[step])
-        return work.generator_gradient(self.latent)
+        return self.compute([self.rows[places] for places in self.places], list(self.present), self.public)
 
 
 def _clone(state: Any) -> Any:

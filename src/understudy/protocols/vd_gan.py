@@ -98,7 +98,7 @@ class VdGanParty(GanParty):
         )
         gradient = self.judge(ask.rows.to(self.device))
         self.answered += 1
-        return Gradient(gradient=Paid(gradient.cpu(), receipt))
+        return Gradient(gradient=Paid(gradient, receipt))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
@@ -133,7 +133,7 @@ def train(
         z = torch.randn(config.rows, network.latent, generator=server.draws)
         rows = network(z.to(server.device))  # step 1
         replies = parties.ask(  # steps 2 and 3
-            {name: Round(round=round, rows=part.detach().cpu()) for name, part in rows.items()}
+            {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
         )
         gradients = [_gradient(name, replies[name], part) for name, part in rows.items()]
         torch.autograd.backward(list(rows.values()), gradients)  # step 4, Eq. 4.2

@@ -71,16 +71,7 @@ class DpSgdParty(VdGanParty):
     def judge(self, synthetic: Tensor) -> Tensor:
         if not self.answered:
             self._warm_up()
-        batches = self._batches()
-        sizes = [len(batch) for batch in batches]
-        partners = torch.split(self.rng.integers(len(synthetic), sum(sizes), device=self.device), sizes)
-        mixes = torch.split(self.rng.uniform(sum(sizes), device=self.device).float(), sizes)
-        for batch, partner, mix in zip(batches, partners, mixes, strict=True):
-            real = self.work.rows[batch.to(self.device)]
-            self.work.step(real, synthetic[partner], mix, self.rng)
-        rows = synthetic.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(-self.work.critic(rows).sum(), rows)
-        return gradient
+        return self.work.judge(self._batches(), synthetic)
 
     def _warm_up(self) -> None:
         """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""

@@ -181,7 +181,7 @@ class VertiGanParty(GanParty):
             for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
                 parameter.copy_(part)  # in place: a captured graph reads these
         gradient = self.critic_round(batches, ask.seed)
-        return Gradient(gradient=Paid(sparsify(gradient.cpu(), self.config.upload), receipt))
+        return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
 
     @cached_property
     def critic_round(self) -> CriticRound:
@@ -309,9 +309,7 @@ def train(
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
         asks = {
-            name: Round(
-                round=round, seed=seed, weights=parameters_to_vector(parameters.values()).detach().cpu()
-            )
+            name: Round(round=round, seed=seed, weights=parameters_to_vector(parameters.values()).detach())
             for name in parties.names
             if (parameters := network.party_parameters(name))
         }
@@ -338,7 +336,8 @@ def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
     """The inverse of `sparsify`, with zeros where nothing was sent."""
     if "places" not in sparse:
         return sparse["values"].reshape(size)  # type: ignore[no-any-return]
-    return torch.zeros(size).index_put_((sparse["places"].long(),), sparse["values"])
+    values: Tensor = sparse["values"]
+    return values.new_zeros(size).index_put_((sparse["places"].long(),), values)
 
 
 def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
