@@ -68,6 +68,9 @@ def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
     assert "10⁻⁶" in page
     assert "the silo's own word" in page
     assert page.count("<h3>") == len(LABELS)  # a look at each class
+    having = re.search(r"silos in all</th>(.*?)</tr>", page)
+    assert having
+    assert re.findall(r">(\w+)</td>", having[1]) == ["3", "2"]
 
 
 def test_offers_can_be_chosen_without_a_script(browser: httpx.Client) -> None:

@@ -65,17 +65,19 @@ def show_pool(
         and (not silo or offer.silo == silo)
         and (not epsilon or offer.epsilon <= _number(epsilon))
     ]
+    coverage, labels = _coverage(everything), [json.dumps(value) for value in requirements.labels]
     return _page(
         "pool.html",
         caller,
         pool=row,
         requirements=requirements,
         members=exchange.members(caller, pool),
-        labels=[(json.dumps(value), _said(value)) for value in requirements.labels],
-        coverage=_coverage(everything),
+        labels=list(zip(labels, map(_said, requirements.labels), strict=True)),
+        coverage=coverage,
+        having={label: sum(label in row for row in coverage.values()) for label in labels},
         everything=everything,
         shown=shown,
-        looks=_looks(everything, [json.dumps(value) for value in requirements.labels]),
+        looks=_looks(everything, labels),
         chosen={"label": label, "silo": silo, "epsilon": epsilon},
         **_drawn(requirements),
     )

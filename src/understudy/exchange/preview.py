@@ -13,7 +13,8 @@ from understudy.data.images import ImageSchema
 from understudy.generator import Generator
 
 ROWS = 12
-_SIDE = 72  # pixels on the screen for an image of the sheet, about
+_BESIDE = 6  # images in a line of the sheet: a phone still shows them
+_SIDE = 56  # pixels on the screen for an image of the sheet, about
 
 
 def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
@@ -40,11 +41,12 @@ def _text(value: Any) -> str:
 
 
 def _image_sheet(images: NDArray[Any], schema: ImageSchema) -> dict[str, Any]:
-    """Images side by side, a blank line between them."""
+    """Images side by side in lines, a blank one between them."""
     grey = (
         (255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)).round().astype(np.uint8)
     )
-    sheet = np.pad(grey, ((0, 0), (0, 0), (0, 1))).transpose(1, 0, 2).reshape(grey.shape[1], -1)
+    tiles = np.pad(grey, ((0, 0), (0, 1), (0, 1))).reshape(-1, _BESIDE, grey.shape[1] + 1, grey.shape[2] + 1)
+    sheet = tiles.transpose(0, 2, 1, 3).reshape(len(tiles) * tiles.shape[2], -1)
     scale = max(1, round(_SIDE / grey.shape[1]))
     url = "data:image/png;base64," + base64.b64encode(_png(sheet)).decode()
     return {"image": url, "width": scale * sheet.shape[1], "height": scale * sheet.shape[0]}
