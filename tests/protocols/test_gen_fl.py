@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting import NonPrivateDpEvent
+from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
 
 from understudy.data.population import Population
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
@@ -21,9 +22,13 @@ from understudy.privacy.accounting import epsilon, flatten
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, SecureRng
+from understudy.protocols import gen_fl
+from understudy.protocols.base import Ask
 from understudy.protocols.gen_fl_local import labels, local_models, poisson_batches, ratio
 from understudy.protocols.gen_fl_party import Config, needed_noise
+from understudy.protocols.horizontal import Round
 from understudy.run import Result, train
+from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {
     "model": "logistic", "rounds": 4, "cohort": 6, "cap": 4, "rows": 40, "batch": 10, "gan_steps": 5, "gan_hidden": 8,
@@ -186,9 +191,57 @@ def test_a_run_may_not_cost_more_than_its_holder_allows_where_the_ledger_has_roo
     assert epsilon({config.report(needed_noise(config)): config.cap}, 1e-5) < 4.0
     ledger = Ledger.rehearsal("host", Budget(50.0, 1e-5))
     holders = Federation.of([Holder("host", clients(), ledger, allowed, seed=3)], same_people=False)
-    with pytest.raises(BudgetExceeded, match="synthetic rows and 1 reports cost"):
+    with pytest.raises(BudgetExceeded, match="synthetic rows and 1 reports of one person cost"):
         train("gen-fl", holders, **settings)
     assert ledger.spent() == 0
+
+
+class Repeating(LocalParties):
+    """A server that asks the first cohort twice, and counts that once."""
+
+    repeated = False
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        if isinstance(message, Mapping) and isinstance(message.get("host"), Round) and not self.repeated:
+            self.repeated = True
+            super().ask(message)
+        return super().ask(message)
+
+
+@pytest.mark.parametrize("dp_generator", [False, True])
+def test_the_card_says_what_the_ledgers_hold_not_what_the_server_counts(dp_generator: bool) -> None:
+    config = Config(**SMALL | {"rounds": 4, "cohort": 1, "dp_generator": dp_generator})
+    holders = federation(Budget(math.inf, 0.0))
+    parties = Repeating(holders.parties("gen-fl", run="r"))
+    card = gen_fl.train(config, parties, holders.schemas).model.card
+    ledger, noise = holders.holders["host"].ledger, needed_noise(config)
+    (step,) = flatten(config.report(noise))
+    most = max(ledger.spend(person)[step] for person in range(6))
+    assert card["real_rows"]["epsilon"] == pytest.approx(epsilon({step: most}, config.delta), rel=1e-9)
+    entries = [entry for entry in ledger.entries() if "round 1: one report" in entry.what]
+    assert len(entries) == 2
+
+
+def test_a_client_who_cannot_pay_for_the_run_is_left_out_and_the_others_go_on() -> None:
+    settings = SMALL | {"dp_generator": True, "epsilon": 4.0, "cohort": 3, "gan_steps": 20}
+    config, holders = Config(**settings), federation(Budget(4.5, 1e-5))
+    ledger = holders.holders["host"].ledger
+    reports = SelfComposedDpEvent(config.report(needed_noise(config)), config.most)
+    ledger.charge(reports, people=[1, 4], run="earlier", what="an earlier run")
+    ledger.afford(reports, people=[1, 4])  # for reports alone they have enough, with a GAN they have not
+    before = {person: ledger.spend(person) for person in (1, 4)}
+    result = train("gen-fl", holders, **settings)
+    assert result.model.card["left_out"] == {"host": 2}
+    assert result.people == 4
+    assert before == {person: ledger.spend(person) for person in (1, 4)}
+    assert ledger.spent() <= 4.5
+
+
+def test_a_run_of_few_rounds_is_priced_by_its_rounds_where_the_cap_is_higher() -> None:
+    few, capped = (Config(**SMALL | {"rounds": 2, "cap": cap, "share": 0.0}) for cap in (40, 2))
+    assert needed_noise(few) == needed_noise(capped) < needed_noise(Config(**SMALL | {"share": 0.0}))
+    _, spend = outcome(4.0, share=0.0, rounds=2, cap=40)
+    assert 0.99 * 4.0 <= epsilon(spend, 1e-5) <= 4.0
 
 
 def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None:

@@ -225,6 +225,7 @@ def test_who_has_spent_too_much_elsewhere_stays_out_of_the_run() -> None:
     assert {person for person in range(10) if ledger.spent(person) == 4.0} == left
     assert all(ledger.spent(person) == 5.0 for person in spent)
     assert result.people == 4
+    assert result.model.card["left_out"] == {"host 0": 6}
     with pytest.raises(ConfigError, match="people"):  # five of four
         train("sign-ds", federation, **SMALL | {"rounds": 1, "cap": 1, "cohort": 5})
 

@@ -26,7 +26,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
 from understudy.classifier import Classifier
 from understudy.data.features import Features
 from understudy.data.population import Population
@@ -34,7 +33,6 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded
 from understudy.models.classifier import Dense
-from understudy.privacy.accounting import epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
@@ -42,9 +40,10 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.gen_fl_party import Config, GenFlParty, Make, build_network, needed_noise
-from understudy.protocols.horizontal import OUTSIDE, Begin, Round, common_features
 from understudy.protocols.outcome import ModelOutcome
+
+from understudy.protocols.gen_fl_party import Config, GenFlParty, Make, build_network, needed_noise, real_rows
+from understudy.protocols.horizontal import OUTSIDE, Begin, Round, common_features, left_out
 
 SAME_PEOPLE = False  # each client is with one party
 ARTEFACT = "model"
@@ -120,7 +119,7 @@ class _Run:
         self.begun = state.get("begun") or self._begin(network)
         self.cohorts = Cohorts(
             {name: info["people"] for name, info in self.begun.items()},
-            rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
+            rounds=config.rounds, cohort=config.cohort, cap=config.most, seed=config.seed,
         )  # fmt: skip
         if saved is not None:
             self.done, self.weights, self.history = saved[0], state["weights"], state["history"]
@@ -186,19 +185,18 @@ class _Run:
 
     def card(self, privacy: PrivacyStatement) -> dict[str, Any]:
         config, asked = self.config, self.cohorts.asked
-        noise = needed_noise(config)
-        real = epsilon({config.report(noise): int(asked.max())}, config.delta) if noise else None
         return {
             "protocol": "gen-fl",
             "config": asdict(config),
             "rounds": self.done,
             "ended": self.ended,
             "people": len(asked),
-            "noise_multiplier": noise,
+            "left_out": left_out(self.begun),
+            "noise_multiplier": needed_noise(config),
             "real_rows": {
-                "epsilon": real,
+                "epsilon": real_rows(config, [party.insider for party in privacy.parties]),
                 "delta": config.delta,
-                "what": "the busiest client's reports alone",
+                "what": "all private steps over real rows of the worst-off client, by the ledgers",
             },
             "synthetic_rows": "no formal guarantee" if privacy.unguarded else "within ε",
             "history": self.history,

@@ -4,7 +4,7 @@ Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithms B1 and B2; see `ge
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -19,12 +19,11 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 from torch import Tensor
-
 from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.table import Table
-from understudy.errors import BudgetExceeded, PartyError, PrivacyError
+from understudy.errors import PartyError, PrivacyError
 from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
@@ -32,7 +31,8 @@ from understudy.pack import Value
 from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.protocols.base import Ask, Message, Paid, Reply
 from understudy.protocols.gen_fl_local import draw, fit_gan, local_models, ratio
-from understudy.protocols.horizontal import Begin, Begun, Hosting, HostParty, Round
+
+from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round
 
 PER_ROW = "the price is of one row, not of a client with several"
 MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
@@ -44,7 +44,8 @@ class Config:
 
     `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
     only then may a ledger of people hold the prices.
-    `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, and with `dp_generator` its GAN.
+    `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
+    fewer rounds, and with `dp_generator` its GAN.
     `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
     client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
     """
@@ -101,6 +102,11 @@ class Config:
         """A row's chance to be in a batch."""
         return min(1.0, self.batch / self.rows)
 
+    @property
+    def most(self) -> int:
+        """How often a client can be asked."""
+        return min(self.cap, self.rounds)
+
     def report(self, noise: float) -> DpEvent:
         """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
         return SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else NoOpDpEvent()
@@ -115,10 +121,18 @@ class Config:
 
     def priced(self, noise: float) -> Spend:
         """All that a client may do in the run, but for a GAN that no noise protects."""
-        whole_run = flatten(self.report(noise), self.cap) + flatten(self.making(noise))
+        whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
         return {
             event: count for event, count in whole_run.items() if not isinstance(event, NonPrivateDpEvent)
         }
+
+
+def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
+    """The ε of all private steps over real rows (of reports, and of a private GAN) of the worst-off client, by what
+    the ledgers hold; None where no step is private.
+    """
+    step = _step(config.rate, noise := needed_noise(config))
+    return epsilon({step: max(spend.get(step, 0) for spend in spends)}, config.delta) if noise else None
 
 
 def _step(rate: float, noise: float) -> DpEvent:
@@ -153,11 +167,12 @@ class GenFlParty(HostParty):
 
     Guarantee: that of `gen_fl`. A report is made by `local_models`: from real rows through `private_sums`, and from
     synthetic rows, which are post-processing of what `making` paid for. The sum over a round's clients leaves.
-    Edges: a client without rows reports noise. A budget too small for the whole run → BudgetExceeded at the beginning.
+    Edges: a client without rows reports noise. One who cannot pay for synthetic rows and all reports is left out.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
     what = f"one report each; {PER_ROW}"
+    before = "synthetic rows and "
 
     def open(self, ask: Begin) -> Hosting:
         self.config = config = Config(**ask.config)
@@ -176,7 +191,7 @@ class GenFlParty(HostParty):
         rows = (population.people, config.rows if config.share else 0)
         self.made = torch.zeros(population.people, dtype=torch.bool)  # whose synthetic rows stand here
         self.synthetic = torch.zeros(*rows, network.features), torch.zeros(rows, dtype=torch.int64)
-        return Hosting(population, config.report(self.noise), config.cap)
+        return Hosting(population, config.report(self.noise), config.most, config.making(self.noise))
 
     def _population(self, target: str | None) -> Population:
         if isinstance(self.data, Population):
@@ -184,22 +199,6 @@ class GenFlParty(HostParty):
         if target is None or not isinstance(self.data, Table):
             raise PartyError(f"{self.name}: rows need a class, and no target is named. Nothing was charged.")
         return Population.from_table(self.data, target)
-
-    def _begin(self, ask: Begin) -> Begun:
-        begun, budget = super()._begin(ask), self.budget
-        reports = SelfComposedDpEvent(self.hosting.event, self.config.cap)
-        everything = ComposedDpEvent([reports, self.config.making(self.noise)])
-        try:
-            if (price := epsilon(flatten(everything), budget.delta)) > budget.epsilon:
-                raise BudgetExceeded(
-                    f"{self.name}: a client's synthetic rows and {self.config.cap} reports cost ε={price:.4g} at "
-                    f"δ={budget.delta:g}, but this run may cost {budget}. Nothing was sent."
-                )
-            self.ledger.afford(everything)
-        except BudgetExceeded:
-            self.begun = None
-            raise
-        return begun
 
     def respond(self, ask: Ask) -> Reply:
         match ask:

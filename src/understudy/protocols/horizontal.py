@@ -20,9 +20,9 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
-
 from understudy.data.described import AnySchema, Rows
 from understudy.data.features import Features, TableFeatures
 from understudy.data.population import Population
@@ -30,7 +30,7 @@ from understudy.data.schema import Schema
 from understudy.data.slots import Slots, Values, rule_for
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError
 from understudy.pack import Value
-from understudy.privacy.accounting import DpEvent, Spend, epsilon
+from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
@@ -60,9 +60,12 @@ class Begin(Ask):
 
 @dataclass(frozen=True, kw_only=True)
 class Begun(Reply):
-    """How many people this party hosts, what its holder allows the run to cost, and its source of noise."""
+    """How many people can take part, and how many have too little left; what the holder allows the run to cost; and
+    the party's source of noise.
+    """
 
     people: Public
+    left_out: Public
     budget: Public
     noise: Public
 
@@ -88,25 +91,36 @@ class Reported(Reply):
 
 
 class Hosting(NamedTuple):
-    """What a host has opened for a run: its people, and what a report costs how often at most."""
+    """What a host has opened for a run: its people, what a report costs how often at most, and what else each of them
+    pays, once.
+    """
 
     population: Population
     event: DpEvent
     cap: int
+    once: DpEvent | None = None
+
+    @property
+    def whole(self) -> DpEvent:
+        """All that a person may pay in the run."""
+        reports = SelfComposedDpEvent(self.event, self.cap)
+        return reports if self.once is None else ComposedDpEvent([self.once, reports])
 
 
 class HostParty(Party):
     """A holder of many people, or a single phone. Subclasses say what a report is.
 
     Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
-    `cap` times → PartyError. A person whose budget is too small for `cap` reports stays out of the run, and a party
-    without anybody left does not begin: BudgetExceeded. Nobody is charged then, and nothing is computed.
+    `cap` times → PartyError. A person whose budget is too small for `cap` reports stays out of the run, which says
+    how many do, and a party without anybody left does not begin: BudgetExceeded. Nobody is charged then, and nothing
+    is computed.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Begin, Begun, Round, Reported,
     )  # fmt: skip
     what: ClassVar[str] = "one report each"  # what a round's entry in the ledger says
+    before: ClassVar[str] = ""  # what else a person pays for, in words
 
     def __init__(
         self,
@@ -143,20 +157,23 @@ class HostParty(Party):
 
     def _begin(self, ask: Begin) -> Begun:
         self._open(ask)
-        event, cap, budget = self.hosting.event, self.hosting.cap, self.budget
-        if (price := epsilon({event: cap}, budget.delta)) > budget.epsilon:
+        whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
+        if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
             raise BudgetExceeded(
-                f"{self.name}: {cap} reports of one person cost ε={price:.4g} at δ={budget.delta:g}, but this "
-                f"run may cost {budget}. Nothing was sent."
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={price:.4g} at δ={budget.delta:g}, but "
+                f"this run may cost {budget}. Nothing was sent."
             )
         try:
-            self.ledger.afford(event, cap)
+            self.ledger.afford(whole)
         except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is here
-            self._leave_out(self.ledger.able(event, cap, people=self.population.ids))
+            self._leave_out(self.ledger.able(whole, people=self.population.ids))
         self.begun = ask
         limit = None if budget.epsilon == math.inf else asdict(budget)
         return Begun(
             people=Public(len(self.places), f"how many people can take part; {WHO_REPORTS}"),
+            left_out=Public(
+                self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"
+            ),
             budget=Public(limit, "the holder's own choice"),
             noise=Public(self.rng.name, "the kind of generator, not its state"),
         )
@@ -196,8 +213,8 @@ class HostParty(Party):
     def _leave_out(self, able: NDArray[np.bool_]) -> None:
         if not able.any():
             raise BudgetExceeded(
-                f"{self.name}: none of {len(able):,} people has enough left for {self.hosting.cap} reports. "
-                "Nothing was sent."
+                f"{self.name}: none of {len(able):,} people has enough left for {self.before}{self.hosting.cap} "
+                "reports. Nothing was sent."
             )
         self.places = torch.from_numpy(np.flatnonzero(able))
         self.participations = torch.zeros(len(self.places), dtype=torch.int32)
@@ -269,6 +286,11 @@ def _features(schema: Schema | Features, target: str | None) -> Features:
         )
     # Who holds the rows may call the person, and note things, as they like.
     return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)
+
+
+def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """How many people of each party have too little left to take part; parties with none of them are not named."""
+    return {name: int(info["left_out"]) for name, info in begun.items() if info.get("left_out")}
 
 
 def statement(

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-
 from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.population import Population
@@ -35,9 +34,10 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rappor import BOUNDS, Rappor
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, statement
 from understudy.protocols.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.outcome import Outcome
+
+from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, left_out, statement
 
 SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
@@ -208,6 +208,7 @@ def train(
         "rounds": done,
         "ended": ended,
         "people": sum(hosted.values()),
+        "left_out": left_out(begun),
         "reports": {"all": estimates.reports, "of the busiest person": 1 + turns[done - 1][0]},
         "bits": mechanism.width,
         "flip_rate": mechanism.flip_rate,

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-
 from understudy.check import one_of, positive, whole
 from understudy.data.population import Population
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PrivacyError
@@ -35,9 +34,10 @@ from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, statement
 from understudy.protocols.poisoning import Poison
 from understudy.protocols.reporting import SELECTION, Reporting, to_message
+
+from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, left_out, statement
 
 _CHUNK = 2**26  # update values in work at a time
 
@@ -112,7 +112,7 @@ class LearningParty(HostParty):
         self.reporter, self.poison, self.device = reporter, config.poison, pick_device(config.device)
         if self.poison is not None:
             self.liars = self.poison.liars(population.people, config.seed)
-        return Hosting(population, reporter.event, config.cap)
+        return Hosting(population, reporter.event, min(config.cap, config.rounds))
 
     def reports(self, ask: Round) -> Value:
         parts = torch.split(ask.people, max(1, _CHUNK // len(ask.weights)))
@@ -215,6 +215,7 @@ class Rounds:
             "rounds": self.done,
             "ended": self.ended,
             "people": len(asked),
+            "left_out": left_out(self.begun),
             "dims": len(self.weights),
             "reports": {"all": int(asked.sum()), "of the busiest person": int(asked.max())},
             **self.notes,
