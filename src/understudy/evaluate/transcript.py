@@ -31,7 +31,7 @@ class Seen:
         """The parties, in the order in which they were given."""
         return tuple(self.parties)
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask all the same, or each named party its own."""
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
         replies = {name: self.parties[name].answer(ask) for name, ask in asks.items()}

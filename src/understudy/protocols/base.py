@@ -197,10 +197,11 @@ class Parties(Protocol):
     def names(self) -> tuple[str, ...]:
         """The parties, in a fixed order."""
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask all parties the same, or each named one its own; their replies by name.
 
-        A party's refusal (BudgetExceeded, PartyError, …) is raised here, with its name in the text.
+        A party's refusal (BudgetExceeded, PartyError, …) is raised here, with its name in the text. So is that one is
+        away (PartyAway), unless `at_least` of the asked have answered: then theirs are all the replies there are.
         """
 
 

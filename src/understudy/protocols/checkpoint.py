@@ -1,7 +1,7 @@
 """A run that can be taken up again: the server's state beside that of the parties, under one round number.
 
 The parties save first (`Keep`), the server last: a server state on disk therefore always has its
-counterpart at every party. What is in it is post-processing of paid replies.
+counterpart at every party that is still there. What is in it is post-processing of paid replies, and who went away.
 """
 
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 from understudy.errors import ArtefactError
 from understudy.pack import pack, unpack
 from understudy.protocols.base import Keep, Parties, Return
+from understudy.protocols.present import Present
 
 
 class Checkpoint:
@@ -28,6 +29,8 @@ class Checkpoint:
         """Parties first, then the server, each atomically; older rounds go away last."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.parties.ask(Keep(round=round))
+        if isinstance(self.parties, Present):
+            state = state | {"gone": self.parties.gone}
         file = self._file(round)
         (draft := file.with_suffix(".part")).write_bytes(pack(state))
         draft.replace(file)
@@ -42,6 +45,8 @@ class Checkpoint:
         state = unpack(self._file(round).read_bytes())
         if not isinstance(state, dict):
             raise ArtefactError(f"{self._file(round)} does not hold a server's state.")
+        if isinstance(self.parties, Present):
+            self.parties.gone, self.parties.round = state.pop("gone", {}), round
         self.parties.ask(Return(round=round))
         return round, state
 

@@ -22,7 +22,8 @@ class Cohorts:
 
     Guarantee: nobody is asked more than `cap` times, and every round finds a full cohort. The draw follows from
     the seed, the round and who was asked before; how people are spread over parties does not matter.
-    Edges: too few people for so many reports → ConfigError, which says how many are missing.
+    Edges: too few people for so many reports → ConfigError, which says how many are missing. A party that `leave`s
+    takes its people along: they are drawn no more, and a later round may find too few → BudgetExceeded.
     """
 
     def __init__(self, hosted: Mapping[str, int], *, rounds: int, cohort: int, cap: int, seed: int) -> None:
@@ -38,6 +39,7 @@ class Cohorts:
                 f"{advice} Nothing was charged."
             )
         self.asked = np.zeros(people, dtype=np.int32)
+        self._here = np.ones(people, dtype=np.bool_)
 
     def pick(self, round: int) -> dict[str, Tensor]:
         """The cohort of this round, counted from 1, by party; a party with nobody in it is left out.
@@ -45,7 +47,7 @@ class Cohorts:
         Edges: rounds that were asked and lost may leave too few people below the cap → BudgetExceeded.
         """
         rng, later = np.random.default_rng((self.seed, round)), self.rounds - round
-        left = self.cap - self.asked
+        left = np.where(self._here, self.cap - self.asked, 0)
         able = np.flatnonzero(left > 0)
         if len(able) < self.cohort:
             raise BudgetExceeded(
@@ -66,6 +68,13 @@ class Cohorts:
         cuts = np.searchsorted(drawn, bounds)
         local = {name: drawn[cuts[i] : cuts[i + 1]] - bounds[i] for i, name in enumerate(self.hosted)}
         return {name: torch.from_numpy(places) for name, places in local.items() if len(places)}
+
+    def leave(self, name: str) -> None:
+        """This party is gone. What its people were asked stays counted."""
+        names = list(self.hosted)
+        if name in names:
+            bounds = np.cumsum([0, *self.hosted.values()])
+            self._here[bounds[names.index(name)] : bounds[names.index(name) + 1]] = False
 
     def most(self) -> dict[str, int]:
         """How often each party's busiest person was asked."""

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+
 from understudy.classifier import Classifier
 from understudy.data.features import Features
 from understudy.data.population import Population
@@ -33,6 +34,7 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded
 from understudy.models.classifier import Dense
+from understudy.privacy.accounting import flatten
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
@@ -40,10 +42,10 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.outcome import ModelOutcome
-
 from understudy.protocols.gen_fl_party import Config, GenFlParty, Make, build_network, needed_noise, real_rows
 from understudy.protocols.horizontal import OUTSIDE, Begin, Round, common_features, left_out
+from understudy.protocols.outcome import ModelOutcome
+from understudy.protocols.present import Present, remarks
 
 SAME_PEOPLE = False  # each client is with one party
 ARTEFACT = "model"
@@ -108,7 +110,8 @@ class _Run:
     def __init__(
         self, config: Config, parties: Parties, network: Dense, checkpoint: Path | None, *, resume: bool
     ) -> None:
-        self.config, self.parties = config, parties
+        self.config = config
+        self.parties = parties = Present(parties, config.at_least)
         self.weights = network.init(FastRng(config.seed))
         self.done, self.ended, self.history = 0, "after all rounds", list[dict[str, float]]()
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -133,20 +136,25 @@ class _Run:
 
     def step(self) -> None:
         """Ask a cohort, and move the global model to the mean of its local ones (line 16)."""
-        before = dict(zip(self.begun, self._asked(), strict=True))
-        cohort = self.cohorts.pick(self.done + 1)
-        new = {name: who[before[name][who.numpy()] == 0] for name, who in cohort.items()}
-        if self.config.share and (makes := {name: who for name, who in new.items() if len(who)}):
-            self.parties.ask({name: Make(round=self.done + 1, people=who) for name, who in makes.items()})
-        replies = self.parties.ask(
-            {
-                name: Round(round=self.done + 1, people=who, weights=self.weights)
-                for name, who in cohort.items()
-            }
-        )
+        replies: dict[str, Any] = {}
+        while not replies:  # all whom chance had picked may be gone
+            for name in self.parties.gone:
+                self.cohorts.leave(name)
+            before = dict(zip(self.begun, self._asked(), strict=True))
+            cohort = self.cohorts.pick(self.done + 1)
+            new = {name: who[before[name][who.numpy()] == 0] for name, who in cohort.items()}
+            if self.config.share and (makes := {name: who for name, who in new.items() if len(who)}):
+                self.parties.ask({name: Make(round=self.done + 1, people=who) for name, who in makes.items()})
+            replies = self.parties.ask(
+                {
+                    name: Round(round=self.done + 1, people=who, weights=self.weights)
+                    for name, who in cohort.items()
+                }
+            )
         self.done += 1
+        self.parties.round = self.done
         total = torch.stack([reply.reports.value for reply in replies.values()]).sum(0)
-        self.weights = self.weights + total / self.config.cohort
+        self.weights = self.weights + total / sum(len(cohort[name]) for name in replies)
 
     def _asked(self) -> list[NDArray[np.int32]]:
         """How often each party's clients were asked so far."""
@@ -162,6 +170,14 @@ class _Run:
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
         spends, most = settled(self.parties), self.cohorts.most()
+        noise, gone = (
+            needed_noise(self.config),
+            {n: g for n, g in self.parties.gone.items() if n in self.begun},
+        )
+        for name in gone:
+            uses = flatten(self.config.report(noise), most[name])
+            uses += flatten(self.config.making(noise), min(1, most[name]))
+            spends[name] = {"outsider": uses, "anyone": uses}
         faithful = bool(self.config.share) and not self.config.dp_generator
         return PrivacyStatement(
             parties=tuple(
@@ -179,7 +195,7 @@ class _Run:
             ),
             same_people=False,
             adjacency=ADJACENCY,
-            outside=OUTSIDE,
+            outside=OUTSIDE + remarks(gone),
             unguarded=BARE if not self.config.private else UNGUARDED if faithful else (),
         )
 
@@ -190,6 +206,7 @@ class _Run:
             "config": asdict(config),
             "rounds": self.done,
             "ended": self.ended,
+            "gone": self.parties.gone,
             "people": len(asked),
             "left_out": left_out(self.begun),
             "noise_multiplier": needed_noise(config),

@@ -19,6 +19,7 @@ from dp_accounting import (
     SelfComposedDpEvent,
 )
 from torch import Tensor
+
 from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features
 from understudy.data.population import Population
@@ -31,7 +32,6 @@ from understudy.pack import Value
 from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
 from understudy.protocols.base import Ask, Message, Paid, Reply
 from understudy.protocols.gen_fl_local import draw, fit_gan, local_models, ratio
-
 from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round
 
 PER_ROW = "the price is of one row, not of a client with several"
@@ -74,6 +74,7 @@ class Config:
     private: bool = True
     evaluate_every: int = 10
     checkpoint_every: int = 20
+    at_least: int | None = None
     device: str = "auto"
     seed: int = 0
 
@@ -96,6 +97,7 @@ class Config:
         in_range(0, 1, share=self.share, delta=self.delta)
         one_of(MODELS, model=self.model)
         not_negative(seed=self.seed)
+        whole(at_least=1 if self.at_least is None else self.at_least)
 
     @property
     def rate(self) -> float:

@@ -23,6 +23,7 @@ import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
+
 from understudy.data.described import AnySchema, Rows
 from understudy.data.features import Features, TableFeatures
 from understudy.data.population import Population
@@ -36,6 +37,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.present import remarks
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
 OUTSIDE = (
@@ -294,9 +296,16 @@ def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
 
 
 def statement(
-    begun: Mapping[str, Mapping[str, Any]], spends: Mapping[str, Spend], *, run: str = ""
+    begun: Mapping[str, Mapping[str, Any]],
+    spends: Mapping[str, Spend],
+    *,
+    run: str = "",
+    gone: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> PrivacyStatement:
-    """What was paid, from what the parties stated when they began and what their worst-off people spent."""
+    """What was paid, from what the parties stated when they began and what their worst-off people spent.
+
+    Of those who are `gone`, what they were asked.
+    """
     parties = tuple(
         PartyPrivacy(
             name=name,
@@ -309,4 +318,5 @@ def statement(
         )
         for name, info in begun.items()
     )
-    return PrivacyStatement(parties=parties, run=run, same_people=False, adjacency=ADJACENCY, outside=OUTSIDE)
+    outside = OUTSIDE + remarks({name: note for name, note in (gone or {}).items() if name in begun})
+    return PrivacyStatement(parties=parties, run=run, same_people=False, adjacency=ADJACENCY, outside=outside)

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+
 from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.population import Population
@@ -34,10 +35,10 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rappor import BOUNDS, Rappor
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
+from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.outcome import Outcome
-
-from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, left_out, statement
+from understudy.protocols.present import Present
 
 SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
@@ -49,7 +50,8 @@ class Config:
     from the exact figure ("exact", see `privacy/rappor.py`).
 
     A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. `batch`: people of a party
-    who are asked at a time.
+    who are asked at a time. `at_least`: with so many parties the run goes on when others stay away; None: all have to
+    stay.
     """
 
     method: str = "lopub"
@@ -61,6 +63,7 @@ class Config:
     clique: int = 3
     cells: int = 1024
     batch: int = 1 << 14
+    at_least: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -69,6 +72,7 @@ class Config:
         positive(epsilon_total=self.epsilon_total)
         in_range(0, 1, threshold=self.threshold)
         whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
+        whole(at_least=1 if self.at_least is None else self.at_least)
         not_negative(seed=self.seed)
 
     def mechanism(self, schema: Schema) -> Rappor:
@@ -150,6 +154,7 @@ def train(
     """
     schema = _common({name: schemas[name] for name in parties.names})
     mechanism = config.mechanism(schema)
+    parties = present = Present(parties, config.at_least)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.load() if store is not None and resume else None
     done, ended = 0, "after all rounds"
@@ -175,7 +180,7 @@ def train(
             places = {
                 name: torch.arange(start, min(start + config.batch, people))
                 for name, people in hosted.items()
-                if start < people
+                if start < people and name in present.names
             }
             nothing = torch.empty(0)
             answers = parties.ask(
@@ -185,6 +190,7 @@ def train(
                 _checked(reply.reports.value, len(places[name]), mechanism) for name, reply in answers.items()
             ]
             done += 1
+            present.round = done
             if store is not None:
                 reports = [torch.cat(reports)]
                 store.save(done, {"begun": begun, "reports": reports[0], "config": asdict(config)})
@@ -201,12 +207,14 @@ def train(
         else fit_lopub(estimates, threshold=config.threshold, clique=config.clique, cells=config.cells)
     )
     spends: dict[str, Spend] = {name: spends["anyone"] for name, spends in settled(parties).items()}
-    privacy = statement(begun, spends)
+    asked = {mechanism.event: 1 + turns[done - 1][0]}
+    privacy = statement(begun, {name: spends.get(name, asked) for name in begun}, gone=present.gone)
     card = {
         "protocol": "lopub",
         "config": asdict(config),
         "rounds": done,
         "ended": ended,
+        "gone": present.gone,
         "people": sum(hosted.values()),
         "left_out": left_out(begun),
         "reports": {"all": estimates.reports, "of the busiest person": 1 + turns[done - 1][0]},

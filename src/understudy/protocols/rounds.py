@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
 from understudy.check import one_of, positive, whole
 from understudy.data.population import Population
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PrivacyError
@@ -34,10 +35,10 @@ from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.poisoning import Poison
-from understudy.protocols.reporting import SELECTION, Reporting, to_message
-
 from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, left_out, statement
+from understudy.protocols.poisoning import Poison
+from understudy.protocols.present import Present
+from understudy.protocols.reporting import SELECTION, Reporting, to_message
 
 _CHUNK = 2**26  # update values in work at a time
 
@@ -46,7 +47,8 @@ _CHUNK = 2**26  # update values in work at a time
 class Settings(Reporting):
     """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
 
-    `global_rate` is γ; a protocol says what it is where none is given.
+    `global_rate` is γ; a protocol says what it is where none is given. `at_least`: with so many parties the run goes on
+    when others stay away; None: all have to stay.
     """
 
     rounds: int = 500
@@ -57,6 +59,7 @@ class Settings(Reporting):
     global_rate: float | None = None
     poison: Poison | None = None
     checkpoint_every: int = 100
+    at_least: int | None = None
     device: str = "auto"
     seed: int = 0
 
@@ -64,6 +67,7 @@ class Settings(Reporting):
         super().__post_init__()
         names = ("rounds", "cohort", "epochs", "checkpoint_every")
         whole(**{name: getattr(self, name) for name in names})
+        whole(at_least=1 if self.at_least is None else self.at_least)
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ConfigError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
         positive(learning_rate=self.learning_rate, global_rate=self.step)
@@ -153,7 +157,8 @@ class Rounds:
         checkpoint: Path | None = None,
         resume: bool = False,
     ) -> None:
-        self.config, self.parties, self.weights, self.rate = config, parties, weights, config.step
+        self.config, self.weights, self.rate = config, weights, config.step
+        self.parties = parties = Present(parties, config.at_least)
         self.notes: dict[str, Any] = dict(notes or {})
         self.done, self.ended = 0, "after all rounds"
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -173,8 +178,10 @@ class Rounds:
     def rounds(self, event: DpEvent, watch: Watcher | None = None) -> Iterator[list[Answer]]:
         """Ask a cohort in each round that is left, and yield the answers; `done` counts them already.
 
-        `event` is what one report costs. Ends early, with what there is, when somebody's budget is spent.
+        `event` is what one report costs. Ends early, with what there is, when somebody's budget is spent, or too few
+        people are left of those who are there.
         """
+        self.event = event
 
         def spent() -> Mapping[str, float]:
             uses: dict[str, Spend] = {name: {event: n} for name, n in self.cohorts.most().items()}
@@ -184,6 +191,7 @@ class Rounds:
             while self.done < self.config.rounds:
                 answers = self._ask(self.done + 1)
                 self.done += 1
+                self.parties.round = self.done
                 yield answers
                 if watch is not None:
                     watch(Progress(self.done, self.config.rounds, spent))
@@ -198,13 +206,15 @@ class Rounds:
 
     def move(self, totals: Sequence[Tensor]) -> None:
         """The global model a step of γ along the mean of all claims, from their sum (d,) at each party."""
-        mean = torch.stack(list(totals)).sum(0) / self.config.cohort
+        mean = torch.stack(list(totals)).sum(0) / self.answered
         self.weights = self.weights + self.rate * mean.to(self.weights.dtype)
 
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
-        spends = {name: spends["anyone"] for name, spends in settled(self.parties).items()}
-        return statement(self.begun, spends)
+        spends: dict[str, Spend] = {name: one["anyone"] for name, one in settled(self.parties).items()}
+        most = self.cohorts.most()
+        spends |= {name: {self.event: most[name]} for name in self.begun if name in self.parties.gone}
+        return statement(self.begun, spends, gone=self.parties.gone)
 
     def card(self, protocol: str, privacy: PrivacyStatement) -> dict[str, Any]:
         """What is to be said of the run, wherever its artefact goes."""
@@ -214,6 +224,7 @@ class Rounds:
             "config": asdict(self.config),
             "rounds": self.done,
             "ended": self.ended,
+            "gone": self.parties.gone,
             "people": len(asked),
             "left_out": left_out(self.begun),
             "dims": len(self.weights),
@@ -223,13 +234,18 @@ class Rounds:
         }
 
     def _ask(self, round: int) -> list[Answer]:
-        cohort = self.cohorts.pick(round)
-        replies = self.parties.ask(
-            {
-                name: Round(round=round, people=who, weights=self.weights, rate=self.rate)
-                for name, who in cohort.items()
-            }
-        )
+        replies: dict[str, Any] = {}
+        while not replies:  # all whom chance had picked may be gone
+            for name in self.parties.gone:
+                self.cohorts.leave(name)
+            cohort = self.cohorts.pick(round)
+            replies = self.parties.ask(
+                {
+                    name: Round(round=round, people=who, weights=self.weights, rate=self.rate)
+                    for name, who in cohort.items()
+                }
+            )
+        self.answered = sum(len(cohort[name]) for name in replies)
         return [Answer(reply.reports.value, len(cohort[name])) for name, reply in replies.items()]
 
     def _save(self) -> None:

@@ -39,6 +39,7 @@ from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.horizontal import common_features
 from understudy.protocols.outcome import Outcome
+from understudy.protocols.present import Present
 from understudy.protocols.sgde_check import Suspicion, suspicions
 from understudy.protocols.sgde_offer import NETWORKS, Requirements
 from understudy.protocols.sgde_party import LIES, Pull, Push, Recipe, SgdeParty, Subscribe, unpack_offer
@@ -60,6 +61,7 @@ class Config(Recipe):
     Pull: `labels` and `silos` choose among the offers (empty: all), `cheapest` takes those of at most that ε, and
     `leave_out` says whether flagged ones stay away. `rows` are drawn when a run is saved: no count of people is known.
     `poison` has a share of the silos lie: classes swapped ("flip") or weights drawn blindly ("random").
+    `at_least`: with so many silos the run goes on when others stay away; None: all have to stay.
     """
 
     target: str | None = None
@@ -74,11 +76,12 @@ class Config(Recipe):
     rows: int = 10_000
     poison: str = "none"
     poison_share: float = 0.2
+    at_least: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(epsilon=self.epsilon)
-        whole(rows=self.rows, largest=self.largest)
+        whole(rows=self.rows, largest=self.largest, at_least=1 if self.at_least is None else self.at_least)
         one_of(("flagged", "nothing"), leave_out=self.leave_out)
         one_of(LIES, poison=self.poison)
         in_range(0, 1, poison_share=self.poison_share, delta=self.delta)
@@ -117,31 +120,32 @@ def train(
     """Subscribe, push, pull. With a `checkpoint` folder a resumed run has its offers already, and nobody pays twice."""
     schemas = {name: schemas[name] for name in parties.names}
     requirements = requirements_of(config, schemas)
+    parties = present = Present(parties, config.at_least)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
 
     def look(done: int) -> None:
         if watch is not None:
-            watch(
-                Progress(done, ROUNDS, lambda: _statement(state["subscribed"], parties, config).per_party())
-            )
+            watch(Progress(done, ROUNDS, lambda: _statement(state, present, config).per_party()))
 
     saved = store.load() if store is not None and resume else None
     state: dict[str, Any] = {} if saved is None else saved[1]
     if saved is None:
         state["subscribed"] = _subscribe(config, requirements, parties)
         look(1)
+        present.round = 1
         replies = parties.ask(Push())
-        state["offers"] = [offer for name in parties.names for offer in replies[name].offers.value]
+        state["offers"] = [offer for reply in replies.values() for offer in reply.offers.value]
+        state["pushed"], present.round = list(replies), 2
         if store is not None:
             store.save(2, state)
         look(2)
     offers = [unpack_offer(requirements, offer, priced=config.private) for offer in state["offers"]]
-    _as_they_said(offers, parties.names, requirements)
+    _as_they_said(offers, state["pushed"], requirements)
     parties.ask(Pull(offers=state["offers"]))
     judged = suspicions(requirements, offers, seed=config.seed)
     without = {place for place, one in enumerate(judged) if one.flagged and config.leave_out == "flagged"}
     taken = choose(offers, labels=config.labels, silos=config.silos, epsilon=config.cheapest, without=without)
-    privacy = _statement(state["subscribed"], parties, config)
+    privacy = _statement(state, present, config)
     look(3)
     card = {
         "protocol": "sgde",
@@ -149,6 +153,7 @@ def train(
         "requirements": requirements.to_dict(),
         "rounds": 1,
         "ended": "after the one push",
+        "gone": present.gone,
         "offers": [
             {"silo": one.silo, "label": one.label, "epsilon": offer.card["epsilon"], "delta": offer.card["delta"],
              "agreement": one.agreement, "looks_like": one.looks_like, "flagged": one.flagged,
@@ -244,6 +249,15 @@ def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> 
     }
 
 
+def _remark(name: str, state: Mapping[str, Any]) -> str:
+    """What is to be said of a silo whose ledger cannot be asked."""
+    if name not in state.get("pushed", ()):
+        return f"what {name} has charged, which went away before it had pushed: its own ledger says"
+    epsilon, delta = state["subscribed"][name]["price"]
+    price = "no guarantee" if epsilon is None else f"ε={epsilon:.4g} at δ={delta:g}"
+    return f"what {name} has charged, which went away after it had pushed: its offers state {price}"
+
+
 def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirements: Requirements) -> None:
     """Each silo has pushed one offer of each class, in its own name."""
     found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
@@ -253,8 +267,8 @@ def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirement
         )
 
 
-def _statement(subscribed: Mapping[str, Any], parties: Parties, config: Config) -> PrivacyStatement:
-    """What the ledgers say, beside what the silos stated when they subscribed."""
+def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> PrivacyStatement:
+    """What the ledgers say, beside what the silos stated when they subscribed. A silo that went away is named."""
     spends = settled(parties)
     return PrivacyStatement(
         parties=tuple(
@@ -266,9 +280,10 @@ def _statement(subscribed: Mapping[str, Any], parties: Parties, config: Config) 
                 noise=info["noise"],
                 people=None,
             )
-            for name, info in subscribed.items()
+            for name, info in state["subscribed"].items()
+            if name in spends
         ),
         same_people=False,
-        outside=OUTSIDE,
+        outside=OUTSIDE + tuple(_remark(name, state) for name in parties.gone if name in state["subscribed"]),
         unguarded=() if config.private else BARE,
     )

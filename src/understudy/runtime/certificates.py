@@ -142,6 +142,7 @@ def fingerprint(certificate: str | bytes) -> str:
     return "sha256:" + load(certificate).fingerprint(hashes.SHA256()).hex()
 
 
+@lru_cache(maxsize=256)
 def common_name(certificate: str | bytes) -> str:
     """The name that a certificate bears."""
     found = load(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -150,8 +151,14 @@ def common_name(certificate: str | bytes) -> str:
 
 def valid(certificate: str | bytes, now: datetime | None = None) -> bool:
     """Whether it has begun and not ended."""
+    begin, end = _span(certificate)
+    return begin <= (now or datetime.now(UTC)) <= end
+
+
+@lru_cache(maxsize=256)
+def _span(certificate: str | bytes) -> tuple[datetime, datetime]:
     shown = load(certificate)
-    return shown.not_valid_before_utc <= (now or datetime.now(UTC)) <= shown.not_valid_after_utc
+    return shown.not_valid_before_utc, shown.not_valid_after_utc
 
 
 def host_of(address: str) -> x509.GeneralName:

@@ -23,7 +23,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from understudy.check import positive
-from understudy.errors import MessageError, PartyError, UnderstudyError
+from understudy.errors import MessageError, PartyAway, PartyError, UnderstudyError
 from understudy.protocols.base import Ask, Reply
 from understudy.protocols.base import Message as Said
 from understudy.runtime.certificates import verify
@@ -145,8 +145,11 @@ class FlowerParties:
                 self._admit(node, said)
             time.sleep(self._pause)
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
-        """Ask all the same, or each named party its own, at once; the replies in the order of the asks."""
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
+
+        Who does not answer within `patience` seconds is PartyAway, or left out where `at_least` have answered.
+        """
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():
             self.wait(self.patience)
@@ -154,7 +157,10 @@ class FlowerParties:
         bodies = {name: encode(ask, limit=self.contract.message) for name, ask in asks.items()}
         orders = {self._nodes[name]: body for name, body in bodies.items()}
         said = self._exchange(orders, time.monotonic() + self.patience)
-        answers = {name: self._checked(name, said.get(self._nodes[name])) for name in asks}
+        away = [name for name in asks if self._nodes[name] not in said]
+        if away and (at_least is None or len(asks) - len(away) < at_least):
+            raise PartyAway(f"{away[0]} has not answered for {self.patience:g} s. The ask was given up.")
+        answers = {name: self._checked(name, said[self._nodes[name]]) for name in asks if name not in away}
         for name, answer in answers.items():
             if answer.status == "refusal":
                 raise refusal(name, answer.body)
@@ -204,9 +210,7 @@ class FlowerParties:
             raise MessageError(f"{name}: the signature is not of this contract.")
         self._nodes[name], self._shown[name] = node, shown
 
-    def _checked(self, name: str, said: Mapping[str, Any] | None) -> Answer:
-        if said is None:
-            raise PartyError(f"{name} has not answered for {self.patience:g} s. The ask was given up.")
+    def _checked(self, name: str, said: Mapping[str, Any]) -> Answer:
         answer = Answer(said["status"], said["answer"])
         ask = AskId(self._session, self._number)
         if why := self._roster.refusal(name, self._shown[name]):

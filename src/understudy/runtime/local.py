@@ -109,8 +109,8 @@ class LocalParties:
         """The parties, in the order in which they were given."""
         return tuple(self.parties)
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
-        """Ask all the same, or each named party its own."""
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask all the same, or each named party its own. Who is here does not go away."""
         asks = addressed(message, self.names)
         replies: dict[str, Any] = {}
         for name, ask in asks.items():
@@ -132,8 +132,8 @@ class BytesParties:
         """The parties, in the order in which they were given."""
         return tuple(self._build)
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
-        """Ask all the same, or each named party its own."""
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask all the same, or each named party its own. Who is here does not go away."""
         replies: dict[str, Any] = {}
         for name, ask in addressed(message, self.names).items():
             party = self._build[name]()
