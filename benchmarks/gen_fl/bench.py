@@ -14,8 +14,10 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +48,7 @@ FILES = {
 }
 FIELDS = [
     "dataset", "method", "epsilon", "delta", "real_rows_epsilon", "guarantee", "participations", "seed", "clients",
-    "rounds", "learning_rate", "accuracy", "mia", "seconds",
+    "rounds", "steps", "learning_rate", "accuracy", "mia", "seconds",
 ]  # fmt: skip
 
 Rows = tuple[NDArray[Any], NDArray[np.int64]]
@@ -84,7 +86,8 @@ def measure(
         "dataset": dataset, "method": method, "epsilon": EPSILON if guarded else "", "delta": DELTA,
         "real_rows_epsilon": "" if card["real_rows"]["epsilon"] is None else round(card["real_rows"]["epsilon"], 3),
         "guarantee": "yes" if guarded else "none", "participations": card["config"]["cap"], "seed": seed,
-        "clients": clients, "rounds": card["rounds"], "learning_rate": card["config"]["learning_rate"],
+        "clients": clients, "rounds": card["rounds"],
+        **{name: card["config"][name] for name in ("steps", "learning_rate")},
         "accuracy": round(card["history"][-1]["accuracy"], 4),
         "mia": round(membership(result.model, own, test, seed), 4), "seconds": round(time.perf_counter() - start, 1),
     }  # fmt: skip
@@ -121,21 +124,21 @@ def cell(job: dict[str, Any]) -> dict[str, Any]:
     return measure(job["dataset"], rows, test, job["method"], seed=job["seed"], **job["settings"])
 
 
-def jobs(args: argparse.Namespace, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
-    settings = {"rounds": args.rounds, "learning_rate": args.learning_rate, "steps": args.steps,
-                "gan_steps": args.gan_steps, "device": args.device}  # fmt: skip
-    settings["cap"] = math.ceil(args.rounds * 30 / CLIENTS)
-    for dataset in args.only:
-        for seed in range(args.seeds):
-            for method in args.methods:
-                if (dataset, method, str(seed)) not in done:
-                    yield {
-                        "dataset": dataset,
-                        "method": method,
-                        "seed": seed,
-                        "data": args.data,
-                        "settings": settings,
-                    }
+def jobs(args: argparse.Namespace, done: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
+    """What is left to do: every setting once before any twice."""
+    fixed = {"rounds": args.rounds, "gan_steps": args.gan_steps, "device": args.device,
+             "cap": math.ceil(args.rounds * 30 / CLIENTS)}  # fmt: skip
+    grid = product(range(args.seeds), args.learning_rate, args.steps, args.only, args.methods)
+    for seed, learning_rate, steps, dataset, method in grid:
+        if (dataset, method, str(seed), str(learning_rate), str(steps)) not in done:
+            settings = fixed | {"learning_rate": learning_rate, "steps": steps}
+            yield {
+                "dataset": dataset,
+                "method": method,
+                "seed": seed,
+                "data": args.data,
+                "settings": settings,
+            }
 
 
 def read(path: Path | None) -> list[dict[str, Any]]:
@@ -147,7 +150,12 @@ def read(path: Path | None) -> list[dict[str, Any]]:
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
     order = list(METHODS)
-    rows = sorted(rows, key=lambda row: (row["dataset"], order.index(row["method"]), str(row["seed"])))
+
+    def place(row: dict[str, Any]) -> tuple[Any, ...]:
+        setting = float(row["learning_rate"]), int(row["steps"])
+        return row["dataset"], *setting, order.index(row["method"]), int(row["seed"])
+
+    rows = sorted(rows, key=place)
     with path.with_suffix(".part").open("w", newline="") as file:
         writer = csv.DictWriter(file, FIELDS)
         writer.writeheader()
@@ -167,21 +175,30 @@ def main() -> None:
     )
     parser.add_argument("--seeds", type=int, default=1 if quick else 3)
     parser.add_argument("--rounds", type=int, default=2 if quick else 80)
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--learning-rate", type=float, default=0.02)
+    parser.add_argument("--steps", type=int, nargs="*", default=[5])
+    parser.add_argument("--learning-rate", type=float, nargs="*", default=[0.02])
     parser.add_argument("--gan-steps", type=int, default=10 if quick else 1000)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
     args = parser.parse_args()
     rows = read(args.out)
-    done = {(row["dataset"], row["method"], str(row["seed"])) for row in rows}
+    done = {
+        tuple(row[key] for key in ("dataset", "method", "seed", "learning_rate", "steps")) for row in rows
+    }
+    failed = 0
     with ProcessPoolExecutor(args.jobs) as pool:
         for future in as_completed([pool.submit(cell, job) for job in jobs(args, done)]):
+            if (error := future.exception()) is not None:  # the other cells go on
+                failed += 1
+                traceback.print_exception(error)
+                continue
             rows.append(future.result())
             print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
             if args.out is not None:
                 write(args.out, rows)
+    if failed:
+        sys.exit(f"{failed} cells failed; the same command tries them again.")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The DP-GenFL benchmark measures what it says, on generated rows."""
 
 import importlib.util
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
@@ -47,6 +48,17 @@ def test_every_method_says_what_it_guarantees(
     assert 0 <= row["accuracy"] <= 1
     bench.write(tmp_path / "ours.csv", [row])
     assert bench.read(tmp_path / "ours.csv")[0].keys() == set(bench.FIELDS)
+
+
+def test_what_is_in_the_file_is_not_computed_again(bench: ModuleType) -> None:
+    args = Namespace(
+        only=["mnist"], methods=["DP-FL", "no privacy"], seeds=2, steps=[5], learning_rate=[0.02, 0.2], rounds=2,
+        gan_steps=1, device="cpu", data=Path(),
+    )  # fmt: skip
+    done = {("mnist", "DP-FL", "0", "0.02", "5")}
+    left = [(job["seed"], job["settings"]["learning_rate"], job["method"]) for job in bench.jobs(args, done)]
+    assert left[:3] == [(0, 0.02, "no privacy"), (0, 0.2, "DP-FL"), (0, 0.2, "no privacy")]
+    assert len(left) == 7
 
 
 def test_membership_is_guessing_for_a_model_that_never_learned_and_sure_for_one_that_did(

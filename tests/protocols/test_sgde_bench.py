@@ -2,6 +2,7 @@
 
 import csv
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,35 @@ def test_every_method_gives_both_tables(bench, tmp_path: Path) -> None:  # type:
     assert all(0 <= row["accuracy"] <= 100 for row in rows)
     bench.write(tmp_path / "ours.csv", rows)
     assert len(bench.read(tmp_path / "ours.csv")) == 8
+
+
+def test_images_are_measured_the_same_way(bench) -> None:  # type: ignore[no-untyped-def]
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (90, 28, 28)).astype(np.uint8), np.arange(90) % 10
+    parts = {f"silo {k}": np.s_[k * 30 : (k + 1) * 30] for k in range(3)}
+    held = {
+        name: bench.tasks.Population.from_arrays(x[part], y[part], classes=10) for name, part in parts.items()
+    }
+    own = [(x[part] / np.float32(255), y[part]) for part in parts.values()]
+    task = bench.tasks.Task("mnist", 10, held, {}, own, own[0], None)
+    small = {"steps": 1, "channels": (2,), "latent": 2, "drawn": 60}
+    rows = bench.measure(task, "synthetic", seed=0, device="cpu", **small)
+    assert [(row["epsilon"], row["table"]) for row in rows] == [(1.5, "I"), (1.5, "III")]
+    assert all(0 <= row["accuracy"] <= 100 for row in rows)
+
+
+def test_every_data_set_comes_once_before_any_comes_twice(bench) -> None:  # type: ignore[no-untyped-def]
+    args = Namespace(
+        only=["titanic", "adult"],
+        methods=["synthetic"],
+        seeds=2,
+        silos=3,
+        device="cpu",
+        steps=None,
+        data=Path(),
+    )
+    left = [(job["dataset"], job["seed"]) for job in bench.jobs(args, {("adult", "synthetic", "0")})]
+    assert left == [("titanic", 0), ("titanic", 1), ("adult", 1)]
 
 
 def test_scores_are_those_of_a_classifier_that_is_right_and_of_one_that_is_wrong(bench) -> None:  # type: ignore[no-untyped-def]
