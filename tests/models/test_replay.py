@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.autoencoder import LocalTraining, fit
+from understudy.models.lstm import Lstm
 from understudy.models.replay import Replayed
 from understudy.models.rwae import Rwae
 from understudy.models.wae import ImageWae, TableWae
@@ -40,6 +41,7 @@ def test_training_that_is_kept_over_rounds_equals_training_made_anew(
     kept, mask = LocalTraining(network, **how), torch.ones(4, 2, dtype=torch.bool)
     for turn in range(4):
         x, params = torch.rand(4, 2, *network.row_shape), network.init(FastRng(turn))
+        x[..., 3:] = 0  # a row of three columns touches three slots
         anew = LocalTraining(network, **how)(params, x, mask, FastRng(turn))
         torch.testing.assert_close(kept(params, x, mask, FastRng(turn)), anew)
         assert anew.abs().max() > 0
@@ -52,4 +54,18 @@ def test_a_central_fit_on_a_gpu_ends_where_that_on_a_cpu_does() -> None:
         fit(network, network.init(FastRng(0)), rows, FastRng(1), steps=20, batch=8, device=device)
         for device in ("cpu", "cuda")
     ]
+    torch.testing.assert_close(*ends, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("rows", [1, 10, 40])
+def test_the_lstm_of_a_gpu_equals_that_of_a_cpu(rows: int) -> None:
+    inputs, weights = torch.randn(8, 24, rows, 128), torch.randn(8, 32, 128) / 6
+    slopes = torch.randn(8, 24, rows, 32)
+    ends = []
+    for device in ("cpu", "cuda"):
+        room = Lstm.room(8, 24, rows, 32, torch.empty(0, device=device))
+        room.gates.copy_(inputs)
+        states = room.forward(weights.to(device)).clone()
+        ends.append((states.cpu(), room.backward(slopes.to(device).clone(), weights.to(device)).cpu()))
     torch.testing.assert_close(*ends, atol=1e-4, rtol=1e-3)

@@ -7,7 +7,8 @@ The gates lie side by side as o, i, f, g, so that one call multiplies the last t
 one bias. Tensors are (clients, steps, rows, …), so that the steps and rows of a client are one matrix: whatever does
 not depend on the step before (input projections, derivatives, gradients of weights) is one product or one call for all.
 The loop over steps keeps one small product and a handful of element-wise calls. By hand, tanh x is 2σ(2x) − 1, since
-PyTorch's σ takes a third of the time of its tanh on a CPU; the doubling of g's input is done on its weights.
+PyTorch's σ takes a third of the time of its tanh on a CPU; the doubling of g's input is done on its weights. On a GPU
+all steps are one kernel (`lstm_kernel`).
 """
 
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from understudy.models import lstm_kernel
 from understudy.models.client_axis import product
 
 
@@ -66,6 +68,14 @@ class Lstm:
 
     def forward(self, recurrent: Tensor) -> Tensor:
         """From projected inputs in `gates` to hidden states (clients, steps, rows, H)."""
+        if lstm_kernel.fits(self):
+            lstm_kernel.forward(self, recurrent)
+        else:
+            self.forward_in_steps(recurrent)
+        return self.states[:, 1:]
+
+    def forward_in_steps(self, recurrent: Tensor) -> None:
+        """The same in tensor operations."""
         hidden, last = self.hidden, self.gates[..., 3 * self.hidden :]
         last.mul_(2)
         doubled = recurrent.clone()
@@ -80,13 +90,20 @@ class Lstm:
             torch.mul(f, self.cells[:, step], out=cell).addcmul_(i, g)
             torch.mul(cell, 2, out=squashed).sigmoid_().mul_(2).sub_(1)
             torch.mul(o, squashed, out=self.states[:, step + 1])
-        return self.states[:, 1:]
 
     def backward(self, to_states: Tensor, recurrent: Tensor) -> Tensor:
         """The gradient at the projected inputs (clients, steps, rows, 4H), from that at the hidden states.
 
         What was in `gates` is lost; `to_states` is used up.
         """
+        if lstm_kernel.fits(self):
+            lstm_kernel.backward(self, to_states, recurrent)
+        else:
+            self.backward_in_steps(to_states, recurrent)
+        return self.gates
+
+    def backward_in_steps(self, to_states: Tensor, recurrent: Tensor) -> None:
+        """The same in tensor operations."""
         hidden = self.hidden
         through, kept = self._slopes()
         back = recurrent.mT.contiguous()
@@ -100,7 +117,6 @@ class Lstm:
             if step:
                 to_cell.mul_(kept[:, step])
                 to_states[:, step - 1].add_(product(to_gates, back, out=add))
-        return self.gates
 
     def _slopes(self) -> tuple[Tensor, Tensor]:
         """Into `slopes`: what each gate's input is multiplied with, given the gradient at h (for o) or c (for i, f, g).
