@@ -112,8 +112,10 @@ def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Ro
 
 def slope(odds: Tensor, tables: Tables) -> Tensor:
     """The gradient of the loss in the odds, as `fit_gram` has it."""
-    gap = (odds.T @ odds / len(odds) - tables.target) * tables.precision
-    step = odds @ gap.float() + ((odds.mean(0) - tables.ways) * tables.ways_precision).float()
+    basis = tables.basis.float()
+    turned = odds @ basis
+    gap = (turned.T @ turned / len(odds) - tables.target) * tables.precision
+    step = turned @ gap.float() @ basis.T + ((odds.mean(0) - tables.ways) * tables.ways_precision).float()
     return step * float(tables.ways_precision.mean().rsqrt())
 
 

@@ -5,12 +5,11 @@ Once it is released under noise of known size, all that follows is post-processi
 
 1. *Totals and one-way tables* by weighted least squares: each is measured on the diagonal and again in every
    two-way table; then the projection onto non-negative tables with the right total.
-2. *Two-way tables* by empirical Bayes (Efron and Morris, JASA 1973): a cell lies around what independent
-   columns would give, E, and what all pairs say together (`low_rank`), with variance v·E. One v per pair of
-   columns, matched to the excess of the pair's residuals over the noise. Pairs without visible dependence of
-   their own are drawn to what is common to all, strong ones stay.
+2. *Two-way tables* by empirical Bayes: they lie around what independent columns would give and what all pairs
+   say together (`low_rank`), as far from it as a pair's own cells show, and smoothly over the levels of columns
+   whose order matters (`level_prior`). Pairs without visible dependence are drawn there, strong ones stay.
 3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
-   v·E, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
+   its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
    2021, GEM, fit a network likewise). It makes all tables those of one distribution.
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
    (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells.
@@ -32,6 +31,7 @@ from torch.nn import functional
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
+from understudy.models.level_prior import common_share, level_prior
 from understudy.models.low_rank import pooled_tables
 from understudy.models.mixture import MixtureOfProducts
 
@@ -50,8 +50,10 @@ class Tables:
     """What a noisy Gram matrix says, in frequencies; every precision is 0 where nothing was measured.
 
     (width,): one-way cells `ways` and their precision. (width, width): two-way cells as released, `measured`
-    with `weight` = 1/noise², and as estimated, `target` with `precision`. A mean square residual, in units of
-    the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells were measured).
+    with `weight` = 1/noise², and as estimated, `target` with `precision`; all of these in an orthogonal `basis`
+    that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
+    residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
+    were measured).
     """
 
     people: float
@@ -61,7 +63,12 @@ class Tables:
     weight: Tensor
     target: Tensor
     precision: Tensor
+    basis: Tensor
     least: float
+
+    def plain(self, table: Tensor) -> Tensor:
+        """`measured` or `target` by levels."""
+        return self.basis @ table @ self.basis.T
 
 
 @dataclass(frozen=True)
@@ -117,6 +124,7 @@ def _descend(
     scale = tables.ways_precision.mean().rsqrt()  # so that gradients are near 1, far above Adam's epsilon
     target, precision = tables.target.float(), (tables.precision * scale).float()
     measured, weight = tables.measured.float(), tables.weight.float()
+    turn = _Turn.of(tables.basis.float(), mixture.sizes)
     cells = max(int(torch.count_nonzero(weight)), 1)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
@@ -124,20 +132,47 @@ def _descend(
     for step in range(steps + 1):
         odds = mixture.odds()
         with torch.no_grad():
-            pairs = odds.T @ odds / mixture.components
+            turned = turn(odds)
+            pairs = turned.T @ turned / mixture.components
             residual = float(((pairs - measured).square() * weight).sum() / cells)
             if watch is not None:
                 watch(step, residual, tables.least)
             if residual <= tables.least or step == steps:
                 break
             # By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough.
-            slope = odds @ ((pairs - target) * precision) + (odds.mean(0) - ways) * ways_precision
+            slope = turn.back(turned @ ((pairs - target) * precision))
+            slope += (odds.mean(0) - ways) * ways_precision
             for triple in triples:
                 triple.add_slope(odds, float(scale), slope)
         (mixture.logits.grad,) = torch.autograd.grad(odds, mixture.logits, slope)
         optimizer.step()
         schedule.step()
     return mixture.requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Into a basis that mixes levels of one column, and back; columns that it leaves as they are cost nothing."""
+
+    blocks: tuple[tuple[slice, Tensor], ...]
+
+    @classmethod
+    def of(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
+        parts = [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
+        own = [(part, basis[part, part].contiguous()) for part in parts]
+        return cls(tuple((part, axes) for part, axes in own if bool((axes - axes.diag().diag()).any())))
+
+    def __call__(self, odds: Tensor) -> Tensor:
+        turned = odds.clone()
+        for part, axes in self.blocks:
+            turned[:, part] = odds[:, part] @ axes
+        return turned
+
+    def back(self, turned: Tensor) -> Tensor:
+        odds = turned.clone()
+        for part, axes in self.blocks:
+            odds[:, part] = turned[:, part] @ axes.T
+        return odds
 
 
 @dataclass(frozen=True)
@@ -178,26 +213,31 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
     people, ways, ways_variance = _one_way(counts, variance, columns)
     measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
-    independent = torch.outer(ways, ways) / people  # E
-    mean = pooled_tables(counts, ways, variance, measured, columns) * measured
-    # (x − mean)² is v·E + noise² on average; a cell has weight E here, since rare ones say little about v.
-    excess = torch.where(measured, independent * ((counts - mean).square() - variance), 0)
-    power = (independent * measured).square()
-    dispersion = (columns.T @ excess @ columns) / (columns.T @ power @ columns).clamp(min=_TINY)
-    prior = (columns @ dispersion.clamp(min=0) @ columns.T) * independent  # v·E
-    pull = _CAUTION * variance / prior.clamp(min=_TINY)
-    pull = torch.where(measured & (variance > 0), pull.clamp(max=_TIGHTEST), 0)
+    known = torch.where(measured, variance, 0)
+    independent = torch.outer(ways, ways) / people * measured
+    expected = ways.clamp(min=1) / people**0.5  # a level that nobody seems to have may have a person
+    prior = level_prior(counts - independent, known, measured, expected, columns)
+
+    def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
+        return pooled_tables(cells, ways, noise * known, measured, columns) * measured
+
+    share = common_share(counts, known, measured, independent, prior, lambda cells: pool(cells, 2.0))
+    mean = independent + share * (pool(counts) - independent)
+    pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
+    pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
     resolution = (_RESOLUTION * people) ** 2
     weight = torch.where(measured, people**2 / variance.clamp(min=resolution), 0)
     cells = int(measured.triu().sum())
+    released = prior.turned(torch.where(measured, counts, 0))
     return Tables(
         people=people,
         ways=ways / people,
         ways_precision=people**2 / ways_variance.clamp(min=resolution),
-        measured=counts * measured / people,
+        measured=released / people,
         weight=weight,
-        target=(counts + pull * mean) / (1 + pull) * measured / people,
+        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / people,
         precision=weight * (1 + pull),
+        basis=prior.basis,
         least=1 - 3 * (2 / max(cells, 1)) ** 0.5,
     )
 

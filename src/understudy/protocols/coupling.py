@@ -7,7 +7,7 @@ outputs and the released ones. Within a party the critics alone decide.
 
     d = Σ (PᵀP/n − target)² · precision over the cells across parties, P (n, width) the generator's odds on n latents
 
-Target and precision are those of `models/fit_gram.read_tables`: noisy cells, drawn to what all of them say together.
+Target and precision are those of `models/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is likely.
 The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
 residual, in units of the noise, comes down to 1, what noise alone would leave.
 
@@ -77,6 +77,7 @@ class Coupling:
         self.weight = weight
         self.target, self.measured = (t.float().to(device) for t in (tables.target, tables.measured))
         self.precision, self.noise_weight = (t.float().to(device) for t in (tables.precision, tables.weight))
+        self.basis = tables.basis.float().to(device)
         self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
 
     def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> float:
@@ -84,9 +85,10 @@ class Coupling:
         device = self.target.device
         odds = network.rows(FastRng(seed).normal(batch, network.latent, device=device))
         with torch.no_grad():
-            pairs = odds.T @ odds / batch
+            turned = odds @ self.basis
+            pairs = turned.T @ turned / batch
             residual = float(((pairs - self.measured).square() * self.noise_weight).sum() / self.cells)
-            slope = odds @ ((pairs - self.target) * self.precision)
+            slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
         parameters = [p for p in network.parameters() if p.grad is not None]
         own = torch.autograd.grad(odds, parameters, slope)
         critics = _length([p.grad for p in parameters if p.grad is not None])

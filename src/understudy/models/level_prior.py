@@ -1,0 +1,190 @@
+"""How two-way tables depart from what is expected of them, learned from their noisy cells: a prior for each pair.
+
+A pair's residual is taken as a draw of a Gaussian process with covariance v · S_a ⊗ S_b. S_a = D_a^½ K_a D_a^½ with the
+expected counts D_a of column a's levels, so that with K_a = I every cell has variance v·E, E being what independent
+columns would give. Where the levels of a column have an order that matters (ages, hours, amounts), neighbours depart
+alike: K_a = ρ·exp(−|i − j|/ℓ) + (1 − ρ)·I, and tables of a hundred levels are smoothed as far as they are smooth.
+
+v for each pair, and ρ and ℓ for each column, are those under which the noisy cells are likeliest (empirical Bayes:
+Efron and Morris, JASA 1973; Rasmussen and Williams, 2006, §5.4). A column whose order says nothing keeps K = I, so
+nobody has to state which columns are ordered, and where noise is small the prior hardly matters.
+
+*What all tables share* (`low_rank`) moves the mean of the prior from independence by a share α. It was read off the
+same noise, so residuals around it look smaller than they are: v is learned around independence, and α on noise that the
+common part has not seen. With fresh noise w of the same size, y + w and y − w are two independent measurements, of
+twice the variance (Rasines and Young, Biometrika 2023); α is what predicts the second best, the first being known.
+
+The noise is alike in all cells of a pair. So with S_a = Q_a Λ_a Q_aᵀ residual and noise are both uncorrelated in the
+basis Q_a ⊗ Q_b, and the prior is one variance for each cell there: v·λ_a·λ_b. `basis` holds all Q_a side by side.
+
+Guarantee: reads released tables alone, so it is post-processing.
+Edges: a column with cells of different noise, or with some that are not measured, in one of its tables keeps K = I.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+_LENGTHS = (2.0, 5.0, 12.0, 30.0)  # ℓ, in levels
+_SHARES = (0.5, 0.9, 1.0)  # ρ
+_FEWEST = 5  # levels, below which an order has little to say
+_FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the v that matches the second moments
+_SWEEPS = 2  # over all columns: the best K of one depends on those of the others
+_EXACT = 1e-6  # stands in for the variance of exact counts
+_TINY = 1e-30
+
+Pool = Callable[[Tensor], Tensor]  # noisy counts → tables by what all of them share, both (width, width)
+_Axes = tuple[Tensor, Tensor]  # eigenvalues (levels,), eigenvectors (levels, levels) of S
+
+
+@dataclass(frozen=True)
+class LevelPrior:
+    """Of the residuals basisᵀ R basis: `variance` of each cell, both (width, width)."""
+
+    basis: Tensor
+    variance: Tensor
+
+    def turned(self, table: Tensor) -> Tensor:
+        """A (width, width) table in the basis."""
+        return self.basis.T @ table @ self.basis
+
+
+def level_prior(
+    residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
+) -> LevelPrior:
+    """The prior under which noisy residuals are likeliest.
+
+    `residual` and the variance of its `noise` are (width, width), known where `measured`; `expected` (width,) is D,
+    such that E is its outer product; `columns` (width, m) says of which column each level is.
+    """
+    pairs = _Pairs(residual, noise, measured, expected, columns)
+    for _ in range(_SWEEPS):
+        for column, axes in pairs.choices.items():
+            likely = [pairs.likelihood(column, one) for one in axes]
+            pairs.take(column, axes[likely.index(max(likely))])
+    return pairs.prior()
+
+
+def common_share(
+    counts: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    independent: Tensor,
+    prior: LevelPrior,
+    pool: Callable[[Tensor], Tensor],
+) -> float:
+    """α ∈ [0, 1]: how far the mean of the prior lies from `independent` tables, on the way to what all tables share.
+
+    `pool` reads the latter out of counts with twice the `noise`'s variance. All are (width, width) of `measured` cells.
+    Edges: no noise, or nothing in common → 0.
+    """
+    generator = torch.Generator().manual_seed(0)  # the same matrix gives the same tables
+    draw = torch.randn(counts.shape, generator=generator, dtype=torch.float64).to(counts.device)
+    fresh = torch.where(measured, noise.sqrt() * (draw.triu() + draw.triu(1).T), 0)
+    first, second = counts + fresh, counts - fresh
+    weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=_TINY), 0)
+    left = (
+        2 * noise / (2 * noise + prior.variance).clamp(min=_TINY)
+    )  # what the first measurement does not overrule
+    way = prior.turned(torch.where(measured, pool(first) - independent, 0)) * left
+    miss = prior.turned(torch.where(measured, second - first, 0))
+    miss += prior.turned(torch.where(measured, first - independent, 0)) * left
+    return float(((way * miss * weight).sum() / (way.square() * weight).sum().clamp(min=_TINY)).clamp(0, 1))
+
+
+class _Pairs:
+    """The noisy residuals, and the axes that are taken for each column so far."""
+
+    def __init__(
+        self, residual: Tensor, noise: Tensor, measured: Tensor, expected: Tensor, columns: Tensor
+    ) -> None:
+        self.columns, self.measured = columns, measured
+        self.residual = torch.where(measured, residual, 0)
+        self.noise = torch.where(measured, noise, 1).clamp(min=_EXACT)
+        self.basis = torch.eye(len(expected), dtype=expected.dtype, device=expected.device)
+        self.scale = expected.clone()  # λ of every level's axis
+        self.blocks = [torch.nonzero(column)[:, 0] for column in columns.T.bool()]
+        even = self._even()
+        self.choices = {
+            column: _axes(expected[levels])
+            for column, levels in enumerate(self.blocks)
+            if len(levels) >= _FEWEST and bool(even[column])
+        }
+
+    def _even(self) -> Tensor:
+        """Of which columns all tables have the same noise in all cells: (m,)."""
+        sizes = self.columns.sum(0)
+        cells = torch.outer(sizes, sizes)
+        known = torch.where(self.measured, self.noise, 0)
+        mean, square = (self.columns.T @ part @ self.columns / cells for part in (known, known.square()))
+        some = self.columns.T @ self.measured.double() @ self.columns
+        own = torch.eye(len(sizes), dtype=torch.bool, device=sizes.device)
+        return (((square - mean**2).abs() <= 1e-9 * mean**2) & ((some == 0) | (some == cells)) | own).all(1)
+
+    def take(self, column: int, axes: _Axes) -> None:
+        levels = self.blocks[column]
+        self.scale[levels] = axes[0]
+        self.basis[levels[:, None], levels] = axes[1]
+
+    def likelihood(self, column: int, axes: _Axes) -> float:
+        """Of all tables of a column, with these axes for it."""
+        levels = self.blocks[column]
+        turned = axes[1].T @ (self.residual[levels] @ self.basis)
+        single = torch.ones(len(levels), 1, dtype=turned.dtype, device=turned.device)
+        found = _likeliest(
+            turned,
+            torch.outer(axes[0], self.scale),
+            self.noise[levels],
+            self.measured[levels],
+            single,
+            self.columns,
+        )
+        return float(found[1].sum())
+
+    def prior(self) -> LevelPrior:
+        turned = self.basis.T @ self.residual @ self.basis
+        scale = torch.outer(self.scale, self.scale)
+        dispersion, _ = _likeliest(turned, scale, self.noise, self.measured, self.columns, self.columns)
+        return LevelPrior(self.basis, (self.columns @ dispersion @ self.columns.T) * scale)
+
+
+def _likeliest(
+    turned: Tensor, scale: Tensor, noise: Tensor, measured: Tensor, rows: Tensor, columns: Tensor
+) -> tuple[Tensor, Tensor]:
+    """v of every pair, and the log-likelihood of its cells, up to a constant: two matrices (of rows, of columns).
+
+    A cell is Gaussian with variance v·scale + noise. v is one of some multiples of the v that matches the second
+    moments, where a cell's weight is its scale, since rare ones say little.
+    """
+
+    def summed(cells: Tensor) -> Tensor:
+        return rows.T @ torch.where(measured, cells, 0) @ columns
+
+    square = turned.square()
+    moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
+    moment = moment.clamp(min=0)
+    best_v, best = torch.zeros_like(moment), torch.full_like(moment, -torch.inf)
+    for factor in _FACTORS:
+        total = (rows @ (factor * moment) @ columns.T) * scale + noise
+        likely = -summed(total.log() + square / total) / 2
+        best_v = torch.where(likely > best, factor * moment, best_v)
+        best = torch.maximum(likely, best)
+    return best_v, best
+
+
+def _axes(expected: Tensor) -> list[_Axes]:
+    """The eigenvalues and eigenvectors of S for every K: first for I, then for those that are smooth."""
+    size = len(expected)
+    place = torch.arange(size, dtype=expected.dtype, device=expected.device)
+    apart, one = (place[:, None] - place).abs(), torch.eye(size, dtype=expected.dtype, device=expected.device)
+    root = expected.sqrt()
+    kernels = [
+        share * torch.exp(-apart / length) + (1 - share) * one
+        for length in _LENGTHS
+        if length < size
+        for share in _SHARES
+    ]
+    smooth = [torch.linalg.eigh(root[:, None] * kernel * root) for kernel in kernels]
+    return [(expected, one), *((values.clamp(min=0), vectors) for values, vectors in smooth)]
