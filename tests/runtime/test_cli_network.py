@@ -4,19 +4,12 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 import tomli_w
+from desk import COLUMNS, Desk, until
 
-from understudy.data.partition import overlap_people
-from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.privacy.ledger import Ledger
 from understudy.registry import PROTOCOLS, messages_of
@@ -24,140 +17,6 @@ from understudy.runtime import certificates
 from understudy.runtime.audit_log import verify
 from understudy.runtime.authority import Authority
 from understudy.runtime.identity import Invitation
-
-COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
-POLICY = {
-    "protocols": ["verti-gan"], "epsilon_run": 3.0, "epsilon_total": 8.0, "delta": 1e-4, "people": 20,
-    "accept": "always", "partners": ["clinic", "insurer"],
-}  # fmt: skip
-
-
-@dataclass
-class Terminal:
-    """A command that runs, or has ended."""
-
-    process: int
-    to: Path
-
-    @property
-    def out(self) -> str:
-        return self.to.with_suffix(".out").read_text()
-
-    @property
-    def err(self) -> str:
-        return self.to.with_suffix(".err").read_text()
-
-    def end(self, seconds: float = 60.0) -> int:
-        """Its exit code."""
-        until(lambda: self.to.with_suffix(".code").exists(), seconds, lambda: self.out + self.err)
-        return int(self.to.with_suffix(".code").read_text())
-
-    def says(self, words: str, seconds: float = 60.0) -> None:
-        until(lambda: words in self.out + self.err, seconds, lambda: f"{words!r} in {self.out}{self.err}")
-
-    def kill(self) -> None:
-        os.kill(self.process, signal.SIGKILL)
-        self.end()
-
-
-def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, what()
-        time.sleep(0.02)
-
-
-@pytest.fixture(scope="module")
-def machine() -> Iterator[subprocess.Popen[str]]:
-    program = [sys.executable, str(Path(__file__).parent / "cli_process.py")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield process
-
-
-@dataclass
-class Desk:
-    """Three people's files on one machine."""
-
-    folder: Path
-    machine: subprocess.Popen[str]
-    port: int
-    opened: int = 0
-
-    def run(self, *argv: object) -> Terminal:
-        """Start a command; it may still be running when this returns."""
-        assert self.machine.stdin is not None
-        assert self.machine.stdout is not None
-        self.opened += 1
-        to = self.folder / f"terminal-{self.opened}"
-        order = {"argv": [str(word) for word in argv], "folder": str(self.folder), "to": str(to)}
-        self.machine.stdin.write(json.dumps(order) + "\n")
-        self.machine.stdin.flush()
-        process = int(self.machine.stdout.readline())
-        until(lambda: to.with_suffix(".err").exists(), 10)
-        return Terminal(process, to)
-
-    def done(self, *argv: object) -> str:
-        """Run a command to its good end; what it printed."""
-        terminal = self.run(*argv)
-        assert terminal.end() == 0, terminal.err
-        return terminal.out
-
-    def fails(self, *argv: object) -> str:
-        """Run a command that ends with an error; its words."""
-        terminal = self.run(*argv)
-        assert terminal.end() == 1, terminal.out + terminal.err
-        return " ".join(terminal.err.split())
-
-    def found(self) -> None:
-        invited = ("--party", "clinic", "--party", "insurer")
-        self.done("federation", "init", "joint study", "--at", f"127.0.0.1:{self.port}", *invited)
-
-    def join(self, name: str, **more: object) -> Terminal:
-        options = {"table": f"{name}.csv", "schema": f"{name}-schema.toml", "policy": "policy.toml"} | more
-        words = [word for key, value in options.items() for word in (f"--{key}", value)]
-        return self.run("join", f"federation/invitations/{name}.toml", *words)
-
-    def serve(self, *more: object) -> Terminal:
-        return self.run("serve", "federation/federation.toml", "run.toml", *more)
-
-    def change(self, file: str, **changes: object) -> None:
-        path = self.folder / file
-        body = tomllib.loads(path.read_text())
-        for key, value in changes.items():
-            *way, last = key.split("__")
-            place = body
-            for step in way:
-                place = place[step]
-            place[last] = value
-        path.write_text(tomli_w.dumps(body))
-
-
-@pytest.fixture
-def desk(tmp_path: Path, machine: subprocess.Popen[str]) -> Iterator[Desk]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    frame, schema = toy(rows=80, seed=1)
-    rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
-    parties = {}
-    for name, columns in COLUMNS.items():
-        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
-        schema.select(columns).save(tmp_path / f"{name}-schema.toml")
-        parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 3.0, "delta": 1e-4}
-    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 1, "device": "cpu"}
-    body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
-    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
-    (tmp_path / "policy.toml").write_text(tomli_w.dumps(POLICY))
-    desk = Desk(tmp_path, machine, port)
-    yield desk
-    for file in tmp_path.glob("*/status.json"):  # what a failed test left running
-        if (state := json.loads(file.read_text()))["state"] not in ("done", "stopped", "failed"):
-            try:
-                os.kill(state["process"], signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
 
 def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:

@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 
 from understudy.cli.status import status_view
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, PartyAway
 from understudy.privacy.ledger import Ledger
 from understudy.runfile import RunFile
 from understudy.runtime.authority import DAYS, INVITED_DAYS, Authority
@@ -183,7 +183,13 @@ def serve(
             stack.close()
             err.print("Stopped. What was finished is saved; the parties wait. Go on with --resume.")
             raise typer.Exit(130) from None
+        except PartyAway as away:
+            raise PartyAway(
+                f"{away} What was finished is saved; the parties wait. When it is back, go on with --resume."
+            ) from None
     out.print(str(result.privacy))
+    for name, note in result.artefact.card.get("gone", {}).items():
+        err.print(f"{name} stayed away: it took part in {note['rounds']} rounds, until {note['at']}.")
     out.print(f"\nWritten to {where}. `understudy report {where} --publish` makes the page.")
 
 

@@ -58,6 +58,8 @@ def _parties(status: Mapping[str, Any]) -> Grid:
 
 
 def _word(party: Mapping[str, Any]) -> str:
+    if party["left_out"]:
+        return "[red]left out[/]"
     if party["refusal"]:
         return "[red]refused[/]"
     if not party["connected"]:

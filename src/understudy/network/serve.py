@@ -43,6 +43,7 @@ class Offer:
     contract: Contract
     out: Path
     more: Mapping[str, Any]
+    at_least: int | None = None  # how many parties suffice, where the people are not the same
 
     @property
     def messages(self) -> tuple[type[Message], ...]:
@@ -84,9 +85,10 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     out = file.path(file.out)
     contract = _contract(file, config, schemas, federation, out, resume)
+    at_least = None if same else getattr(config, "at_least", None)
     return Offer(
-        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more
-    )
+        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more, at_least=at_least
+    )  # fmt: skip
 
 
 def serve_file(
@@ -102,7 +104,8 @@ def serve_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
 
-    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take.
+    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take; over
+    rows, those who take longer are left out where the settings say `at_least` and so many are there.
     With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
     """
     identity = load_server(federation)
@@ -117,7 +120,7 @@ def serve_file(
         if ready is not None:
             ready(parties, status)
         status.say(state="waiting")
-        parties.wait(wait)
+        parties.wait(wait, at_least=made.at_least)
         status.say(state="training")
         result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
         status.say(state="done", epsilon=dict(result.privacy.per_party()))

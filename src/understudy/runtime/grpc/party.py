@@ -28,8 +28,8 @@ from understudy.runtime.session import Seat, Session
 
 T = TypeVar("T")
 _VERSION = 1
-_QUICK, _SMALL = 0.01, 1 << 18  # seconds and bytes of an ask that is answered where it arrives, after
-_AFTER = 4  # others that were as quick
+_QUICK, _SMALL = 0.01, 1 << 18  # seconds and bytes of an ask that is answered where it arrives,
+_AFTER, _KINDS = 4, 64  # after so many others of its kind, of so many kinds, that were as quick
 _log = logging.getLogger(__name__)
 
 
@@ -176,7 +176,9 @@ class _Attendance:
     def __init__(self, seat: Seat, line: _Line) -> None:
         self.seat, self.line = seat, line
         self.session: Session | None = None
-        self._quick = 0  # how many answers in a row took no time worth mentioning
+        self._quick: dict[
+            str, int
+        ] = {}  # how many answers in a row took no time worth mentioning, by kind of ask
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="understudy-party")
 
     def close(self) -> None:
@@ -205,9 +207,14 @@ class _Attendance:
                 raise MessageError("An ask without its number.")
             begin = time.monotonic()
             work = partial(_answer, session, AskId(session_id, number), body, begin + seconds)
-            here = self._quick >= _AFTER and len(body) < _SMALL  # two changes of thread fewer
+            kind = str(head.get("kind"))[
+                :64
+            ]  # the server's word, and about nothing else than where it is computed
+            here = self._quick.get(kind, 0) >= _AFTER and len(body) < _SMALL  # two changes of thread fewer
             answer = work() if here else await self._work(call, work)
-            self._quick = self._quick + 1 if time.monotonic() - begin < _QUICK else 0
+            quick = time.monotonic() - begin < _QUICK
+            if kind in self._quick or len(self._quick) < _KINDS:
+                self._quick[kind] = self._quick.get(kind, 0) + 1 if quick else 0
             await send(call.write, {"type": answer.status, "number": number}, answer.body)
 
     async def _signed(self, call: Any, contract: Contract) -> Session:
@@ -249,6 +256,7 @@ _WORDS = {
     "No route to host": "there is no way to it from here",
     "Ssl handshake failed": "TLS failed: the other end is not of this federation, distrusts us, or a clock is wrong",
     "Connection timed out": "it does not answer; perhaps a firewall",
+    "Cancelling all calls": "the server has stopped, and may come back",
 }
 
 

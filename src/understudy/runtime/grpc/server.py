@@ -74,6 +74,7 @@ class _Open:
     """An ask that waits for its answer."""
 
     number: int
+    kind: str
     body: bytes
     turn: _Turn
 
@@ -152,7 +153,7 @@ class GrpcParties:
         different = {id(ask): ask for ask in asks.values()}  # the same to all is encoded once
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
-        answers = self._present(drive(self._ask_all(asked, hasty=at_least is None)), at_least)
+        answers = self._present(drive(self._ask_all(asks, asked, hasty=at_least is None)), at_least)
         for name, answer in answers.items():
             if answer.status == "refusal":
                 self._links[name].counts["refusals"] += 1
@@ -279,11 +280,13 @@ class GrpcParties:
             await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
 
-    async def _ask_all(self, asked: Mapping[str, bytes], *, hasty: bool) -> dict[str, Answer | PartyError]:
+    async def _ask_all(
+        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes], *, hasty: bool
+    ) -> dict[str, Answer | PartyError]:
         """What comes of each ask, in their order; after `patience` seconds also that nothing came."""
         turn = _Turn(asked, time.monotonic() + self.patience, hasty=hasty)
         for name, body in asked.items():
-            self._open(self._links[name], body, turn)
+            self._open(self._links[name], asks[name].kind(), body, turn)
         try:
             async with asyncio.timeout(self.patience):
                 await turn.over
@@ -299,13 +302,13 @@ class GrpcParties:
                     link.open = None
         return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
 
-    def _open(self, link: _Link, body: bytes, turn: _Turn) -> None:
+    def _open(self, link: _Link, kind: str, body: bytes, turn: _Turn) -> None:
         if link.refusal:
             turn.settle(link.name, PartyError(link.refusal))
             return
         link.number += 1
         link.counts["asks"] += 1
-        link.open = _Open(link.number, body, turn)
+        link.open = _Open(link.number, kind, body, turn)
         link.rouse()
 
     async def _join(self, _: Any, context: Any) -> None:
@@ -438,7 +441,8 @@ class GrpcParties:
 
     async def _put(self, link: _Link, ask: _Open, context: Any) -> None:
         left = max(0.0, ask.turn.expires - time.monotonic())
-        await send(context.write, {"type": "ask", "number": ask.number, "seconds": left}, ask.body)
+        head = {"type": "ask", "number": ask.number, "seconds": left, "kind": ask.kind}
+        await send(context.write, head, ask.body)
         head, body = await self._heard(context, self.contract.message)
         status = expect(head, "reply", "refusal")
         if head.get("number") != ask.number:

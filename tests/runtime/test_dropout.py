@@ -1,0 +1,121 @@
+"""A holder that goes away for good, and holders of different kinds. Every command is a process of its own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import tomli_w
+from desk import COLUMNS, POLICY, Desk, until
+
+from understudy.data.images import ImageSchema
+from understudy.data.samples import toy
+from understudy.generator import Generator
+from understudy.privacy.ledger import Ledger
+
+SILOS = ("north", "south", "west")
+
+
+def rows_of_silos(desk: Desk, *, at_least: int | None) -> None:
+    """Three holders of different people, who are asked for forty reports each."""
+    frame, schema = toy(rows=60, seed=1)
+    parties = {}
+    for number, name in enumerate(SILOS):
+        frame.iloc[number::3].to_csv(desk.folder / f"{name}.csv", index=False)
+        schema.save(desk.folder / f"{name}-schema.toml")
+        parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 40.0, "delta": 1e-4}
+    settings = {"epsilon_total": 40.0, "cap": 40, "batch": 10}
+    settings |= {} if at_least is None else {"at_least": at_least}
+    body = {"protocol": "lopub", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
+    policy = POLICY | {"protocols": ["lopub"], "epsilon_run": 50.0, "epsilon_total": 50.0, "people": 2}
+    (desk.folder / "policy.toml").write_text(tomli_w.dumps({**policy, "partners": list(SILOS)}))
+    desk.found(*SILOS)
+
+
+def answered(home: Path) -> int:
+    log = home / "audit.jsonl"
+    return log.read_text().count('"event": "reply"') if log.exists() else 0
+
+
+def charges(desk: Desk, name: str) -> list[str]:
+    with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+        return [entry.what for entry in ledger.entries() if entry.what.startswith("round ")]
+
+
+def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) -> None:
+    rows_of_silos(desk, at_least=2)
+    holders = {name: desk.join(name) for name in SILOS}
+    server = desk.serve("--patience", 15)
+    until(lambda: answered(desk.folder / "west") >= 6, 60)
+    holders["west"].kill()
+    assert server.end() == 0, server.err
+    for name in ("north", "south"):
+        assert holders[name].end() == 0, holders[name].err
+        assert len(charges(desk, name)) == 80  # forty reports of two batches of ten
+    gone = Generator.load(desk.folder / "joint").card["gone"]
+    assert gone.keys() == {"west"}
+    assert 1 <= gone["west"]["rounds"] <= len(charges(desk, "west")) < 80
+    assert f"west stayed away: it took part in {gone['west']['rounds']} rounds" in server.err
+    assert "left out" in desk.done("status", "joint")
+    privacy = json.loads((desk.folder / "joint" / "privacy.json").read_text())
+    assert [party["name"] for party in privacy["parties"]] == list(SILOS)
+    assert any("west" in text for text in privacy["outside"])
+    # Its price is not below what its own ledger holds, though nobody could ask it.
+    with Ledger(desk.folder / "west" / "west.ledger") as ledger:
+        assert privacy["parties"][2]["epsilon"]["server"] >= ledger.spent() - 1e-9
+    events = [json.loads(line) for line in (desk.folder / "joint" / "audit.jsonl").read_text().splitlines()]
+    assert [event["party"] for event in events if event["event"] == "left out"] == ["west"]
+
+
+def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None:
+    rows_of_silos(desk, at_least=2)
+    holders = {name: desk.join(name) for name in ("north", "south")}
+    server = desk.serve("--patience", 4, "--wait", 6)
+    assert server.end() == 0, server.err
+    for holder in holders.values():
+        assert holder.end() == 0, holder.err
+    assert Generator.load(desk.folder / "joint").card["gone"]["west"]["rounds"] == 0
+    privacy = json.loads((desk.folder / "joint" / "privacy.json").read_text())
+    assert [party["name"] for party in privacy["parties"]] == ["north", "south"]
+
+
+def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(desk: Desk) -> None:
+    desk.change("run.toml", settings__rounds=30, settings__checkpoint_every=7)
+    desk.found()
+    holders = {name: desk.join(name) for name in COLUMNS}
+    server = desk.serve("--patience", 15)
+    until(lambda: answered(desk.folder / "insurer") >= 12, 60)
+    holders["insurer"].kill()
+    assert server.end() == 1
+    said = " ".join(server.err.split())
+    assert "insurer is not connected for 15 s" in said
+    assert "What was finished is saved; the parties wait. When it is back, go on with --resume" in said
+    shown = desk.done("status", "joint")
+    assert "failed" in shown
+    assert "insurer is not connected" in shown
+    holders["insurer"] = desk.join("insurer")
+    server = desk.serve("--resume")
+    assert server.end() == 0, server.err
+    for name, holder in holders.items():
+        assert holder.end() == 0, holder.err
+        with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+            assert 2.9 < ledger.spent() <= 3.0  # nothing was paid twice
+    assert Generator.load(desk.folder / "joint").card["rounds"] >= 29  # a kill may have cost one
+
+
+def test_a_holder_of_a_table_and_one_of_images_train_one_generator(desk: Desk) -> None:
+    people = pd.read_csv(desk.folder / "insurer.csv")["id"].to_numpy()
+    pixels = np.random.default_rng(1).integers(0, 256, (len(people), 8, 8), dtype=np.uint8)
+    np.savez(desk.folder / "scans.npz", images=pixels, id=people)
+    ImageSchema(height=8, width=8, person="id").save(desk.folder / "insurer-schema.toml")
+    desk.found()
+    holders = {"clinic": desk.join("clinic"), "insurer": desk.join("insurer", table="scans.npz")}
+    server = desk.serve()
+    assert server.end() == 0, server.err
+    for holder in holders.values():
+        assert holder.end() == 0, holder.err
+    generator = Generator.load(desk.folder / "joint")
+    parts = generator.parts(5, seed=1)
+    assert np.asarray(parts["insurer"]).shape == (5, 8, 8)
+    assert list(parts["clinic"].columns) == COLUMNS["clinic"]
