@@ -205,17 +205,21 @@ class _Attendance:
             number, seconds = head.get("number"), head.get("seconds")
             if type(number) is not int or not isinstance(seconds, int | float):
                 raise MessageError("An ask without its number.")
-            begin = time.monotonic()
-            work = partial(_answer, session, AskId(session_id, number), body, begin + seconds)
-            kind = str(head.get("kind"))[
-                :64
-            ]  # the server's word, and about nothing else than where it is computed
-            here = self._quick.get(kind, 0) >= _AFTER and len(body) < _SMALL  # two changes of thread fewer
-            answer = work() if here else await self._work(call, work)
-            quick = time.monotonic() - begin < _QUICK
-            if kind in self._quick or len(self._quick) < _KINDS:
-                self._quick[kind] = self._quick.get(kind, 0) + 1 if quick else 0
+            ask, expires = AskId(session_id, number), time.monotonic() + seconds
+            work = partial(_answer, session, ask, body, expires)
+            answer = await self._answered(call, work, str(head.get("kind"))[:64], len(body))
             await send(call.write, {"type": answer.status, "number": number}, answer.body)
+
+    async def _answered(self, call: Any, work: Callable[[], Answer], kind: str, size: int) -> Answer:
+        """The answer, computed here where asks of this kind were quick: that saves two changes of thread.
+
+        The kind is the server's word, and about nothing else than this.
+        """
+        begin, before = time.monotonic(), self._quick.get(kind, 0)
+        answer = work() if before >= _AFTER and size < _SMALL else await self._work(call, work)
+        if kind in self._quick or len(self._quick) < _KINDS:
+            self._quick[kind] = before + 1 if time.monotonic() - begin < _QUICK else 0
+        return answer
 
     async def _signed(self, call: Any, contract: Contract) -> Session:
         if self.session is None or self.session.contract.digest != contract.digest:
