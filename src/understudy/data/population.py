@@ -8,7 +8,7 @@ Edges: a person may have no rows; a population may not. A label outside the decl
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -103,24 +103,61 @@ class Population:
             rows, codes = rows[order], codes[order]
         return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
 
-    def gather(
+    def apart(
         self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
+    ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:
+        """The rows of these people in batches of which nobody else's rows change the shape: who is in, and `gather`'s.
+
+        Each is a batch of all `people`, in their order, of a length from `rungs`. A person is in the shortest that
+        their own rows fit into, and empty in the others. What is computed of a person's part is then the same to the
+        last bit whoever else is there, where the length of a common padding would show in its rounding.
+        Edges: the time tells which lengths there are.
+        """
+        sizes = self.starts[people + 1] - self.starts[people]
+        lengths = rungs(sizes, most)
+        for length in sorted(set(lengths.tolist())):
+            here = lengths == length
+            x, y, mask = self.gather(people, length=length, most=most, rng=rng)
+            yield here, (x, y, mask & here[:, None])
+
+    def gather(
+        self,
+        people: Tensor,
+        *,
+        length: int | None = None,
+        most: int | None = None,
+        rng: Uniform | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The rows of these people, padded to the longest: x (people, rows, …), y and mask (people, rows).
+        """The rows of these people, padded to the longest, or all to a `length`: x (people, rows, …), y and mask
+        (people, rows).
 
         `mask` is true where a row is the person's own; what stands elsewhere means nothing. Of a person with more than
         `most` rows so many are drawn, with replacement, by `rng`.
         """
         start, size = self.starts[people], self.starts[people + 1] - self.starts[people]
-        length = max([1, *size.tolist()])
-        step = torch.arange(length if most is None else min(length, most)).expand(len(people), -1)
-        if most is not None and rng is not None and length > most:
-            drawn = (rng.uniform(len(people), most) * size[:, None]).long()
+        if length is None:
+            longest = max([1, *size.tolist()])
+            length = longest if most is None else min(longest, most)
+        step = torch.arange(length).expand(len(people), -1)
+        if most is not None and rng is not None and length >= most:
+            drawn = (rng.uniform(len(people), length) * size[:, None]).long()
             step = torch.where(size[:, None] > most, drawn, step)
         mask = step < size[:, None]
         places = torch.where(mask, start[:, None] + step, 0)  # (people, rows)
         x = self.features.expand(self.rows[places.flatten()])
         return x.view(*places.shape, *x.shape[1:]), self.codes[places], mask
+
+
+def rungs(sizes: Tensor, most: int | None = None) -> Tensor:
+    """For each size the least of 2, 10, 20, 50, 100, 200, 500, … that holds it; `most` where that is less.
+
+    Few steps below 10, where a person's training costs by the person and hardly by the row.
+    """
+    if not len(sizes):
+        return sizes
+    decades = [step * 10**power for power in range(1, len(str(int(sizes.max()))) + 1) for step in (1, 2, 5)]
+    steps = torch.tensor(sorted({rung if most is None else min(rung, most) for rung in (2, *decades)}))
+    return steps[torch.searchsorted(steps, sizes).clamp(max=len(steps) - 1)]
 
 
 def _sizes(rows_per_person: int | Sequence[int], rows: int) -> NDArray[np.int64]:

@@ -132,7 +132,8 @@ class LocalTraining:
         `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
         anew for each epoch. The chunk size changes memory and time, not the result.
 
-        Guarantee: a client's update depends on `params`, its own real rows and `rng` alone.
+        Guarantee: a client's update depends on `params`, its own real rows and `rng` alone, and by rounding on the
+        shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`).
         Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
         """
         network = self.network

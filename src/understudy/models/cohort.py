@@ -54,8 +54,9 @@ def local_updates(
     real rows. `chunk` clients are trained at a time (default: as many as fill `WORKING_SET`), on `device`
     (default: that of `params`). The chunk size changes memory and time, not the result.
 
-    Guarantee: a client's update depends on `params` and its own real rows alone. What a masked row holds,
-    even nan, reaches nothing; a client with a non-finite real row spoils its own update alone.
+    Guarantee: a client's update depends on `params` and its own real rows alone, and by rounding, at the last bits, on
+    the shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`). What a
+    masked row holds, even nan, reaches nothing; a client with a non-finite real row spoils its own update alone.
     Edges: a client without rows → a zero update; no clients → (0, d); a label outside the classes →
     SchemaError, shapes that do not fit → ConfigError, both before anything is trained.
     """

@@ -4,13 +4,14 @@ The network has two dense layers on each side of the latent one, so its gradient
 it needs no tape, and every product is written where the optimiser reads it.
 
 What a slot that is 0 in all of a client's rows feeds into has a gradient of exactly 0 at every step, and Adam leaves
-such a weight exactly where it is. Of the input layer only the columns that a client's rows touch are therefore
-trained: with two rows of Adult 20 of 124. They are gathered once, and their change is put back once.
+such a weight exactly where it is. Of the input layer only as many columns as a client's rows can touch are therefore
+trained: with two rows of 14 columns 28 of Adult's 140. They are gathered once, and their change is put back once.
 """
 
 import torch
 from torch import Tensor
 
+from understudy.errors import ConfigError
 from understudy.models.client_axis import product
 from understudy.models.cohort import adam
 from understudy.models.flat import read
@@ -26,15 +27,18 @@ def descend_by_hand(
     epochs: int,
     lr: float,
     penalty: float,
+    touched: int,
 ) -> None:
     """Write every client's update after `epochs` steps of Adam into `out` (clients, d).
 
-    `batch` is x (clients, rows, width), real (clients, rows) and prior (clients, epochs, rows, latent).
+    `batch` is x (clients, rows, width), real (clients, rows) and prior (clients, epochs, rows, latent); a row has at
+    most `touched` slots that are not 0.
+    Guarantee: all shapes follow from those of `batch` and from `touched`.
     """
     x, real, prior = batch
     clients, _, width = x.shape
     share = (real / real.sum(1, keepdim=True).clamp(min=1) / width)[:, :, None]
-    columns = _touched(x)
+    columns = _touched(x, x.shape[1] * touched)
     few = columns.shape[1]
     seen = x.gather(2, columns[:, None].expand(-1, x.shape[1], -1))  # (clients, rows, few)
     first = start[: hidden * width].view(hidden, width).T[columns]  # (clients, few, hidden)
@@ -71,13 +75,18 @@ def descend_by_hand(
     to_first.view(clients, hidden, width).scatter_(2, places, (w1 - first).mT)
 
 
-def _touched(x: Tensor) -> Tensor:
-    """For each client columns (clients, few) with all in it that its rows touch; on a GPU all, so that none waits."""
+def _touched(x: Tensor, most: int) -> Tensor:
+    """For each client columns (clients, few) with all in it that its rows touch; on a GPU all, so that none waits.
+
+    Their number is public: how many columns a client really touches shows in the shape of nobody's training.
+    """
     clients, _, width = x.shape
-    if x.device.type == "cuda":
+    if x.device.type == "cuda" or most >= width:
         return torch.arange(width, device=x.device).expand(clients, width)
     touched = (x != 0).any(1)
-    return touched.byte().argsort(1, descending=True)[:, : max(1, int(touched.sum(1).max()))]
+    if int(touched.sum(1).max()) > most:
+        raise ConfigError("a row touches more slots than its columns have. Nothing was trained.")
+    return touched.byte().argsort(dim=1, descending=True, stable=True)[:, :most]
 
 
 def _write(to_output: Tensor, inputs: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:

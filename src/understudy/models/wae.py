@@ -90,7 +90,8 @@ class TableWae(Autoencoder):
         penalty: float,
     ) -> None:
         if optimizer == "adam":
-            descend_by_hand(start, batch, out, self.hidden, self.latent, epochs, lr, penalty)
+            sizes = self.hidden, self.latent
+            descend_by_hand(start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes))
         else:
             super().train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
 

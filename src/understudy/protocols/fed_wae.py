@@ -95,6 +95,7 @@ class FedWaeParty(LearningParty):
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
         hosting = self.host(self.config, population, self.config.local(self.network.size))
+        self.most_rows = self.config.most_rows
         self.training = LocalTraining(
             self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
             penalty=self.config.penalty, device=self.device,
@@ -102,8 +103,7 @@ class FedWaeParty(LearningParty):
         return hosting
 
     # Algorithm 5, LocalUpdate, for a whole cohort
-    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
-        x, _, mask = self.population.gather(people, most=self.config.most_rows, rng=self.rng)
+    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return self.training(weights, x, mask, self.rng)
 
 

@@ -8,7 +8,8 @@ alone; the critic of the GAN can be trained the same way.
 
 Guarantee: rows enter through `private_sums` alone (and `ratio`'s counts), each with a chance of `rate` to be in a
 batch. The divisor is the expected batch, a public number: how many rows a client has changes neither.
-Edges: a client without rows gets noise alone; with `noise_multiplier` 0 nothing is private.
+Edges: a client without rows gets noise alone; with `noise_multiplier` 0 nothing is private. A cohort's batches are
+padded to its largest, so that a sum's rounding, far below the noise on it, can tell the size of another's batch.
 """
 
 import math

@@ -99,13 +99,27 @@ class LearningParty(HostParty):
     """A host of people who train the global model on their own rows. Their models and rows stay with it.
 
     Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/selection`, `privacy/mean`), and
-    stands in the ledger before a row is touched.
+    stands in the ledger before a row is touched. It depends on nobody else's rows, not even by rounding: people train
+    in batches whose shapes are nobody else's doing (`Population.apart`).
     Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone.
     """
 
+    most_rows: int | None = None  # of a person with more, so many are drawn in each round
+
     @abstractmethod
+    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        """What training from `weights` on their own rows changes for each of some people: (people, d).
+
+        Rows are as `Population.gather` has them.
+        """
+
     def updates(self, people: Tensor, weights: Tensor) -> Tensor:
         """What training from `weights` on their own rows changes for each of these people: (people, d)."""
+        out = torch.zeros(len(people), self.reporter.dims, device=self.device)
+        for here, batch in self.population.apart(people, most=self.most_rows, rng=self.rng):
+            update = self.local(weights, *batch)
+            out = update if bool(here.all()) else torch.where(here.to(out.device)[:, None], update, out)
+        return out
 
     def host(self, config: Settings, population: Population, reporter: Reporter) -> Hosting:
         """What `open` returns, for these settings. PrivacyError where people would lie to a real ledger."""
@@ -141,9 +155,10 @@ class Answer(NamedTuple):
 class Rounds:
     """The server's side of a run: the global model, γ, who was asked how often, and what is saved of it.
 
-    `notes` are the protocol's own plain values that a resumed run needs, such as a history. With a `checkpoint`
-    folder it saves every `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from
-    there, with the settings that it began with.
+    `notes` are the protocol's own plain values that a resumed run needs, such as a history, and go on the card;
+    `memory` are its tensors, such as an optimiser's, and do not. With a `checkpoint` folder it saves every
+    `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there, with the settings that
+    it began with.
     """
 
     def __init__(
@@ -160,6 +175,7 @@ class Rounds:
         self.config, self.weights, self.rate = config, weights, config.step
         self.parties = parties = Present(parties, config.at_least)
         self.notes: dict[str, Any] = dict(notes or {})
+        self.memory: dict[str, Tensor] = {}
         self.done, self.ended = 0, "after all rounds"
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         saved = self.store.load() if self.store is not None and resume else None
@@ -173,6 +189,7 @@ class Rounds:
         if saved is not None:
             self.done, state = saved
             self.weights, self.rate, self.notes = (state[key] for key in ("weights", "rate", "notes"))
+            self.memory = state["memory"]
             self.cohorts.asked = state["asked"].numpy()
 
     def rounds(self, event: DpEvent, watch: Watcher | None = None) -> Iterator[list[Answer]]:
@@ -251,7 +268,7 @@ class Rounds:
     def _save(self) -> None:
         if self.store is None or not self.done:
             return
-        state = {"weights": self.weights, "rate": self.rate, "notes": self.notes}
+        state = {"weights": self.weights, "rate": self.rate, "notes": self.notes, "memory": self.memory}
         asked = {"asked": torch.from_numpy(self.cohorts.asked)}
         self.store.save(self.done, state | asked | {"begun": self.begun, "config": asdict(self.config)})
 

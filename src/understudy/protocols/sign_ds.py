@@ -106,11 +106,10 @@ class SignDsParty(LearningParty):
         return self.data
 
     # Algorithm 1, LocalUpdate, for a whole cohort
-    def updates(self, people: Tensor, weights: Tensor) -> Tensor:
+    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         config = self.config
-        x, y, mask = self.population.gather(people)
         return local_updates(
-            self.network, weights, x, y, None if bool(mask.all()) else mask,
+            self.network, weights, x, y, mask,
             epochs=config.epochs, lr=config.learning_rate, optimizer=config.optimizer, device=self.device,
         )  # fmt: skip
 
