@@ -1,4 +1,5 @@
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from understudy.data.schema import Categorical, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.mixture import MixtureOfProducts
+from understudy.privacy.rng import FastRng
 
 SIZES = (2, 3, 4)
 
@@ -52,6 +54,60 @@ def test_rows_drawn_through_a_generator_have_the_mixtures_gram(mixture: MixtureO
     assert ((rows.T @ rows / n - truth).abs() <= 5 * spread + 1e-9).all()
 
 
+def uniform(seed: int) -> Callable[[int], torch.Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return lambda n: torch.rand(n, generator=rng, dtype=torch.float64)
+
+
+def test_every_single_row_has_the_mixtures_law(mixture: MixtureOfProducts) -> None:
+    """All 24 cells of the joint table, over many draws of seven rows, which are in random order."""
+    draw, n = uniform(0), 500 * 7
+    rows = torch.cat([mixture.levels(7, draw) for _ in range(500)]).long()
+    found = torch.bincount(rows @ torch.tensor([12, 4, 1]), minlength=24) / n
+    cells = torch.einsum("ka,kb,kc->abc", *torch.split(mixture.odds(), list(SIZES), 1)).flatten() / 5
+    assert ((found - cells).abs() <= 4 * (cells * (1 - cells) / n).sqrt()).all()
+
+
+def test_rows_fall_on_all_components_and_quantiles_alike(mixture: MixtureOfProducts) -> None:
+    """One-way tables are exact up to a person for each component and level."""
+    levels = mixture.levels(1_000, uniform(1))
+    for column, odds in zip(levels.T.long(), torch.split(mixture.odds(), list(SIZES), 1), strict=True):
+        counts = torch.bincount(column, minlength=odds.shape[1])
+        assert ((counts - 1_000 * odds.mean(0)).abs() <= 5).all(), "independent rows would be off by 15"
+
+
+def test_drawn_tables_err_less_than_those_of_independent_rows(mixture: MixtureOfProducts) -> None:
+    schema = Schema(columns=tuple(Categorical(name=f"c{s}", categories=tuple("abcd"[:s])) for s in SIZES))
+    codec, errors = Codec(schema), []
+    for draw in (lambda seed: mixture.levels(500, uniform(seed)).numpy(), _independent(mixture, codec)):
+        rows = [codec.encode(codec.decode(draw(seed))).double() for seed in range(60)]
+        errors.append(torch.stack([(x.T @ x / 500 - mixture.gram()).square() for x in rows]).mean())
+    assert errors[0] < 0.6 * errors[1]
+
+
+def _independent(mixture: MixtureOfProducts, codec: Codec) -> Callable[[int], np.ndarray]:
+    def draw(seed: int) -> np.ndarray:
+        rng = FastRng(seed)
+        return codec.sample_codes(mixture.rows(rng.normal(500, 1)), rng)
+
+    return draw
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 5, 7])
+def test_any_number_of_rows_is_drawn(mixture: MixtureOfProducts, n: int) -> None:
+    levels = mixture.levels(n, uniform(2))
+    assert levels.shape == (n, 3)
+    assert ((levels >= 0) & (levels < torch.tensor(SIZES))).all()
+
+
+def test_a_level_of_probability_zero_is_never_drawn(mixture: MixtureOfProducts) -> None:
+    mixture.logits[:, [0, 3, 8]] = -1e4
+    levels = mixture.levels(5_000, uniform(3))
+    assert (levels[:, 0] == 1).all()
+    assert (levels[:, 1] != 1).all()
+    assert (levels[:, 2] != 3).all()
+
+
 def test_a_description_rebuilds_the_same_network(mixture: MixtureOfProducts) -> None:
     again = MixtureOfProducts.from_description(json.loads(json.dumps(mixture.describe())))
     again.load_state_dict(mixture.state_dict())
@@ -83,5 +139,5 @@ def test_a_description_without_a_part_is_refused() -> None:
 
 
 def test_odds_sum_to_one_in_every_column(mixture: MixtureOfProducts) -> None:
-    for part in mixture.odds().split(SIZES, 1):
+    for part in torch.split(mixture.odds(), list(SIZES), 1):
         np.testing.assert_allclose(part.sum(1), 1, rtol=1e-6)

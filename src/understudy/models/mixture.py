@@ -8,9 +8,13 @@ to differentiate.
 Aydore et al., "Differentially private query release through adaptive projection" (ICML 2021), §3: the
 "relaxed" synthetic dataset, with one softmax per column (their §4) in place of the box [0, 1].
 Paper → code: n′ relaxed rows → `components`, one-hot dimension d′ → width.
+
+Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Conover, Technometrics 1979): n rows fall on
+all components alike, and within one on all n_k quantiles of every column. Every single row has the mixture's law; all
+together have its one- and two-way tables with less of a sampling error than independent ones.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +26,7 @@ from understudy.models.gan import BlockSoftmax
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
 _MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
+_LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 
 
 class MixtureOfProducts(nn.Module):
@@ -60,6 +65,28 @@ class MixtureOfProducts(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         """As `rows`."""
         return self.rows(z)
+
+    def levels(self, n: int, uniform: Callable[[int], Tensor]) -> Tensor:
+        """Draw `n` rows of levels, int32 (n, columns). `uniform(k)` gives k independent numbers from [0, 1), float64.
+
+        Edges: fewer rows than components → all of different ones; a level of probability 0 is never drawn.
+        """
+        order = torch.argsort(uniform(self.components))
+        pick = order[torch.arange(n) % self.components].sort().values  # (n,), rising
+        share = torch.bincount(pick, minlength=self.components)
+        before = (share.cumsum(0) - share)[pick]
+        levels = torch.empty(n, len(self.sizes), dtype=torch.int32)
+        for column, odds in enumerate(torch.split(self.odds().detach().cpu().double(), list(self.sizes), 1)):
+            heap = odds.cumsum(1)
+            heap = heap / heap[:, -1:] + torch.arange(self.components)[:, None]  # rises over all components
+            place = torch.empty(n, dtype=torch.int64)
+            place[torch.argsort(pick + uniform(n))] = torch.arange(
+                n
+            )  # in a random order within each component
+            draw = ((place - before + uniform(n)) / share[pick]).clamp(max=_LAST)
+            found = torch.searchsorted(heap.flatten(), pick + draw, right=True)
+            levels[:, column] = (found - pick * odds.shape[1]).clamp(0, odds.shape[1] - 1)
+        return levels[torch.argsort(uniform(n))]
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way beside it (width, width)."""
