@@ -25,6 +25,7 @@ from understudy.protocols import (
     vd_gan_dpsgd,
     vd_gan_pate,
     verti_gan,
+    wake_sleep,
 )
 from understudy.protocols.base import Message
 from understudy.runfile import known_keys
@@ -40,6 +41,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "gen-fl": gen_fl,
     "sign-ds": sign_ds,
     "fed-wae": fed_wae,
+    "wake-sleep": wake_sleep,
     "fed-stdg": fed_stdg,
     "lopub": lopub,
 }

@@ -31,6 +31,7 @@ from understudy.protocols import (
     vd_gan_dpsgd,
     vd_gan_pate,
     verti_gan,
+    wake_sleep,
 )
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
@@ -170,6 +171,9 @@ ALL_ASKED = {  # three times, which costs a person the whole budget
     "learning_rate": 0.1, "device": "cpu",
 }  # fmt: skip
 ENCODED = {key: value for key, value in ALL_ASKED.items() if key != "target"} | {"hidden": 6, "latent": 3}
+AWAKE = {key: value for key, value in ENCODED.items() if key not in ("epochs", "learning_rate")} | {
+    "dreams": 2, "first_dreams": 3, "dream_batch": 8,
+}  # fmt: skip
 MADE_UP = {  # everybody three times, which costs a client the whole budget
     "rounds": 3, "cohort": 20, "cap": 3, "epsilon": 3.0, "target": "smoker", "rows": 3, "batch": 2, "steps": 2,
     "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "latent": 2, "dp_generator": True, "device": "cpu",
@@ -226,6 +230,11 @@ CASES = [
     Case(
         "DP-Fed-WAE, SubMDS, three hosts", "fed-wae", fed_wae,
         ENCODED | {"reporter": "sub-mds", "rate": 0.4, "share": 0.2}, lambda: horizontal(3),
+    ),
+    Case("Wake-sleep, two hosts", "wake-sleep", wake_sleep, AWAKE, lambda: horizontal(2)),
+    Case(
+        "Wake-sleep, PS, mean of all models, three hosts", "wake-sleep", wake_sleep,
+        AWAKE | {"reporter": "ps", "average": 1.0}, lambda: horizontal(3),
     ),
     Case("FedSTDG, two hosts", "fed-stdg", fed_stdg, RECURRENT, lambda: series(2)),
     Case(

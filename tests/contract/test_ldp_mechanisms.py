@@ -25,6 +25,7 @@ from understudy.privacy.rng import SecureRng
 from understudy.privacy.selection.em_mds import EmMds
 from understudy.privacy.selection.mag_rr import MagRr
 from understudy.privacy.selection.naive import Naive
+from understudy.privacy.selection.proportional import Proportional
 from understudy.privacy.selection.ps import Ps
 from understudy.privacy.selection.sub_mds import SubMds
 
@@ -63,6 +64,20 @@ def sub_law(mechanism, update) -> Law:
     for part in parts:
         for output, probability in set_law(mechanism.inner, update, among=part).items():
             law[output] += probability / len(parts)
+    return dict(law)
+
+
+def race_law(mechanism, update) -> Law:
+    """Of sign and index: the mixture over all sets that a draw without replacement, by size, may find."""
+    law: Counter = Counter()
+    for order in itertools.permutations([i for i, x in enumerate(update) if x], mechanism.top):
+        left, chance = sum(map(abs, update)), 1.0
+        for i in order:
+            chance *= abs(update[i]) / left
+            left -= abs(update[i])
+        drawn = {(math.copysign(1, update[i]), i) for i in order}
+        for signed in itertools.product((1, -1), range(mechanism.dims)):
+            law[signed] += chance * math.exp(mechanism.log_probability(signed in drawn))
     return dict(law)
 
 
@@ -154,6 +169,11 @@ def untied(dims):
     return tuple(tuple(a * b for a, b in zip(x, s, strict=True)) for x in sizes for s in signs)
 
 
+def filled(dims, top):
+    """Vectors with at least `top` values that are not 0, so that no 0 fills a drawn set."""
+    return tuple(update for update in grid(dims) if sum(x != 0 for x in update) >= top)
+
+
 CASES = [
     Case(Ps(dims=5, top=2, epsilon=1.0), set_law, rankings(5)),
     Case(Ps(dims=4, top=3, epsilon=4.0), set_law, rankings(4)),
@@ -166,6 +186,9 @@ CASES = [
     Case(SubMds(dims=5, top=2, epsilon=1.5, rate=0.8, wanted=0.6), sub_law, rankings(5)),
     Case(SubMds(dims=5, top=2, epsilon=2.0, rate=1.0, wanted=0.6), sub_law, rankings(5)),
     Case(SubMds(dims=6, top=1, epsilon=1.0, rate=0.35, wanted=0.6), sub_law, rankings(6)),
+    Case(Proportional(dims=4, top=2, epsilon=1.0), race_law, filled(4, 2)),
+    Case(Proportional(dims=3, top=1, epsilon=3.0), race_law, filled(3, 1)),
+    Case(Proportional(dims=4, top=3, epsilon=4.0), race_law, filled(4, 3)),
     Case(Duchi(dims=1, epsilon=1.0), duchi_law, grid(1)),
     Case(Duchi(dims=2, epsilon=1.0), duchi_law, grid(2)),
     Case(Duchi(dims=3, epsilon=2.0), duchi_law, grid(3)),

@@ -5,6 +5,7 @@ sends a sign and a few indices, estimation (`privacy/mean`) noisy values, and "n
 which only a rehearsal with an infinite budget allows.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,10 +26,11 @@ from understudy.privacy.reporter import Report, Reporter
 from understudy.privacy.rng import FastRng, Rng
 from understudy.privacy.selection.em_mds import EmMds, largest_size
 from understudy.privacy.selection.naive import Naive
+from understudy.privacy.selection.proportional import Proportional
 from understudy.privacy.selection.ps import Ps
 from understudy.privacy.selection.sub_mds import SubMds
 
-SELECTION = ("ps", "em-mds", "naive", "sub-mds")
+SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
 ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 
 
@@ -37,8 +39,9 @@ class Reporting:
     """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
 
     `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS, `split` FedSel's part of ε for the choice, `clip`
-    the bound of a value. Without `top` it is 0.1, and 0.05 for SubMDS, as in the papers. Without `chosen` it is
-    the most indices of which an expected `share` still lies in the top set.
+    the bound of a value. Without `top` it is 0.1, and 0.05 for SubMDS, as in the papers; for "proportional", where
+    it is of all 2d signed coordinates, see `top_share`. Without `chosen` it is the most indices of which an expected
+    `share` still lies in the top set.
     """
 
     reporter: str = "em-mds"
@@ -71,16 +74,20 @@ class Reporting:
 
     @property
     def top_share(self) -> float:
-        """k/d."""
-        default = 0.05 if self.reporter == "sub-mds" else 0.1
-        return default if self.top is None else self.top
+        """k/d; for "proportional" k/2d, by default the smaller the more ε lets a small set be told from the rest."""
+        if self.top is not None:
+            return self.top
+        if self.reporter == "proportional":
+            return 1 / (1 + math.exp(self.epsilon_report / 2))
+        return 0.05 if self.reporter == "sub-mds" else 0.1
 
     def mechanism(self, dims: int, clip: float = 1.0) -> Reporter:
         """The mechanism for updates of this size; `clip` holds where the settings give none.
 
         Edges: k ≥ d, h > k, an ε at which no h reaches the wanted share → ConfigError.
         """
-        epsilon, top = self.epsilon_report, max(1, round(self.top_share * dims))
+        epsilon, options = self.epsilon_report, 2 * dims if self.reporter == "proportional" else dims
+        top = max(1, round(self.top_share * options))
         clip = clip if self.clip is None else self.clip
 
         def chosen() -> int:
@@ -92,6 +99,7 @@ class Reporting:
             "em-mds": lambda: EmMds(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
             "naive": lambda: Naive(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
             "sub-mds": lambda: SubMds(dims=dims, top=top, epsilon=epsilon, rate=self.rate, wanted=self.share),
+            "proportional": lambda: Proportional(dims=dims, top=top, epsilon=epsilon),
             "duchi": lambda: Duchi(dims=dims, epsilon=epsilon, clip=clip),
             "piecewise": lambda: Piecewise(dims=dims, epsilon=epsilon, clip=clip),
             "hybrid": lambda: Hybrid(dims=dims, epsilon=epsilon, clip=clip),
