@@ -122,7 +122,7 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
 
 
 def adam(moments: Tensor, gradient: Tensor, step: int, decay: tuple[float, float] = (0.9, 0.999)) -> Tensor:
-    """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1). It renews its `moments` (2, d)."""
+    """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1). Renews its `moments` (2, d)."""
     first, second = decay
     moments[0].mul_(first).add_(gradient, alpha=1 - first)
     moments[1].mul_(second).addcmul_(gradient, gradient, value=1 - second)
