@@ -150,8 +150,8 @@ def run_once(case: Case, chance: random.Random, kills: int, home: Path) -> dict[
     works: dict[str, Callable[[], None]] = {"server": lambda: serve(case, home, port)}
     works |= {name: lambda name=name: take_part(case, home, name, port) for name in names}  # type: ignore[misc]
     alive = {who: fork(work) for who, work in works.items()}
-    hits = dict.fromkeys(works, 0)
-    until = time.monotonic() + 280
+    hits, last = dict.fromkeys(works, 0), ""
+    until, over = time.monotonic() + 280, 0.0
     while alive:
         time.sleep(chance.uniform(0.0, 1.2) if sum(hits.values()) < kills else 0.05)
         for who, child in list(alive.items()):
@@ -160,6 +160,11 @@ def run_once(case: Case, chance: random.Random, kills: int, home: Path) -> dict[
                 raise SystemExit(f"{who} failed by itself ({code}) after {hits}.")
             if ended:
                 del alive[who]
+                over = time.monotonic() if who == "server" else over
+        if over and alive.keys() == {last} and time.monotonic() > over + 10:
+            # It had heard that the run was over, and was killed before it could leave: now it waits for the next one.
+            os.kill(alive[last], signal.SIGKILL)
+            os.waitpid(alive.pop(last), 0)
         if time.monotonic() > until:
             for child in alive.values():
                 os.kill(child, signal.SIGKILL)
@@ -168,7 +173,7 @@ def run_once(case: Case, chance: random.Random, kills: int, home: Path) -> dict[
             who = chance.choice(list(works))
             os.kill(alive[who], signal.SIGKILL)
             os.waitpid(alive[who], 0)
-            hits[who] += 1
+            hits[who], last = hits[who] + 1, who
             alive[who] = fork(works[who])
     return hits
 

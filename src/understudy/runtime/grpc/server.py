@@ -409,7 +409,8 @@ class GrpcParties:
             if not self._over:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped, and may come back")
             await send(context.write, {"type": "end"})
-            link.told = True
+            async with asyncio.timeout(self.limits.hello):
+                link.told = await context.read() is aio.EOF  # it hangs up when it has heard
         finally:
             if link.stream is asyncio.current_task():
                 link.stream, link.since = None, time.time()
