@@ -32,6 +32,26 @@ def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_pa
     assert bench.finished(tmp_path / "ours.csv") == {cell.name}
 
 
+def test_holders_of_rows_and_columns_at_once_are_measured_too(bench: ModuleType, tmp_path: Path) -> None:
+    cell = next(c for c in bench.cells(["toy"], 1) if c.name == "toy/Gram/mixed/4/ε=8/seed=0")
+    args = {"data": tmp_path, "device": "cpu", "rounds": 5, "learn": 500, "central": None}
+    row = bench.measure(cell, args)
+    assert 0 <= row["avd2"] < 0.1
+    assert row["tstr_boosting_auc"] > 0.9
+
+
+def test_what_matters_most_comes_first(bench: ModuleType) -> None:
+    names = [cell.name for cell in bench.cells(["toy", "adult"], 2)]
+    assert len(set(names)) == len(names)
+    first = names.index("adult/Gram/columns/2/ε=1/seed=0")
+    later = (
+        "toy/Gram/rows/2/ε=1/seed=0",
+        "toy/VertiGAN/columns/2/ε=1/seed=0",
+        "toy/Gram/columns/2/ε=0.5/seed=0",
+    )
+    assert all(first < names.index(name) < names.index("toy/Gram/columns/2/ε=1/seed=1") for name in later)
+
+
 def test_a_central_methods_rows_are_held_against_the_same_real_ones(
     bench: ModuleType, tmp_path: Path
 ) -> None:

@@ -5,16 +5,18 @@
 
 A cell is one table, method, partition, number of holders, ε and seed. Cells are independent of each other: each
 finished one is added to `--out`, and cells that are there already are skipped. `--only` takes texts that must all be
-in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` prints the names.
+in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` prints the names. What matters most comes
+first: the first seed, ε of 1 and 8, two holders of columns; so a run that is cut short leaves the rest undone.
 
-    Gram           over columns and over rows, 2, 4 and 8 holders
+    Gram           over columns and rows, 2, 4 and 8 holders; mixed: two groups of columns, each over two holders of rows
     VertiGAN, VertiGAN+gram, VDGAN-DPSGD, DPLT   over columns, 2 holders; ε is each party's
     MST, AIM       all data in one place; rows made by central.py (see there), read from `--central`
     independent    every column shuffled by itself, not private
     bootstrap      the real rows, drawn with replacement, not private
 
 Synthetic rows, as many as real ones, are held against the real ones (2-, 3- and 4-way AVD within a holder's columns,
-across holders and over all, CMD) and classifiers that learned from them against the fifth that was held out.
+across holders and over all, CMD) and classifiers that learned from them against the fifth that was held out. Of Census
+the first 100,000 people of the seed's order are taken, as in benchmarks/vertical.
 `seconds` is the whole run by the wall clock; `up_mb` and `down_mb` are per holder.
 """
 
@@ -29,7 +31,8 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +45,14 @@ from tables import NAMES, Public, load
 
 from understudy.data.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
+from understudy.evaluate.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.fidelity import evaluate_tables
 from understudy.evaluate.marginals import bootstrap, shuffled
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.run import train
 
-DELTA, EPSILONS, HOLDERS = 1e-5, (0.5, 1.0, 2.0, 8.0), (2, 4, 8)
+DELTA, EPSILONS, HOLDERS, MOST = 1e-5, (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gram": ("gram", {}),
     "VertiGAN": ("verti-gan", {}),
@@ -56,6 +60,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),
     "DPLT": ("dplt", {"plus": False}),
 }
+PERSON = "person"
 CENTRAL, ENDS, MODELS = ("MST", "AIM"), ("independent", "bootstrap"), ("mlp", "boosting")
 FIGURES = (
     *(f"avd{k}{scope}" for k in (2, 3, 4) for scope in ("", "_within", "_cross")),
@@ -87,24 +92,24 @@ FIELDS = [
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
-    """Everything that is compared."""
+    """Everything that is compared, what matters most first."""
+    two: dict[str, Any] = {"partition": "columns", "holders": 2}
+    cuts = [*((p, h) for h in HOLDERS for p in ("columns", "rows")), ("mixed", 4)]
     for seed in range(seeds):
-        for dataset in datasets:
-            head: dict[str, Any] = {"dataset": dataset, "seed": seed}
-            for method in ENDS:
-                yield Cell(method=method, partition="columns", holders=2, epsilon=None, **head)
-            for epsilon in EPSILONS:
-                for method in CENTRAL:
-                    yield Cell(method=method, partition="columns", holders=2, epsilon=epsilon, **head)
-                for method in METHODS:
-                    for partition in ("columns", "rows") if method == "Gram" else ("columns",):
-                        for holders in HOLDERS if method == "Gram" else (2,):
-                            cut = {"partition": partition, "holders": holders}
-                            yield Cell(method=method, epsilon=epsilon, **cut, **head)
+        heads: list[dict[str, Any]] = [{"dataset": dataset, "seed": seed} for dataset in datasets]
+        yield from (Cell(method=method, epsilon=None, **two, **head) for head in heads for method in ENDS)
+        for prices in (EPSILONS[:2], EPSILONS[2:]):
+            for method in ("Gram", *CENTRAL):
+                yield from (Cell(method=method, epsilon=e, **two, **head) for e in prices for head in heads)
+            for partition, holders in cuts[1:]:
+                cut: dict[str, Any] = {"partition": partition, "holders": holders}
+                yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in heads)
+            for method in list(METHODS)[1:]:
+                yield from (Cell(method=method, epsilon=e, **two, **head) for e in prices for head in heads)
 
 
 def owners(cell: Cell, table: Public) -> dict[str, str]:
-    """The holder of each column; over rows, and for central methods, that of a split in two."""
+    """The holder of each column, or the group; over rows, and for central methods, that of a split in two."""
     holders = cell.holders if cell.partition == "columns" else 2
     split = random_columns(table.schema.names, [f"holder {n + 1}" for n in range(holders)], seed=cell.seed)
     return {column: name for name, columns in split.items() for column in columns}
@@ -142,15 +147,24 @@ def publish(
 def federated(cell: Cell, table: Public, owner: dict[str, str]) -> Federation:
     """The holders of the cell, in a rehearsal."""
     budget = Budget(math.inf, 0.0) if cell.epsilon is None else Budget(cell.epsilon, DELTA)
-    if cell.partition == "rows":
-        parts = iid_rows(len(table.train), [f"host {n + 1}" for n in range(cell.holders)], seed=cell.seed)
-        frames = {name: table.train.iloc[rows] for name, rows in parts.items()}
+    groups = {name: [c for c, o in owner.items() if o == name] for name in sorted(set(owner.values()))}
+    frames: dict[str, pd.DataFrame]
+    if cell.partition == "columns":
+        frames = {name: table.train[held] for name, held in groups.items()}
+        schemas = {name: table.schema.select(held) for name, held in groups.items()}
+    elif cell.partition == "rows":
+        hosts = iid_rows(len(table.train), [f"host {n + 1}" for n in range(cell.holders)], seed=cell.seed)
+        frames = {name: table.train.iloc[rows] for name, rows in hosts.items()}
         schemas = dict.fromkeys(frames, table.schema)
     else:
-        columns = {name: [c for c, o in owner.items() if o == name] for name in sorted(set(owner.values()))}
-        frames = {name: table.train[held] for name, held in columns.items()}
-        schemas = {name: table.schema.select(held) for name, held in columns.items()}
-    same = cell.partition == "columns"
+        known = table.train.assign(**{PERSON: np.arange(len(table.train))})
+        frames, schemas = {}, {}
+        for number, (group, held) in enumerate(groups.items()):
+            names = [f"{group}, {half}" for half in range(1, cell.holders // len(groups) + 1)]
+            for name, rows in iid_rows(len(known), names, seed=cell.seed + number).items():
+                frames[name] = known.iloc[rows][[PERSON, *held]]
+                schemas[name] = replace(table.schema.select(held), person=PERSON)
+    same = cell.partition != "rows"
     return Federation.rehearsal(frames, schemas, budget=budget, seed=cell.seed, same_people=same)
 
 
@@ -162,21 +176,50 @@ def central_file(cell: Cell, args: dict[str, Any]) -> Path:
 def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     """One cell: publish, then hold the synthetic rows against the real ones."""
     warnings.simplefilter("ignore")
-    table = load(cell.dataset, args["data"], cell.seed)
+    table = opened(cell.dataset, args["data"], cell.seed)
     owner = owners(cell, table)
     made, cost = publish(cell, table, owner, args)
     found = evaluate_tables(
-        table.train, made, table.schema, holdout=table.test, target=table.target, owners=owner,
-        task="classification", ways=(2, 3, 4), models=MODELS, seed=cell.seed, rows=args["learn"],
-    )  # fmt: skip
+        table.train, made, table.schema, owners=owner, ways=(2, 3, 4), models=MODELS, seed=cell.seed
+    )
     figures = {figure.name: figure.value for figure in found.figures}
-    figures |= {f.name.replace("tstr", "trtr"): f.best for f in found.figures if "tstr" in f.name}
     if cell.partition == "rows":
         figures = {name: value for name, value in figures.items() if not name.endswith(("_within", "_cross"))}
+    scores = {"tstr": learned(made, table, cell.seed, args["learn"])}
+    scores["trtr"] = real_scores(cell.dataset, args["data"], cell.seed, args["learn"])
+    figures |= {f"{kind}_{name}": value for kind, own in scores.items() for name, value in own.items()}
     known = {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in FIGURES}
     size = {"people": len(table.train), "columns": len(owner), "width": Codec(table.schema).width}
     plain = {key: "" if value is None else value for key, value in asdict(cell).items()}
     return dict.fromkeys(FIELDS, "") | plain | size | {"delta": DELTA if cell.epsilon else ""} | cost | known
+
+
+def opened(dataset: str, folder: Path, seed: int) -> Public:
+    return load(dataset, folder, seed).first(MOST)
+
+
+@lru_cache(maxsize=32)
+def real_scores(dataset: str, folder: Path, seed: int, most: int) -> dict[str, float | None]:
+    """The scores of models that learned from real rows: once for all cells of a table that a process measures."""
+    table = opened(dataset, folder, seed)
+    return learned(table.train, table, seed, most)
+
+
+def learned(rows: pd.DataFrame, table: Public, seed: int, most: int) -> dict[str, float | None]:
+    """Scores on the held-out rows of models that learned to tell the target from at most `most` of these rows."""
+    codec, rng = Codec(table.schema), np.random.default_rng([seed, 0])
+    place = table.schema.names.index(table.target)
+    sizes = [size for column, size in enumerate(codec.sizes) if column != place]
+    train, test = (
+        Examples(np.delete(codes, place, axis=1), codes[:, place].astype(np.int64)).sample(most, rng)
+        for codes in (codec.codes(frame[list(table.schema.names)]) for frame in (rows, table.test))
+    )
+    score = partial(classification_scores, test.target)
+    scores: dict[str, float | None] = {}
+    for model in MODELS:
+        found, _ = scores_of(model, train, test.features, sizes, codec.sizes[place], seed, score)
+        scores |= {f"{model}_{name}": v if isinstance(v, float) else None for name, v in found.items()}
+    return scores
 
 
 def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
@@ -184,7 +227,7 @@ def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
     args.export.mkdir(parents=True, exist_ok=True)
     for dataset in datasets:
         for seed in range(seeds):
-            table = load(dataset, args.data, seed)
+            table = opened(dataset, args.data, seed)
             codec, names = Codec(table.schema), list(table.schema.names)
             file = args.export / f"{dataset}-{seed}.csv"
             pd.DataFrame(codec.codes(table.train), columns=names).to_csv(file, index=False)

@@ -114,7 +114,7 @@ def downstream(
     figures: list[Figure] = []
     for model in models:
         (trtr, heard), (tstr, also) = (
-            _run(model, train, test.features, sizes, classes, seed, score) for train in trains
+            scores_of(model, train, test.features, sizes, classes, seed, score) for train in trains
         )
         said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
         figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
@@ -169,7 +169,7 @@ def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
     return ""
 
 
-def _run(
+def scores_of(
     model: str,
     train: Examples,
     test: Codes,
