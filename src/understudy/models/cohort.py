@@ -14,6 +14,8 @@ The updates are raw: nothing here is private. What leaves a party passes a mecha
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +25,7 @@ from understudy.check import one_of, positive, whole
 from understudy.errors import ConfigError, SchemaError
 from understudy.models.classifier import Classifier, Dense
 from understudy.models.cohort_span import descend_in_span
+from understudy.models.replay import Replayed
 
 Batch = tuple[Tensor, ...]  # what each client holds: one entry per client on axis 0
 Loss = Callable[[Tensor, Batch], Tensor]  # (parameters (clients, d), batch) → (clients,)
@@ -35,24 +38,14 @@ WORKING_SET = {"cpu": 128 << 20, "cuda": 2 << 30}
 
 
 def local_updates(
-    model: Classifier,
-    params: Tensor,
-    x: Tensor,
-    y: Tensor,
-    mask: Tensor | None = None,
-    *,
-    epochs: int,
-    lr: float,
-    optimizer: str = "sgd",
-    chunk: int | None = None,
-    device: torch.device | str | None = None,
+    model: Classifier, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None, **settings: Any
 ) -> Tensor:
     """The update (clients, d) of every client after `epochs` full-batch steps on its own rows.
 
     `x` is (clients, rows, …), `y` (clients, rows) holds the classes, and `mask` (clients, rows) is true
     where a row is real, for clients of unequal size; the loss is the mean cross-entropy over the client's
-    real rows. `chunk` clients are trained at a time (default: as many as fill `WORKING_SET`), on `device`
-    (default: that of `params`). The chunk size changes memory and time, not the result.
+    real rows. Of the settings (`ClassifierTraining`), `chunk` clients are trained at a time (default: as many as fill
+    `WORKING_SET`), on `device` (default: that of `params`). The chunk size changes memory and time, not the result.
 
     Guarantee: a client's update depends on `params` and its own real rows alone, and by rounding, at the last bits, on
     the shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`). What a
@@ -60,14 +53,7 @@ def local_updates(
     Edges: a client without rows → a zero update; no clients → (0, d); a label outside the classes →
     SchemaError, shapes that do not fit → ConfigError, both before anything is trained.
     """
-    out = params.new_empty((len(x), params.numel()), device=device)
-    chunks = update_chunks(
-        model, params, x, y, mask,
-        epochs=epochs, lr=lr, optimizer=optimizer, chunk=chunk, device=device, out=out,
-    )  # fmt: skip
-    for _ in chunks:
-        pass
-    return out
+    return ClassifierTraining(model, **settings)(params, x, y, mask)
 
 
 def update_chunks(
@@ -77,36 +63,78 @@ def update_chunks(
     y: Tensor,
     mask: Tensor | None = None,
     *,
-    epochs: int,
-    lr: float,
-    optimizer: str = "sgd",
-    chunk: int | None = None,
-    device: torch.device | str | None = None,
     out: Tensor | None = None,
+    **settings: Any,
 ) -> Iterator[Tensor]:
     """`local_updates`, `chunk` clients at a time, so that a mechanism can reduce each chunk before the next.
 
     50,000 clients of LeNet are 9 GB of updates; a chunk is a few megabytes. With `out` (clients, d) the
     chunks are written there, and are views of it.
     """
-    check_training(params, epochs, lr, optimizer, chunk)
-    weights = _row_weights(model, params, x, y, mask)
-    rows = x.shape[1]
-    # The span of a client's rows is the smaller space while it has no more rows than features.
-    span = model if isinstance(model, Dense) and optimizer == "sgd" and rows <= model.features else None
+    return ClassifierTraining(model, **settings).chunks(params, x, y, mask, out)
 
-    def train(start: Tensor, batch: Batch, updates: Tensor) -> None:
-        inputs, loss = _cross_entropy(model, start, batch, masked=mask is not None)
+
+class ClassifierTraining:
+    """`local_updates` for who trains round after round: on a GPU a round of known shapes is one replayed graph."""
+
+    def __init__(
+        self,
+        model: Classifier,
+        *,
+        epochs: int,
+        lr: float,
+        optimizer: str = "sgd",
+        chunk: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        self.model, self.epochs, self.lr, self.optimizer = model, epochs, lr, optimizer
+        self.chunk, self.device = chunk, device
+        self._replayed = {masked: Replayed(partial(self._updates, masked)) for masked in (False, True)}
+
+    def __call__(self, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The update (clients, d) of every client."""
+        out = params.new_empty((len(x), params.numel()), device=self.device)
+        for _ in self.chunks(params, x, y, mask, out):
+            pass
+        return out
+
+    def chunks(
+        self, params: Tensor, x: Tensor, y: Tensor, mask: Tensor | None, out: Tensor | None
+    ) -> Iterator[Tensor]:
+        """As `update_chunks`."""
+        check_training(params, self.epochs, self.lr, self.optimizer, self.chunk)
+        weights = _row_weights(self.model, params, x, y, mask)
+        masked, rows = mask is not None, x.shape[1]
+
+        def train(start: Tensor, batch: Batch, updates: Tensor) -> None:
+            if start.device.type == "cuda":
+                updates.copy_(self._replayed[masked](start, *batch))
+            else:
+                self._train(masked, start, batch, updates)
+
+        floats = rows * self.model.row_floats + self.model.size * (1 if self._in_span(rows) else 4)
+        return walk(train, params, (x, y, weights), self.chunk, floats, self.device, out)
+
+    def _in_span(self, rows: int) -> bool:
+        """The span of a client's rows is the smaller space while it has no more rows than features."""
+        return isinstance(self.model, Dense) and self.optimizer == "sgd" and rows <= self.model.features
+
+    def _updates(self, masked: bool, start: Tensor, *batch: Tensor) -> Tensor:
+        updates = start.new_empty(len(batch[0]), len(start))
+        self._train(masked, start, batch, updates)
+        return updates
+
+    def _train(self, masked: bool, start: Tensor, batch: Batch, updates: Tensor) -> None:
+        model, rows = self.model, batch[0].shape[1]
+        inputs, loss = _cross_entropy(model, start, batch, masked=masked)
         if rows == 0:
             updates.zero_()
-        elif span is not None:
-            behind = lambda tail, z: loss(span.tail(tail, z))  # noqa: E731
-            descend_in_span(behind, start, inputs, updates, span.widths[0], epochs, lr)
+        elif isinstance(model, Dense) and self._in_span(rows):
+            behind = lambda tail, z: loss(model.tail(tail, z))  # noqa: E731
+            descend_in_span(behind, start, inputs, updates, model.widths[0], self.epochs, self.lr)
         else:
-            descend(lambda local: loss(model.scores(local, inputs)), start, updates, epochs, lr, optimizer)
-
-    floats = rows * model.row_floats + model.size * (4 if span is None else 1)
-    return walk(train, params, (x, y, weights), chunk, floats, device, out)
+            scores = lambda local: loss(model.scores(local, inputs))  # noqa: E731
+            descend(scores, start, updates, self.epochs, self.lr, self.optimizer)
 
 
 def train_cohort(

@@ -28,7 +28,7 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
 from understudy.models.classifier import Classifier as Network
 from understudy.models.classifier import LeNet, LogisticRegression, Mlp, from_description
-from understudy.models.cohort import local_updates
+from understudy.models.cohort import ClassifierTraining
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols.base import Parties, Watcher
@@ -94,7 +94,12 @@ class SignDsParty(LearningParty):
             raise PartyError(
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
-        return self.host(self.config, population, self.config.local(self.network.size))
+        hosting = self.host(self.config, population, self.config.local(self.network.size))
+        self.training = ClassifierTraining(
+            self.network, epochs=self.config.epochs, lr=self.config.learning_rate, optimizer=self.config.optimizer,
+            device=self.device,
+        )  # fmt: skip
+        return hosting
 
     def _population(self, target: str | None) -> Population:
         if isinstance(self.data, Table):
@@ -107,11 +112,7 @@ class SignDsParty(LearningParty):
 
     # Algorithm 1, LocalUpdate, for a whole cohort
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
-        config = self.config
-        return local_updates(
-            self.network, weights, x, y, mask,
-            epochs=config.epochs, lr=config.learning_rate, optimizer=config.optimizer, device=self.device,
-        )  # fmt: skip
+        return self.training(weights, x, y, mask)
 
 
 def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> SignDsParty:
