@@ -23,7 +23,7 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.models.classifier import LeNet
 from understudy.models.classifier import LogisticRegression as Linear
-from understudy.models.cohort import local_updates
+from understudy.models.cohort import ClassifierTraining
 from understudy.models.device import pick_device
 from understudy.privacy.rng import FastRng
 
@@ -196,10 +196,10 @@ def federated(task: Task, silos: Sequence[Rows], *, rounds: int, seed: int, devi
         x[place_of, : len(codes)], y[place_of, : len(codes)] = torch.from_numpy(rows), torch.from_numpy(codes)
         mask[place_of, : len(codes)] = True
     share = (mask.sum(1) / mask.sum()).to(place)
-    how = {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
+    how: dict[str, Any] = {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
+    training = ClassifierTraining(network, epochs=5, device=place, **how)
     for _ in range(rounds):
-        updates = local_updates(network, weights, x, y, mask, epochs=5, device=place, **how)  # type: ignore[arg-type]
-        weights = weights + share @ updates
+        weights = weights + share @ training(weights, x, y, mask)
     return _predict(network, weights)
 
 
