@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.samples import toy
-from understudy.errors import ConfigError, ExchangeError
+from understudy.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
 from understudy.exchange.pool_file import read_pool
 from understudy.generator import Generator
 from understudy.privacy.ledger import Ledger
@@ -80,7 +80,17 @@ def test_two_silos_trade_generators_and_rows_never_leave(
             run("exchange", "list", "--label", "maybe", at=exchange.address, token=tokens["south"])
         with pytest.raises(ExchangeError, match="administrators"):
             run("exchange", "token", "list", at=exchange.address, token=tokens["south"])
+        refused = ("--ledger", "new.ledger", "--epsilon", 9.0, "--out", "new")
+        with pytest.raises(PrivacyError, match="this pool takes ε from 0 to"):
+            run("exchange", "train", "north.csv", *refused, at=exchange.address, token=tokens["north"])
+        assert not Path("new.ledger").exists()
+        pd.concat([frame[:200], frame[:1]]).to_csv("twice.csv", index=False)
+        with pytest.raises(
+            SchemaError, match="id"
+        ):  # whose rows they are goes by the pool's schema, unless told
+            run("exchange", "train", "twice.csv", *refused[:2], at=exchange.address, token=tokens["north"])
         log = run("exchange", "log", at=exchange.address, token=exchange.admin_token)
+        assert "…" not in log
         assert len(re.findall(r"push +201", log)) == len(re.findall(r"pull +200", log)) == 4
     pool = Generator.load("pool")
     assert {member["silo"] for member in pool.card["members"]} == {"north", "south"}

@@ -107,8 +107,11 @@ def test_pages_refuse_in_words_and_forbid_whatever_is_not_theirs(
         ("/pools/other", 404),
         (f"/pools/ward/{'0' * 64}", 404),
         ("/pools/ward/nothing", 422),
+        ("/nothing/at/all", 404),
     ):
-        assert browser.get(place).status_code == status
+        refusal = browser.get(place)
+        assert refusal.status_code == status
+        assert "<h1>" in refusal.text
     answer = httpx.get(exchange.address, headers={"Accept": "text/html"})
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"].startswith("Basic")

@@ -30,7 +30,7 @@ from understudy.privacy.budget import Budget
 from understudy.protocols.sgde import labelled_images
 from understudy.protocols.sgde import pool as pool_of
 from understudy.protocols.sgde_check import suspicions
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde_offer import Requirements, check_price
 from understudy.protocols.sgde_party import FOR_IMAGES, Recipe, train_offers
 from understudy.report.words import at_price, chance, price, size
 
@@ -46,6 +46,7 @@ exchange_app = typer.Typer(
 token_app = typer.Typer(no_args_is_help=True, help="Who may call: issue, list, revoke (administrators).")
 exchange_app.add_typer(token_app, name="token")
 out = Console(highlight=False, soft_wrap=True, markup=False)
+wide = Console(highlight=False, markup=False, width=500)  # for tables: a long line is better than a cut one
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 At = Annotated[str, typer.Option("--at", envvar="UNDERSTUDY_EXCHANGE", help="The exchange's address.")]
@@ -153,8 +154,10 @@ def log(
     """Every push and pull, done or refused (administrators)."""
     with _client(at, token_file, ca) as client:
         rows = client.events(after=after)
-    keys = ("id", "at", "silo", "action", "status", "pool", "digest")
-    _table(keys, ([str(row[key] or "")[:20] for key in keys] for row in rows))
+    keys = ("id", "at", "silo", "action", "status", "pool")
+    _table(
+        (*keys, "sha256"), ([*(row[key] or "" for key in keys), (row["digest"] or "")[:12]] for row in rows)
+    )
 
 
 # A silo
@@ -197,7 +200,8 @@ def train(
     person: Annotated[
         str | None,
         typer.Option(
-            help="The column, or array, that identifies people; of several images of one, the first counts."
+            help="The column, or array, that identifies people; default: the pool's. "
+            "Of several images of one, the first counts."
         ),
     ] = None,
     steps: Annotated[
@@ -212,7 +216,9 @@ def train(
         required = client.subscribe(name)
     if to.exists() and any(to.iterdir()):
         raise ConfigError(f"{to} is not empty. Nothing was charged.")
-    budget = Budget(epsilon or required.epsilon, required.delta if delta is None else delta)
+    epsilon = required.epsilon if epsilon is None else epsilon
+    budget = Budget(epsilon, required.delta if delta is None else delta)
+    check_price(required, budget.epsilon, budget.delta)
     held, recipe = _read(rows, required, person)
     if steps is not None:
         recipe = replace(recipe, steps=steps)
@@ -340,7 +346,7 @@ def draw(
 
 def _read(path: Path, required: Requirements, person: str | None) -> tuple[Table | Population, Recipe]:
     """A silo's rows by the pool's schema, and how such rows are trained on."""
-    schema = replace(required.schema, person=person)
+    schema = required.schema if person is None else replace(required.schema, person=person)
     if isinstance(schema, ImageSchema):
         return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
     return read_table(path, schema), Recipe()
@@ -383,7 +389,7 @@ def _table(heads: tuple[str, ...], rows: Any) -> None:
         grid.add_column(head, no_wrap=True)
     for row in rows:
         grid.add_row(*map(str, row))
-    out.print(grid, soft_wrap=False)
+    wide.print(grid)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -86,6 +87,7 @@ def build_app(exchange: Exchange) -> FastAPI:
     app.add_exception_handler(ExchangeError, _refusal)
     app.add_exception_handler(UnderstudyError, _misuse)
     app.add_exception_handler(RequestValidationError, _malformed)
+    app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(SQLAlchemyError, _out_of_order)
     app.add_middleware(Guard)
     app.include_router(api)
@@ -269,17 +271,13 @@ def _problem(status: int, detail: Any, headers: dict[str, str] | None = None) ->
 
 async def _refusal(request: Request, error: Exception) -> Response:
     assert isinstance(error, ExchangeError)
-    browser = "text/html" in request.headers.get("accept", "")
     headers = {}
     if error.status == 401:
-        headers["WWW-Authenticate"] = (
-            'Basic realm="understudy exchange", charset="UTF-8"' if browser else "Bearer"
-        )
+        basic = 'Basic realm="understudy exchange", charset="UTF-8"'
+        headers["WWW-Authenticate"] = basic if _browser(request) else "Bearer"
     if error.retry_after is not None:
         headers["Retry-After"] = str(math.ceil(error.retry_after))
-    if browser:
-        return HTMLResponse(error_page(error.status, str(error)), error.status, headers)
-    return _problem(error.status, str(error), headers)
+    return _said(request, error.status, str(error), headers)
 
 
 async def _misuse(_: Request, error: Exception) -> Response:
@@ -295,8 +293,27 @@ async def _out_of_order(_: Request, error: Exception) -> Response:
     )
 
 
-async def _malformed(_: Request, error: Exception) -> Response:
+async def _malformed(request: Request, error: Exception) -> Response:
     """Say where and why, but do not send back what came: it may be large, or no text."""
     assert isinstance(error, RequestValidationError)
     found = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()]
+    if _browser(request):
+        return _said(request, 422, "; ".join(f"{e['where'][-1]}: {e['what']}" for e in found[:3]) + ".")
     return _problem(422, found[:16])
+
+
+async def _not_served(request: Request, error: Exception) -> Response:
+    """No such place, or not in this way."""
+    assert isinstance(error, HTTPException)
+    return _said(request, error.status_code, f"{error.detail}.", dict(error.headers or {}))
+
+
+def _browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+def _said(request: Request, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+    """A refusal as a page for people, as JSON for programs."""
+    if _browser(request):
+        return HTMLResponse(error_page(status, text), status, headers)
+    return _problem(status, text, headers)

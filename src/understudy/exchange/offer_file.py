@@ -138,7 +138,8 @@ def _header(path: Path) -> tuple[dict[str, Any], int, int]:
         size = file.seek(0, 2)
         if not 2 <= length <= min(MOST_HEADER, size - 8):
             raise ValueError(
-                f"its header should have {length:,} bytes; the file has {size:,}, a header at most {MOST_HEADER:,}."
+                f"it begins by announcing a header of {length:,} bytes; the file has {size:,}, "
+                f"a header at most {MOST_HEADER:,}."
             )
         file.seek(8)
         header = json.loads(file.read(length))
@@ -171,4 +172,5 @@ def _finite(text: str) -> float:
 
 
 def _words(error: Exception) -> str:
-    return f"{error!s} is missing." if isinstance(error, KeyError) else str(error)
+    said = f"{error!s} is missing" if isinstance(error, KeyError) else str(error)
+    return said if said.endswith(".") else f"{said}."

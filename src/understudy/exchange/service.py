@@ -174,8 +174,12 @@ class Exchange:
                 preview = preview_of(generator, seed=int(digest[:8], 16))
             except ExchangeError:
                 raise
-            except (UnderstudyError, OverflowError, RuntimeError) as error:  # RuntimeError: torch, on shapes
-                raise ExchangeError(422, f"{error} {NOTHING}") from None
+            except UnderstudyError as error:
+                said = str(error).removesuffix(" Nothing was exchanged.")
+                raise ExchangeError(422, f"{said} {NOTHING}") from None
+            except (OverflowError, RuntimeError) as error:  # a number, or torch on shapes
+                said = str(error).partition("\n")[0].rstrip(".")
+                raise ExchangeError(422, f"this generator cannot be rebuilt: {said}. {NOTHING}") from None
             offer = Offer(
                 pool=pool, digest=digest, silo=caller.silo, label=json.dumps(file.card["label"]),
                 epsilon=float(file.card["epsilon"]), delta=float(file.card["delta"]),

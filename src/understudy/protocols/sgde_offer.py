@@ -100,7 +100,8 @@ class Requirements:
                 raise TypeError(f"a {schema.kind} schema has no classes")
             return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"these are no requirements of a pool: {error!r}.") from None
+            said = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ConfigError(f"these are no requirements of a pool: {said}.") from None
 
 
 def offer_card(
