@@ -1,6 +1,7 @@
 """Vertical GANs whose parties hold a table, images or series: what is taken, what is learned, what is refused."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,11 +15,12 @@ from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.data.series import Series, SeriesSchema
-from understudy.errors import AlignmentError, ConfigError, PartyError
+from understudy.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.gan import Critic
 from understudy.models.image_gan import ImageCritic
+from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols import vd_gan_dpsgd, vd_gan_pate, verti_gan
@@ -193,17 +195,34 @@ def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
     assert torch.equal(encode(rows, picked), torch.from_numpy(rows.values[[3, 0]]).flatten(1))
 
 
-def test_a_refused_beginning_leaves_nothing_begun() -> None:
-    """A second, unaffordable `Begin` must not leave the first one's settings to be asked by."""
+def test_a_second_beginning_is_refused_and_a_round_after_the_last_is_not_sent() -> None:
     held = federation(20)
     parties = LocalParties(held.parties("verti-gan", run="r"))
     verti_gan.train(verti_gan.Config(**SMALL), parties, held.schemas)
+    party, ledger = parties.parties["clinic"], held.holders["clinic"].ledger
+    assert isinstance(party, verti_gan.VertiGanParty)
+    begun, spent = party.begun, ledger.spend()
+    assert begun is not None
+    for begin in (begun, replace(begun, config=begun.config | {"rounds": 1, "critic_steps": 1})):
+        with pytest.raises(MessageError, match="Nothing was computed or sent"):
+            party.answer(begin)  # fewer rounds would have less noise
+    assert party.begun is begun
+    weights = torch.zeros(sum(p.numel() for p in party.network.parameters()))
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        party.answer(verti_gan.Round(round=3, seed=1, weights=weights))
+    assert ledger.spend() == spent
+
+
+def test_a_refused_beginning_leaves_nothing_begun() -> None:
+    held = federation(20)
+    parties = LocalParties(held.parties("verti-gan", run="r"))
+    ledger = held.holders["clinic"].ledger
+    ledger.charge(PureDp(BUDGET.epsilon / 2), run="earlier", what="half of all")
+    with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+        verti_gan.train(verti_gan.Config(**SMALL), parties, held.schemas)
     party = parties.parties["clinic"]
     assert isinstance(party, verti_gan.VertiGanParty)
-    assert party.begun is not None
-    with pytest.raises(Exception, match="Nothing was sent"):
-        party.answer(party.begun)  # the whole run once more, with nothing left
     assert party.begun is None
     weights = torch.zeros(sum(p.numel() for p in party.network.parameters()))
-    with pytest.raises(Exception, match="not expected"):
-        party.answer(verti_gan.Round(round=3, seed=1, weights=weights))
+    with pytest.raises(MessageError, match="not expected"):
+        party.answer(verti_gan.Round(round=1, seed=1, weights=weights))

@@ -98,7 +98,8 @@ class GanParty(AlignedParty):
 
     Guarantee: whatever `_round` answers was charged first, by `pay`.
     Edges: settings that fit neither these people nor these columns, or that the budget cannot pay for → an error
-    from `Begin`, before anything is charged; a spent budget → BudgetExceeded, and nothing is sent.
+    from `Begin`, before anything is charged; a second `Begin` → MessageError; a spent budget → BudgetExceeded, and
+    nothing is sent.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, Begun, Gradient)
@@ -159,14 +160,13 @@ class GanParty(AlignedParty):
 
     def respond(self, ask: Ask) -> Reply:
         match ask:
-            case Begin():
+            case Begin() if self.begun is None:  # a second one would forget the noise that the first fixed
                 return self._begin(ask)
             case Round() if self.begun is not None:
                 return self._round(ask)
         raise self.unexpected(ask)
 
     def _begin(self, ask: Begin) -> Begun:
-        self.begun = None  # refused is not begun
         self.open(ask)
         self.check()
         people, budget, uses = len(self.aligned), self.budget, self.uses()

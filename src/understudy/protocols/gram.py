@@ -108,6 +108,11 @@ def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> GramPar
     return GramParty(name, table, ledger, **more)
 
 
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`: what is released, and against how many."""
+    return {"agreed": asdict(config.plan) | {"colluding": config.colluding}}
+
+
 def train(
     config: Config,
     parties: Parties,

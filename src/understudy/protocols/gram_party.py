@@ -29,7 +29,7 @@ from understudy.check import in_range, whole
 from understudy.data.codec import Codec, Codes
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import PartyError, PrivacyWarning, SchemaError
+from understudy.errors import MessageError, PartyError, PrivacyWarning, SchemaError
 from understudy.privacy.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -90,10 +90,14 @@ class GramParty(AlignedParty):
         budget: Budget,
         rng: Rng | None = None,
         folder: Path | None = None,
+        agreed: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
         table.schema.require_public()
-        self.budget = budget
+        self.budget, self.terms = (
+            budget,
+            dict(agreed or {}),
+        )  # what the holder agreed to, whatever a server says
         self.codec = Codec(table.schema)
         self.begun: Begin | None = None
         self.layout = Layout({name: table.schema})
@@ -256,6 +260,7 @@ class GramParty(AlignedParty):
     # Beginnings, which a saved state repeats
 
     def _take_up(self, ask: Begin) -> None:
+        self._as_agreed({**asdict(ask), "triples": tuple(map(tuple, ask.triples))})
         schemas = {name: Schema.from_dict(schema) for name, schema in ask.schemas.items()}
         if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
@@ -268,10 +273,19 @@ class GramParty(AlignedParty):
         self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
+    def _as_agreed(self, told: Mapping[str, Any]) -> None:
+        for key, value in self.terms.items():
+            if key in told and told[key] != value:
+                raise MessageError(
+                    f"{self.name}: {key}={told[key]} was asked for, and {value} was agreed to. "
+                    "Nothing was charged or sent."
+                )
+
     def _open(self, ask: Agree) -> Session:
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
+        self._as_agreed(asdict(ask))
         check_noise(self.name, self.layout, ask, self.sigmas)
         whole(chunk=ask.chunk)
         terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}

@@ -108,6 +108,13 @@ def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any
     return SgdeParty(name, data, ledger, **more)
 
 
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`: how it trains, and the pool's limits."""
+    limits = ("epsilon", "delta", "networks", "largest", "poison")
+    terms = config.recipe | {name: getattr(config, name) for name in limits}
+    return {"agreed": terms if config.target is None else terms | {"target": config.target}}
+
+
 def train(
     config: Config,
     parties: Parties,

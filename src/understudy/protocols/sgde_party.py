@@ -125,7 +125,11 @@ class Pulled(Reply):
 
 
 class SgdeParty(Party):
-    """A silo: rows with a class each, in a table or as labelled images. With a folder the pool is kept in it."""
+    """A silo: rows with a class each, in a table or as labelled images. With a folder the pool is kept in it.
+
+    Guarantee: a push is charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a
+    pool that asks for others → MessageError, and nothing is charged.
+    """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Subscribe, Subscribed, Push, Pushed, Pull, Pulled,
@@ -141,8 +145,10 @@ class SgdeParty(Party):
         budget: Budget,
         rng: Rng | None = None,
         folder: Path | None = None,
+        agreed: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        self.terms = dict(agreed or {})
         if isinstance(data, Table):
             data.schema.require_public()
         require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
@@ -187,6 +193,13 @@ class SgdeParty(Party):
         """Open what the ask says: the same from a fresh one and from a saved state."""
         self.requirements, self.recipe = Requirements.from_dict(ask.requirements), Recipe(**ask.recipe)
         self.poison = ask.poison
+        told = vars(self.requirements) | vars(self.recipe)
+        wrong = [key for key, value in self.terms.items() if key != "poison" and told[key] != value]
+        if wrong or ask.poison not in ("none", self.terms.get("poison", ask.poison)):
+            raise MessageError(
+                f"{self.name}: the pool asks for another {wrong[0] if wrong else 'poison'} than was agreed to. "
+                "Nothing was charged."
+            )
         check_schema(self.requirements, described(self.data, self.requirements.schema))
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.

@@ -1,0 +1,92 @@
+"""What is asked twice is refused, or harmless, or paid for twice: in every protocol, in the run and after it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from protocol_cases import CASES, Case
+
+from understudy.errors import UnderstudyError
+from understudy.federation import Federation
+from understudy.protocols.alignment import AlignedParty
+from understudy.protocols.base import Ask, Paid, Party, Reply
+from understudy.runtime.local import LocalParties
+
+every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def paid_in(reply: Reply) -> list[Paid]:
+    return [value for value in vars(reply).values() if isinstance(value, Paid)]
+
+
+class Insistent(LocalParties):
+    """A server that puts every ask that costs nothing a second time, at once, and goes by the second answer."""
+
+    def __init__(self, parties: Mapping[str, Party], federation: Federation) -> None:
+        super().__init__(parties)
+        self.inside, self.holders = parties, federation.holders
+        self.log: list[tuple[str, Ask]] = []
+        self.refused: Counter[str] = Counter()
+        self.answered: Counter[str] = Counter()
+        self.words: list[str] = []
+
+    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        replies = super().ask(asks)
+        self.log += list(asks.items())
+        again = {} if any(paid_in(reply) for reply in replies.values()) else asks
+        return replies | {name: self.repeat(name, ask, replies[name]) for name, ask in again.items()}
+
+    def repeat(self, name: str, ask: Ask, first: Reply) -> Reply:
+        spent = self.holders[name].ledger.spend()
+        try:
+            reply = self.inside[name].answer(ask)
+        except UnderstudyError as refusal:
+            self.refused[ask.kind()] += 1
+            self.words.append(str(refusal))
+            reply = first
+        else:
+            assert not paid_in(reply)
+            self.answered[ask.kind()] += 1
+        assert self.holders[name].ledger.spend() == spent
+        return reply
+
+
+ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
+
+
+@every_protocol
+def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: Case) -> None:
+    plain, insistent = case.federation(), case.federation()
+    config = case.config()
+    case.module.train(
+        config, LocalParties(plain.parties(case.protocol, config=config, run="contract")), plain.schemas
+    )
+    parties = Insistent(insistent.parties(case.protocol, config=config, run="contract"), insistent)
+    case.module.train(config, parties, insistent.schemas)
+    asked = set(parties.refused) | set(parties.answered)
+    assert asked - ALIGNMENT, "the opening ask of the protocol was put twice"
+    assert all("Nothing was" in words for words in parties.words)
+    if case.protocol not in ("gram", "dplt"):  # these begin anew, with new keys and at a new price
+        assert any(kind.endswith((".Begin", ".Subscribe")) for kind in parties.refused)
+    for name, holder in insistent.holders.items():
+        assert holder.ledger.spend() == plain.holders[name].ledger.spend()
+    assert_replay_is_paid_for(parties)
+
+
+def assert_replay_is_paid_for(parties: Insistent) -> None:
+    """After the run: whoever puts all of its asks again gets nothing that is not paid for anew, within the budget."""
+    for name, ask in parties.log:
+        ledger = parties.holders[name].ledger
+        spent, entries = ledger.spend(), len(ledger.entries())
+        try:
+            reply = parties.inside[name].answer(ask)
+        except UnderstudyError:
+            assert ledger.spend() == spent
+            continue
+        for value in paid_in(reply):
+            assert value.receipt.entry > entries, "an answer on an old receipt"
+        if not paid_in(reply):
+            assert ledger.spend() == spent
+        assert ledger.spent(against=ledger.budget.against) <= ledger.budget.epsilon
