@@ -9,30 +9,30 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+_KEPT = 4  # a cohort whose people differ in rows comes in several shapes (`Population.apart`)
+
 
 class Replayed:
     """`work(*inputs)`, from tensors to a tensor; on a GPU recorded when shapes come back, and replayed from then on.
 
     Guarantee: the values of `work`, which must be a function of its inputs alone: it draws nothing, asks the host for
     no value, and keeps nothing between calls.
-    Edges: on a CPU, and for shapes seen once only, `work` itself; one graph is kept, that of the last shapes.
+    Edges: on a CPU, and for shapes seen once only, `work` itself; the graphs of the last `_KEPT` shapes are kept.
     """
 
     def __init__(self, work: Callable[..., Tensor]) -> None:
         self.work = work
-        self._seen: object = None
-        self._graph: _Graph | None = None
+        self._graphs: dict[object, _Graph | None] = {}  # None: seen once; the last used is the last here
 
     def __call__(self, *inputs: Tensor) -> Tensor:
         if inputs[0].device.type != "cuda":
             return self.work(*inputs)
         form = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
-        if form != self._seen:
-            self._seen, self._graph = form, None
-            return self.work(*inputs)
-        if self._graph is None:
-            self._graph = _Graph(self.work, inputs)
-        return self._graph(*inputs)
+        known, graph = form in self._graphs, self._graphs.pop(form, None)
+        self._graphs[form] = graph = graph or (_Graph(self.work, inputs) if known else None)
+        if len(self._graphs) > _KEPT:
+            del self._graphs[next(iter(self._graphs))]
+        return self.work(*inputs) if graph is None else graph(*inputs)
 
 
 class _Graph:
