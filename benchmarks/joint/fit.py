@@ -8,7 +8,7 @@ whole numbers, and a model is fitted to it:
     independent  the one-way tables alone
     network      a generator network (128 → 512 → 512 → softmax per column) on the same tables and loss
     plain        the mixture on the noisy cells as they are, without empirical Bayes and without the stop rule
-    mixture      `fit_gram`
+    mixture      `fit_gram`, rows drawn by Latin hypercubes
 
 As many rows as there are real ones are drawn and compared with them: 1-, 2- and 3-way AVD (3-way: 100 sets of
 columns), and a gradient boosting classifier trained on the drawn rows and tested on the other 20 % of real ones.
@@ -42,6 +42,7 @@ from understudy.models.fit_gram import Tables, fit_gram, read_tables
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
 from understudy.privacy.accounting import DiscreteGaussian, calibrate
+from understudy.privacy.rng import FastRng
 
 QUICK = os.environ.get("QUICK") == "1"
 DATA = Path(os.environ.get("DATA") or "data")
@@ -52,6 +53,7 @@ FIGURES = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
 
 Codes = NDArray[np.int64]
 Rows = Callable[[Tensor], Tensor]  # standard normal latents → probabilities
+Draw = Callable[[int, int], Codes]  # how many rows, seed → rows
 
 
 def adult() -> tuple[Codes, list[int]]:
@@ -74,16 +76,17 @@ def release(codes: Codes, sizes: list[int], sigma: float, seed: int) -> Tensor:
     return ((rows.T @ rows).double() + torch.tensor(noise)).triu()
 
 
-def independent(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
+def independent(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     ways = read_tables(gram, sizes, noise=sigma).ways.float()
-    return lambda z: ways.expand(len(z), -1), 1
+    return by_odds(lambda z: ways.expand(len(z), -1), 1, sizes)
 
 
-def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
-    return fit_gram(gram, sizes, noise=sigma, steps=STEPS, seed=seed).rows, 1
+def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
+    fitted = fit_gram(gram, sizes, noise=sigma, steps=STEPS, seed=seed)
+    return lambda n, seed: np.asarray(fitted.levels(n, FastRng(seed).uniform), dtype=np.int64)
 
 
-def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
+def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     """`fit_gram` with the prior's share and the stop rule taken away."""
     tables = read_tables(gram, sizes, noise=sigma)
     tables = replace(tables, target=tables.measured, precision=tables.weight, least=-1.0)
@@ -91,10 +94,10 @@ def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows
     model = MixtureOfProducts(sizes, 512)
     with torch.no_grad():
         model.logits.copy_(tables.ways.clamp(min=1e-6).log() + 0.5 * torch.randn(512, model.width))
-    return fitting._descend(model, tables, STEPS, 0.2, None).rows, 1
+    return by_odds(fitting._descend(model, tables, STEPS, 0.2, None).rows, 1, sizes)
 
 
-def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Rows, int]:
+def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     """The same loss, descended by the weights of a network, on 512 fresh latents a step."""
     torch.manual_seed(seed)
     tables = read_tables(gram, sizes, noise=sigma)
@@ -107,7 +110,7 @@ def network(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> tuple[Ro
         torch.autograd.backward(odds, slope(odds.detach(), tables))
         optimizer.step()
         schedule.step()
-    return model.requires_grad_(False).rows, 128
+    return by_odds(model.requires_grad_(False).rows, 128, sizes)
 
 
 def slope(odds: Tensor, tables: Tables) -> Tensor:
@@ -119,15 +122,18 @@ def slope(odds: Tensor, tables: Tables) -> Tensor:
     return step * float(tables.ways_precision.mean().rsqrt())
 
 
-def draw(rows: Rows, latent: int, sizes: list[int], n: int, seed: int) -> Codes:
-    """Codes (n, m) drawn from the model's probabilities, each column by the inverse of its distribution."""
-    torch.manual_seed(seed)
-    odds = rows(torch.randn(n, latent)).double()
-    columns = [
-        (torch.rand(n, 1, dtype=torch.float64) * part.sum(1, keepdim=True) > part.cumsum(1)).sum(1)
-        for part in odds.split(sizes, 1)
-    ]
-    return np.asarray(torch.stack(columns, 1))
+def by_odds(rows: Rows, latent: int, sizes: list[int]) -> Draw:
+    """Independent rows from a model's probabilities, each column by the inverse of its distribution."""
+
+    def draw(n: int, seed: int) -> Codes:
+        torch.manual_seed(seed)
+        columns = [
+            (torch.rand(n, 1, dtype=torch.float64) * part.sum(1, keepdim=True) > part.cumsum(1)).sum(1)
+            for part in torch.split(rows(torch.randn(n, latent)).double(), sizes, 1)
+        ]
+        return np.asarray(torch.stack(columns, 1))
+
+    return draw
 
 
 def figures(real: Codes, drawn: Codes, test: Codes, sizes: list[int]) -> dict[str, float]:
@@ -156,9 +162,9 @@ def run(method: str, epsilon: float, seed: int) -> dict[str, Any]:
         cells = len(sizes) * (len(sizes) + 1) // 2  # a person is in one cell of each table
         sigma = calibrate(lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=epsilon, delta=DELTA)
         gram, start = release(real, sizes, sigma, seed), time.process_time()
-        rows, latent = METHODS[method](gram, sizes, sigma, seed)
+        draw = METHODS[method](gram, sizes, sigma, seed)
         line |= {"epsilon": epsilon, "delta": DELTA, "sigma": sigma, "seconds": time.process_time() - start}
-        drawn = draw(rows, latent, sizes, len(real), seed)
+        drawn = draw(len(real), seed)
     line |= figures(real, drawn, test, sizes)
     return {k: round(v, 4) if isinstance(v, float) and k != "delta" else v for k, v in line.items()}
 
