@@ -6,11 +6,12 @@
     python benchmarks/fed_wae/bench.py --speed            # one batch against one client after another
     python benchmarks/fed_wae/bench.py --images           # sheets of samples, as PNG
 
-Settings of the paper (X. Jiang, dissertation, TUM 2024, §4.5.1): 2 rows a person, 5000 rounds × 10 people, 10 epochs of
-Adam at 0.001, ξ = k/d ∈ {0.05, 0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there are fewer; here
-nobody is doubled, so that with fewer than 50,000 people some report several times. ε is that of one report;
-`participations` says how many the busiest person gave and `epsilon_run` what they cost together. "once" is the
-setting in which everybody reports once at most, so that both are equal.
+Settings of DP-Fed-WAE are the paper's (X. Jiang, dissertation, TUM 2024, §4.5.1): 2 rows a person, 5000 rounds × 10
+people, 10 epochs of Adam at 0.001, ξ = k/d ∈ {0.05, 0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there
+are fewer; here nobody is doubled, so that with fewer than 50,000 people some report several times. ε is that of one
+report; `participations` says how many the busiest person gave and `epsilon_run` what they cost together. "once" is the
+setting in which everybody reports once at most, so that both are equal. "wake-sleep" is `protocols/wake_sleep.py` at
+its defaults, with as many reports.
 A cell that stands in --out already is not run again; every finished cell is written at once.
 QUICK=1 uses generated rows and takes seconds.
 """
@@ -48,9 +49,13 @@ from understudy.run import train
 
 HERE = Path(__file__).parent
 EPSILONS, TOPS = (0.5, 2.0, 8.0), (0.05, 0.1, 0.25)
-PRIVATE = ("DP-Fed-WAE", "DP-Fed-WAE, once")
+DREAMT = 500  # rounds of wake-sleep; the cohort is as large as gives the same number of reports as the paper's rounds
+PAPER = ("DP-Fed-WAE", "DP-Fed-WAE, once")  # these choose by ξ
+OURS = ("wake-sleep", "wake-sleep, once")
 BASELINES = ("LoPub", "LoCop")
-METHODS = (*PRIVATE, "non-private", "central", *BASELINES, "independent columns")
+PRICED = (*PAPER, *OURS, *BASELINES)
+WITHOUT = ("non-private", "wake-sleep, non-private")
+METHODS = (*OURS, *PAPER, *WITHOUT, "central", *BASELINES, "independent columns")
 SCORES = [
     f"{kind}_{model}_{score}"
     for kind in ("tstr", "trtr")
@@ -104,22 +109,30 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         seed=seed, same_people=False,
     )  # fmt: skip
     if method in BASELINES:
-        result = train("lopub", federation, method=method.lower(), epsilon_total=job["epsilon"], seed=seed)
+        result = train(
+            "lopub", federation, method=method.lower(), epsilon_total=job["epsilon"], seed=seed, **more
+        )
         facts = {"epsilon_run": job["epsilon"], "participations": 1, "people": people}
         return {"sample": result.generator.sample(size, seed=seed)}, facts
-    cohort = min(job["cohort"], people)
-    rounds = min(job["rounds"], people // cohort) if method == "DP-Fed-WAE, once" else job["rounds"]
-    price = (
-        {"reporter": "none"} if method == "non-private" else {"epsilon": job["epsilon"], "top": job["top"]}
+    reports = (
+        min(people, job["rounds"] * job["cohort"]) if "once" in method else job["rounds"] * job["cohort"]
     )
+    if method.startswith("wake-sleep"):
+        protocol, cohort = "wake-sleep", max(1, reports // DREAMT)
+    else:
+        protocol, cohort = "fed-wae", min(job["cohort"], people)
+    rounds = reports // cohort
+    price: dict[str, Any] = {"reporter": "none"} if method in WITHOUT else {"epsilon": job["epsilon"]}
+    if method in PAPER:
+        price["top"] = job["top"]
     result = train(
-        "fed-wae", federation, rounds=rounds, cohort=cohort, cap=math.ceil(rounds * cohort / people),
+        protocol, federation, rounds=rounds, cohort=cohort, cap=math.ceil(rounds * cohort / people),
         checkpoint_every=10**9, **shared, **price | more,
     )  # fmt: skip
     card = result.generator.card
     most = card["reports"]["of the busiest person"]
     facts = {
-        "epsilon_run": "" if method == "non-private" else job["epsilon"] * most, "participations": most,
+        "epsilon_run": "" if method in WITHOUT else job["epsilon"] * most, "participations": most,
         "rounds": card["rounds"], "cohort": cohort, "people": people,
         "dims": card["dims"],
     }  # fmt: skip
@@ -165,8 +178,8 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
     for seed in range(args.seeds):
         for dataset in args.only:
             for method in args.methods:
-                for epsilon in args.epsilons if method in (*PRIVATE, *BASELINES) else ("",):
-                    for top in args.tops if method in PRIVATE else ("",):
+                for epsilon in args.epsilons if method in PRICED else ("",):
+                    for top in args.tops if method in PAPER else ("",):
                         yield {
                             "dataset": dataset, "method": method, "epsilon": epsilon, "top": top, "seed": seed,
                             "settings": json.dumps(args.set, sort_keys=True), "data": args.data, "device": args.device,

@@ -89,12 +89,12 @@ def test_sleep_teaches_the_encoder_what_can_be_told_and_the_spread_is_the_rest()
 
 def test_adam_is_torchs_adam() -> None:
     ours, theirs = torch.ones(6), torch.ones(6, requires_grad=True)
-    moments, optimizer = torch.zeros(2, 6), torch.optim.Adam([theirs], lr=0.1, betas=(0.7, 0.9))
+    moments, optimizer = torch.zeros(2, 6), torch.optim.Adam([theirs], lr=0.1)
     for step in range(1, 8):
         gradient = torch.randn(6, generator=torch.Generator().manual_seed(step))
         theirs.grad = gradient.clone()
         optimizer.step()
-        ours -= 0.1 * adam(moments, gradient, step, (0.7, 0.9))
+        ours -= 0.1 * adam(moments, gradient, step)
     torch.testing.assert_close(ours, theirs.detach())
 
 

@@ -121,9 +121,9 @@ def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
     return slots.scatter_(1, decoder.source[level], (~blank).to(z.dtype))
 
 
-def adam(moments: Tensor, gradient: Tensor, step: int, decay: tuple[float, float] = (0.9, 0.999)) -> Tensor:
+def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
     """Adam's direction at its `step`-th step, from 1 (Kingma, Ba, ICLR 2015, Alg. 1). Renews its `moments` (2, d)."""
-    first, second = decay
+    first, second = 0.9, 0.999
     moments[0].mul_(first).add_(gradient, alpha=1 - first)
     moments[1].mul_(second).addcmul_(gradient, gradient, value=1 - second)
     mean, square = moments[0] / (1 - first**step), moments[1] / (1 - second**step)

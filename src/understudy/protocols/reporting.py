@@ -78,7 +78,7 @@ class Reporting:
         if self.top is not None:
             return self.top
         if self.reporter == "proportional":
-            return 1 / (1 + math.exp(self.epsilon_report / 2))
+            return min(0.1, math.exp(-self.epsilon_report / 2))
         return 0.05 if self.reporter == "sub-mds" else 0.1
 
     def mechanism(self, dims: int, clip: float = 1.0) -> Reporter:

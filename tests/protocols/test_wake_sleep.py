@@ -1,0 +1,161 @@
+"""Wake-sleep: every report is paid for, the decoder alone is reported on, and rows come out like those of people."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.images import ImageSchema
+from understudy.data.samples import toy
+from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.errors import ConfigError, PartyError
+from understudy.federation import Federation
+from understudy.models.wake_sleep import decoder_size, first_model
+from understudy.privacy.accounting import PureDp
+from understudy.privacy.budget import Budget
+from understudy.privacy.rng import FastRng
+from understudy.protocols import wake_sleep
+from understudy.protocols.horizontal import Begin, Round, common_rule
+from understudy.protocols.wake_sleep import Config
+from understudy.run import train
+
+FREE = Budget(math.inf, 0.0)
+SMALL = {
+    "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "hidden": 6, "latent": 3, "dreams": 2, "first_dreams": 4,
+    "dream_batch": 16, "device": "cpu",
+}  # fmt: skip
+
+
+def of(table: Any, schema: Any = None, *, budget: Budget = FREE) -> Federation:
+    schemas = {} if schema is None else {"phones": schema}
+    return Federation.rehearsal({"phones": table}, schemas, budget=budget, seed=1, same_people=False)
+
+
+def uneven() -> tuple[pd.DataFrame, Schema]:
+    """Fifteen people with one to seven rows each."""
+    frame, schema = toy(rows=60, seed=3)
+    return frame.assign(id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])), schema
+
+
+def begun(table: pd.DataFrame, schema: Schema, **settings: Any) -> Any:
+    """A party that has begun."""
+    federation = of(table, schema)
+    (party,) = federation.parties("wake-sleep", run="r").values()
+    config = Config(**SMALL | settings)
+    network = wake_sleep.build_network(config, common_rule(federation.schemas))
+    party.answer(Begin(config=vars(config), network=network.describe()))
+    return party
+
+
+def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
+    """People with two rows of two kinds, one of which is rare; a rare column goes with neither."""
+    rng = np.random.default_rng(0)
+    kind = rng.random(2 * count) < 0.25
+    flips = rng.random((2 * count, 6)) < 0.03
+    columns = {f"x{j}": kind ^ flips[:, j] for j in range(6)} | {"rare": rng.random(2 * count) < 0.05}
+    frame = pd.DataFrame(columns | {"letter": np.where(kind, "a", "c"), "who": np.arange(2 * count) // 2})
+    letters = Categorical(name="letter", categories=("a", "b", "c"))
+    return frame, Schema(columns=(*(Boolean(name=name) for name in columns), letters), person="who")
+
+
+LEARNING = {
+    "rounds": 100, "cohort": 30, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
+    "device": "cpu",
+}  # fmt: skip
+
+
+def likeness(drawn: pd.DataFrame) -> float:
+    """How often a drawn row is of one of the two kinds, in its letter and all six columns but one."""
+    ones = drawn.filter(like="x").sum(1)
+    good = ((drawn["letter"] == "a") & (ones >= 5)) | ((drawn["letter"] == "c") & (ones <= 1))
+    return float(good.mean())
+
+
+def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing() -> None:
+    frame, schema = kinds(3000)
+    told, untold = (
+        train("wake-sleep", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=epsilon)
+        for epsilon in (8.0, 0.001)
+    )
+    assert told.privacy.epsilon() == 8.0
+    drawn = told.generator.sample(2000, seed=0)
+    assert likeness(drawn) > 0.75
+    assert 0.05 < (drawn["letter"] == "a").mean() < 0.45, "a quarter of all rows are of the rarer kind"
+    assert drawn["rare"].mean() < 0.2
+    assert likeness(untold.generator.sample(2000, seed=0)) < 0.3
+
+
+def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap() -> None:
+    federation = of(*uneven(), budget=Budget(6.0, 0.0))
+    result = train("wake-sleep", federation, **SMALL)
+    ledger = federation.holders["phones"].ledger
+    reports = result.generator.card["reports"]
+    spends = [ledger.spend(person)[PureDp(2.0)] for person in range(15)]
+    assert sum(spends) == reports["all"] == 6 * 5
+    assert max(spends) == reports["of the busiest person"] <= 3
+    assert result.privacy.epsilon() == 2.0 * max(spends) == ledger.spent()
+
+
+def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone() -> None:
+    frame, schema = uneven()
+    others = frame.copy()
+    others.loc[others["id"] != 4, "smoker"] ^= True
+
+    def told(table: pd.DataFrame) -> torch.Tensor:
+        party = begun(table, schema, reporter="none", epsilon=None)
+        weights = first_model(party.network, FastRng(0))
+        message = party.answer(Round(round=1, people=torch.tensor([2, 4]), weights=weights)).reports.value
+        values: torch.Tensor = message["values"]
+        assert values.shape == (2, decoder_size(party.network))
+        return values
+
+    one, two = told(frame), told(others)
+    assert torch.equal(one[1], two[1])
+    assert not torch.equal(one[0], two[0])
+
+
+def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
+    """With an average over one round of six it is the last decoder itself; over all of them it is another."""
+    last, early, mean = (
+        train("wake-sleep", of(*uneven()), **SMALL | {"average": share}).generator.network
+        for share in (1 / 6, 0.0, 1.0)
+    )
+    pairs = list(zip(last.parameters(), early.parameters(), mean.parameters(), strict=True))
+    assert all(torch.equal(one, other) for one, other, _ in pairs)
+    assert not any(torch.equal(one, other) for one, _, other in pairs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epochs": 2}, "epochs, learning_rate and optimizer are no choices"),
+        ({"optimizer": "adam"}, "epochs, learning_rate and optimizer are no choices"),
+        ({"dreams": 0}, "dreams must be a whole number"),
+        ({"dream_rate": 0.0}, "dream_rate"),
+        ({"average": -0.1}, "average"),
+        ({"cap": 1}, "Raise cap to 2"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
+    settings: dict[str, Any], words: str
+) -> None:
+    federation = of(*uneven(), budget=Budget(6.0, 0.0))
+    with pytest.raises(ConfigError, match=words):
+        train("wake-sleep", federation, **SMALL | settings)
+    assert not any(entry.count for entry in federation.holders["phones"].ledger.entries())
+
+
+def test_images_and_networks_for_other_rows_are_refused() -> None:
+    images = ArrayTable.from_array(np.zeros((9, 8, 8)), ImageSchema(height=8, width=8))
+    with pytest.raises(ConfigError, match="for images there is fed-wae"):
+        train("wake-sleep", of(images), **SMALL)
+    federation = of(*uneven())
+    (party,) = federation.parties("wake-sleep", run="r").values()
+    config = Config(**SMALL)
+    other = wake_sleep.build_network(config, common_rule({"x": kinds(1)[1]}))
+    with pytest.raises(PartyError, match="does not fit these rows"):
+        party.answer(Begin(config=vars(config), network=other.describe()))
