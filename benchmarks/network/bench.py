@@ -254,13 +254,13 @@ def vertigan_federation() -> Federation:
     return Federation.rehearsal(tables, schemas, budget=Budget(2.0, 1e-6), seed=3)
 
 
-def serve_vertigan(folder: Path, names: list[str], contract: Contract, tell: Callable[[Any], None]) -> None:
+def serve_vertigan(folder: Path, contract: Contract, rounds: int, tell: Callable[[Any], None]) -> None:
     federation = vertigan_federation()
     kinds = verti_gan.VertiGanParty.messages
     with GrpcParties(contract, load_server(folder), kinds=kinds, listen="127.0.0.1:0") as parties:
         tell(parties.port)
         parties.wait(600)
-        tell(train_seconds(parties, federation))
+        tell(train_seconds(parties, federation, rounds))
 
 
 def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
@@ -281,13 +281,13 @@ def join_vertigan(folder: Path, name: str, port: int, journal: Path) -> None:
     join(seat, address=f"127.0.0.1:{port}", pause=0.05)
 
 
-def train_seconds(parties: Any, federation: Federation) -> float:
+def train_seconds(parties: Any, federation: Federation, rounds: int) -> float:
     start = time.perf_counter()
-    verti_gan.train(verti_gan.Config(rounds=ROUNDS, device="cpu"), parties, federation.schemas)
+    verti_gan.train(verti_gan.Config(rounds=rounds, device="cpu"), parties, federation.schemas)
     return round(time.perf_counter() - start, 1)
 
 
-def vertigan(authority: Authority, home: Path) -> dict[str, float]:
+def vertigan(authority: Authority, home: Path, rounds: int) -> dict[str, float]:
     """Seconds of a whole run, in one process and over the loopback."""
     federation = vertigan_federation()
     names = list(federation.holders)
@@ -295,15 +295,15 @@ def vertigan(authority: Authority, home: Path) -> dict[str, float]:
         authority.issue(name).save(authority.folder / "invitations" / f"{name}.toml")
     contract = Contract(
         federation="bench", run="bench", protocol="verti-gan",
-        settings=asdict(verti_gan.Config(rounds=ROUNDS, device="cpu")), budgets=dict.fromkeys(names, Budget(2.0, 1e-6)),
+        settings=asdict(verti_gan.Config(rounds=rounds, device="cpu")), budgets=dict.fromkeys(names, Budget(2.0, 1e-6)),
         schemas={name: digest_of(schema) for name, schema in federation.schemas.items()},
     )  # fmt: skip
-    plain = train_seconds(LocalParties(federation.parties("verti-gan", run="bench")), federation)
+    plain = train_seconds(LocalParties(federation.parties("verti-gan", run="bench")), federation, rounds)
     over = asked(
-        lambda tell: serve_vertigan(authority.folder, names, contract, tell),
+        lambda tell: serve_vertigan(authority.folder, contract, rounds, tell),
         [lambda port, name=name: join_vertigan(authority.folder, name, port, home / "gan") for name in names],
     )
-    return {"rounds": ROUNDS, "in_process_s": plain, "loopback_s": over, "times": round(over / plain, 2)}
+    return {"rounds": rounds, "in_process_s": plain, "loopback_s": over, "times": round(over / plain, 2)}
 
 
 def main() -> None:
@@ -313,6 +313,7 @@ def main() -> None:
         "--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none"
     )
     parser.add_argument("--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the VertiGAN")
     args = parser.parse_args()
     torch.set_num_threads(1)
     rows = read_rows(args.out)
@@ -336,7 +337,7 @@ def main() -> None:
             seen = measure(authority.folder, names[:2], -1.0, (shelf or home) / "many")
             print(f"after {MANY // 3:,} and {MANY:,} asks:", *seen, flush=True)
         if args.only in ("", "vertigan"):
-            print("VertiGAN:", vertigan(authority, shelf or home), flush=True)
+            print("VertiGAN:", vertigan(authority, shelf or home, args.rounds), flush=True)
     finally:
         for place in filter(None, (home, shelf)):
             shutil.rmtree(place, ignore_errors=True)

@@ -412,7 +412,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
     assert equal(weights(plain), weights(resumed))
 
 
-def test_many_asks_leave_no_threads_and_no_tasks_behind(tmp_path: Path) -> None:
+def test_many_asks_leave_no_threads_no_tasks_and_no_timers_behind(tmp_path: Path) -> None:
     network = Network(tmp_path, *"abcdefgh")
     with network.serve(contract_for(*"abcdefgh")) as parties:
         for name in "abcdefgh":
@@ -423,6 +423,8 @@ def test_many_asks_leave_no_threads_and_no_tasks_behind(tmp_path: Path) -> None:
             for _ in range(15):
                 parties.ask(Next())
             counted.append((threading.active_count(), len(asyncio.all_tasks(loop()))))
+        timers = [timer for timer in loop()._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]
     network.join_all()
     assert counted[0] == counted[1]
+    assert len(timers) <= 4 * 8  # of each stream's two ends, and not of each ask
     assert len(parties.transcript.lines) == 8

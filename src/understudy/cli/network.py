@@ -1,6 +1,7 @@
 """Commands for holders on their own machines: `federation`, `serve`, `join`, `approve`, `status`."""
 
 import importlib.util
+import os
 import select
 import signal
 import sys
@@ -329,6 +330,9 @@ def status(
 
 
 def _with_grpc() -> None:
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # its own log would come before our words; set it to see that
     if importlib.util.find_spec("grpc") is None:
         raise ConfigError(
             "The network needs grpcio: pip install 'understudy[network]'. Nothing was read or sent."

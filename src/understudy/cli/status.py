@@ -46,7 +46,7 @@ def _title(status: Mapping[str, Any]) -> str:
 
 def _parties(status: Mapping[str, Any]) -> Grid:
     grid = Grid(box=SIMPLE_HEAD, padding=(0, 1))
-    for name in ("party", "is", "since", "asked", "answered", "down", "up", "ε spent"):
+    for name in ("party", "is", "since", "asks", "answers", "down", "up", "ε"):
         grid.add_column(name, justify="left" if name in ("party", "is") else "right", no_wrap=True)
     for name, party in status["parties"].items():
         spent = status.get("epsilon", {}).get(name)
@@ -68,7 +68,7 @@ def _word(party: Mapping[str, Any]) -> str:
 
 
 def _party(status: Mapping[str, Any]) -> str:
-    line = "connected" if status["connected"] else "not connected"
+    line = "over" if status["state"] == "done" else "connected" if status["connected"] else "not connected"
     run = f"run {status['run']}" if status["run"] else "no run yet"
     traffic = f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
     spent = f"; {status['ledger']}" if status.get("ledger") else ""

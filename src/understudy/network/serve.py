@@ -87,7 +87,8 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     contract = _contract(file, config, schemas, federation, out, resume)
     at_least = None if same else getattr(config, "at_least", None)
     return Offer(
-        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more, at_least=at_least
+        file=file, module=module, config=config, schemas=schemas, contract=contract, out=out, more=more,
+        at_least=at_least,
     )  # fmt: skip
 
 

@@ -130,6 +130,8 @@ class WatchedLog(AuditLog):
                 counts |= {"run": facts["run"], "connected": True, "error": ""}
             case "disconnected":
                 counts |= {"connected": False, "error": facts["why"]}
+            case "ended":
+                counts |= {"connected": False, "error": ""}
             case "contract refused" | "failed":
                 counts["error"] = str(facts.get("why") or facts.get("kind"))
         if self._hear is not None:

@@ -12,7 +12,7 @@ Who has only an invitation says enrol instead of hello, gets its certificate, an
 nothing to ask, it says "beat" now and then: a line on which nothing is heard for 45 s is dead, and is hung up.
 
 A message is a run of frames: the first holds a short JSON head and the beginning of the body, the others more of
-the body. A frame is at most 1 MiB and is sent when the one before was taken, so that a slow reader slows its
+the body. A frame is at most 2 MiB and is sent when the one before was taken, so that a slow reader slows its
 writer down and a gigabyte needs no gigabyte of buffers. There is no protobuf: bodies are what `runtime.wire` makes.
 
 When a stream breaks, the party dials again (with jitter) and the server repeats the ask that is open; the party

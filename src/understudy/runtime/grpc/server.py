@@ -321,8 +321,9 @@ class GrpcParties:
                 await self._enrol(name, pem, bytes(body), context)
                 return
             link = self._admitted(name, pem)
-            await self._sign(link, pem, context)
-            await self._attend(link, pem, context)
+            read = within(context.read, self.limits.silence)  # one for the stream, and so one timer
+            await self._sign(link, pem, context, read)
+            await self._attend(link, pem, context, read)
         except _Denied as denied:
             self.log.write("refused", party=name, why=str(denied))
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(denied))
@@ -373,12 +374,12 @@ class GrpcParties:
         self.log.write("enrolled", party=name, certificate=fingerprint(certificate))
         await send(context.write, {"type": "certificate"}, certificate)
 
-    async def _sign(self, link: _Link, pem: bytes, context: Any) -> None:
+    async def _sign(self, link: _Link, pem: bytes, context: Any, read: within) -> None:
         """Offer the contract; the party signs it with the key of its certificate."""
         text = self.contract.text.encode()
         await send(context.write, {"type": "contract", "session": self._session}, text)
         async with asyncio.timeout(self.patience):
-            head, body = await self._heard(context, TEXT)
+            head, body = await self._heard(read, TEXT)
         if expect(head, "signature", "refusal") == "refusal":
             link.refusal = str(refusal(link.name, body))
             self.log.write("contract refused", party=link.name, why=link.refusal)
@@ -395,7 +396,7 @@ class GrpcParties:
         link.counts["joins"] += 1
         self.log.write("joined", party=link.name, certificate=fingerprint(pem), signature=link.signed)
 
-    async def _attend(self, link: _Link, pem: bytes, context: Any) -> None:
+    async def _attend(self, link: _Link, pem: bytes, context: Any, read: within) -> None:
         """Put the open ask, take its answer, until the run ends or the stream breaks."""
         try:
             while not self._ended:
@@ -405,7 +406,7 @@ class GrpcParties:
                 if why := self.identity.roster.refusal(link.name, pem):
                     link.signed = ""
                     raise _Denied(why)
-                await self._put(link, ask, context)
+                await self._put(link, ask, context, read)
             if not self._over:
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped, and may come back")
             await send(context.write, {"type": "end"})
@@ -426,9 +427,9 @@ class GrpcParties:
         if link.open is None and not self._ended:
             await send(context.write, {"type": "beat"})
 
-    async def _heard(self, context: Any, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
+    async def _heard(self, read: within, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
         """What a party says when it has worked; while it works it says that it is there, and not too often."""
-        read, begin, beats = within(context.read, self.limits.silence), time.monotonic(), 0
+        begin, beats = time.monotonic(), 0
         while True:
             try:
                 head, body = await receive(read, limit=limit)
@@ -440,11 +441,11 @@ class GrpcParties:
             if body or beats > 10 * (1 + (time.monotonic() - begin) / self.limits.silence):
                 raise MessageError("More signs of life than a party has to give.")
 
-    async def _put(self, link: _Link, ask: _Open, context: Any) -> None:
+    async def _put(self, link: _Link, ask: _Open, context: Any, read: within) -> None:
         left = max(0.0, ask.turn.expires - time.monotonic())
         head = {"type": "ask", "number": ask.number, "seconds": left, "kind": ask.kind}
         await send(context.write, head, ask.body)
-        head, body = await self._heard(context, self.contract.message)
+        head, body = await self._heard(read, self.contract.message)
         status = expect(head, "reply", "refusal")
         if head.get("number") != ask.number:
             raise MessageError("An answer to another ask.")
