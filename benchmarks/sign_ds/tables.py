@@ -1,4 +1,4 @@
-"""The tables of README.md from ours.csv: `python benchmarks/sign_ds/tables.py` prints them."""
+"""The tables of README.md from ours.csv and gamma.csv: `python benchmarks/sign_ds/tables.py` prints them."""
 
 from pathlib import Path
 
@@ -41,9 +41,25 @@ def table(rows: pd.DataFrame, dataset: str, model: str) -> str:
     return "\n".join(lines)
 
 
+def steps(rows: pd.DataFrame) -> str:
+    """Accuracy over the server's step, one seed."""
+    rates = sorted(rows.global_rate.unique())
+    lines = ["| task | method | ε | " + " | ".join(f"γ={rate:g}" for rate in rates) + " |"]
+    lines.append("|---" * (len(rates) + 3) + "|")
+    for (dataset, model, method, price), group in rows.fillna({"epsilon_round": 0}).groupby(
+        ["dataset", "model", "method", "epsilon_round"]
+    ):
+        found = dict(zip(group.global_rate, group.accuracy, strict=True))
+        cells = " | ".join(f"{found[rate]:.3f}" if rate in found else "–" for rate in rates)
+        lines.append(f"| {dataset}, {model} | {method} | {price:g} | {cells} |".replace("| 0 |", "| – |"))
+    return "\n".join(lines)
+
+
 def main() -> None:
-    rows = pd.read_csv(Path(__file__).parent / "ours.csv")
+    folder = Path(__file__).parent
+    rows = pd.read_csv(folder / "ours.csv")
     print("\n\n".join(table(rows, *task) for task in TASKS))
+    print("\n" + steps(pd.read_csv(folder / "gamma.csv")))
 
 
 if __name__ == "__main__":
