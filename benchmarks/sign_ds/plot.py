@@ -12,7 +12,9 @@ HERE = Path(__file__).parent
 
 
 def main() -> None:
-    rows = pd.read_csv(HERE / "ours.csv")
+    rows, tuned = pd.read_csv(HERE / "ours.csv"), pd.read_csv(HERE / "gamma.csv")
+    plain = tuned[tuned.method == "non-private"]
+    best = plain.groupby(plain.dataset + " (" + plain.model + ")").accuracy.max()
     rows["task"] = rows.dataset + " (" + rows.model + ")"
     tasks = [task for task in rows.task.unique() if rows[rows.task == task].epsilon_round.nunique() > 1]
     figure, axes = plt.subplots(1, len(tasks), figsize=(4.4 * len(tasks), 4.2), sharey=True)
@@ -27,9 +29,11 @@ def main() -> None:
             stats = group.groupby("epsilon_round").accuracy.agg(["mean", "min", "max"])
             if len(stats) < 2:
                 continue
-            spread = [stats["mean"] - stats["min"], stats["max"] - stats["mean"]]
+            spread = [(stats["mean"] - stats["min"]).clip(0), (stats["max"] - stats["mean"]).clip(0)]
             style = {"color": colours[method], "marker": "o", "markersize": 3, "capsize": 2}
             axis.errorbar(stats.index, stats["mean"], yerr=spread, label=method, **style)
+        if task in best:
+            axis.axhline(best[task], color="black", linestyle=":", label="non-private, best γ")
         axis.set(xscale="log", xlabel="ε of one report", title=task, ylim=(0, 1))
         axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
         axis.minorticks_off()
