@@ -258,8 +258,11 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Pa
     network = Network(tmp_path, "a", "b")
     strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
     with network.serve(contract_for("a", "b")) as parties:
-        network.start(strict, parties.port)
         network.start(network.seat("b"), parties.port)
+        until = time.monotonic() + 20
+        while not parties.status()["parties"]["b"]["signed"] and time.monotonic() < until:
+            time.sleep(0.01)
+        network.start(strict, parties.port)
         with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
             parties.wait(20)
     network.join_all()
