@@ -73,7 +73,7 @@ NAMES = (
 )  # fmt: skip
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def load(name: str, folder: Path, seed: int = 0) -> Public:
     """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
     if name not in FILES:
