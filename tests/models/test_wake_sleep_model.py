@@ -1,7 +1,9 @@
 """Wake and sleep: the gradient is the likelihood's, dreams follow the decoder's odds, and the encoder learns them."""
 
+import pytest
 import torch
 
+from understudy.errors import ConfigError
 from understudy.models.wae import TableWae
 from understudy.models.wake_sleep import (
     adam,
@@ -101,4 +103,6 @@ def test_adam_is_torchs_adam() -> None:
 def test_the_parts_of_a_model_are_all_of_it() -> None:
     model = first_model(NETWORK, FastRng(0))
     assert sum(map(len, cut(NETWORK, model))) == len(model)
+    with pytest.raises(ConfigError, match="has 133 numbers, not"):
+        cut(NETWORK, model[1:])
     assert decoder_size(NETWORK) == sum(p.numel() for p in NETWORK.decoder(model[:-2]).parameters())

@@ -16,6 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from understudy.errors import ConfigError
 from understudy.models.decoder import TableDecoder
 from understudy.models.flat import read
 from understudy.models.wae import TableWae
@@ -47,10 +48,11 @@ def first_model(network: TableWae, rng: Draws) -> Tensor:
 
 
 def cut(network: TableWae, model: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Encoder, decoder and spread of a model, as views."""
-    encoder, decoder, spread = torch.split(
-        model, [encoder_size(network), decoder_size(network), network.latent]
-    )
+    """Encoder, decoder and spread of a model, as views. ConfigError where it is not of this network."""
+    sizes = [encoder_size(network), decoder_size(network), network.latent]
+    if model.shape != (sum(sizes),):
+        raise ConfigError(f"A model to wake and sleep has {sum(sizes):,} numbers, not {tuple(model.shape)}.")
+    encoder, decoder, spread = torch.split(model, sizes)
     return encoder, decoder, spread
 
 
