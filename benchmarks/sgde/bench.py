@@ -179,12 +179,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
-    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--speed", action="store_true", help="only time a private step")
+    parser.add_argument("--show", action="store_true", help="only print the tables of what there is")
     args = parser.parse_args()
     if args.speed:
         import speed
 
         speed.main(args.device)
+        return
+    if args.show:
+        import show
+
+        show.main(args.out)
         return
     rows = read(args.out)
     done = {(row["dataset"], row["method"], str(row["seed"])) for row in rows}
