@@ -196,7 +196,9 @@ def federated(task: Task, silos: Sequence[Rows], *, rounds: int, seed: int, devi
         x[place_of, : len(codes)], y[place_of, : len(codes)] = torch.from_numpy(rows), torch.from_numpy(codes)
         mask[place_of, : len(codes)] = True
     share = (mask.sum(1) / mask.sum()).to(place)
-    how: dict[str, Any] = {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
+    how: dict[str, Any] = (
+        {"lr": 0.002, "optimizer": "adam"} if task.image else {"lr": 0.5, "optimizer": "sgd"}
+    )
     training = ClassifierTraining(network, epochs=5, device=place, **how)
     for _ in range(rounds):
         weights = weights + share @ training(weights, x, y, mask)
