@@ -10,6 +10,8 @@ import select
 import sys
 from pathlib import Path
 
+import torch._dynamo  # noqa: F401  the first optimizer of a process imports it, which takes seconds
+
 from understudy import cli
 
 

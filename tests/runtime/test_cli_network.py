@@ -66,7 +66,7 @@ def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: D
     holders = {name: desk.join(name) for name in COLUMNS}
     server = desk.serve()
     status = desk.folder / "joint" / "status.json"
-    until(lambda: status.exists() and "round" in json.loads(status.read_text()), 60)
+    until(lambda: status.exists() and "round" in json.loads(status.read_text()), 120)
     server.kill()
     holders["clinic"].kill()
     holders["clinic"] = desk.join("clinic")

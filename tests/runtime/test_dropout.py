@@ -47,7 +47,7 @@ def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) ->
     rows_of_silos(desk, at_least=2)
     holders = {name: desk.join(name) for name in SILOS}
     server = desk.serve("--patience", 15)
-    until(lambda: answered(desk.folder / "west") >= 6, 60)
+    until(lambda: answered(desk.folder / "west") >= 6, 120)
     holders["west"].kill()
     assert server.end() == 0, server.err
     for name in ("north", "south"):
@@ -85,7 +85,7 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
     server = desk.serve("--patience", 15)
-    until(lambda: answered(desk.folder / "insurer") >= 12, 60)
+    until(lambda: answered(desk.folder / "insurer") >= 12, 120)
     holders["insurer"].kill()
     assert server.end() == 1
     said = " ".join(server.err.split())
