@@ -10,12 +10,14 @@ A model is one vector: encoder, decoder, spread. Wake gradients are raw: nothing
 from a model that is public, and whatever is learned of them costs nobody anything.
 """
 
-from itertools import accumulate
+from functools import cache
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
+from understudy.data.slots import slot_counts
 from understudy.errors import ConfigError
 from understudy.models.decoder import TableDecoder
 from understudy.models.flat import read
@@ -108,19 +110,28 @@ def sleep(
 
 
 def dream(decoder: TableDecoder, z: Tensor, rng: Draws) -> Tensor:
-    """A row for each latent point, one level drawn in each column: slots, (n, width)."""
-    sizes = decoder.described["sizes"]
+    """A row for each latent point, one level drawn in each column by `TableDecoder.rows`' odds: slots, (n, width)."""
+    column, alone, sure = _places(decoder.described["sizes"])
     with torch.no_grad():
-        odds = decoder.rows(z).double().cumsum(1)  # (n, levels of all columns)
-    last = torch.tensor([*accumulate(sizes)]) - 1
-    ends = odds[:, last]
-    starts = torch.cat([torch.zeros_like(ends[:, :1]), ends[:, :-1]], 1)
-    at = starts + (ends - starts) * rng.uniform(*ends.shape).to(ends)
-    level = torch.searchsorted(odds, at, right=True)
-    level = level.minimum(last).maximum(last + 1 - torch.tensor(sizes))  # rounding may lead next door
-    blank = (decoder.other | decoder.sure)[level]
-    slots = z.new_zeros(len(z), int(decoder.source.max()) + 1)
-    return slots.scatter_(1, decoder.source[level], (~blank).to(z.dtype))
+        slots: Tensor = decoder.layers(z)  # (n, width)
+    uniform = rng.uniform(*slots.shape).to(slots)
+    out = (uniform < slots.sigmoid()).masked_fill_(sure, value=False)
+    if not alone.all():
+        # An exponential race: the first of a column's slots to arrive is drawn with odds as its rate.
+        early = (functional.logsigmoid(slots) - torch.log1p(-uniform).neg_().log_())[:, ~alone]
+        of = column[~alone].expand_as(early)
+        first = early.new_empty(len(z), int(column.max()) + 1)
+        first.scatter_reduce_(1, of, early, "amax", include_self=False)
+        out[:, ~alone] = early == first.gather(1, of)
+    return out.to(z.dtype)
+
+
+@cache
+def _places(sizes: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor]:
+    """Of every slot: its column, whether it is the column's only one, and whether that has one level alone."""
+    each = torch.tensor(slot_counts(sizes))
+    column = torch.repeat_interleave(torch.arange(len(sizes)), each)
+    return column, (each == 1)[column], (torch.tensor(sizes) == 1)[column]
 
 
 def adam(moments: Tensor, gradient: Tensor, step: int) -> Tensor:
