@@ -84,14 +84,18 @@ class within:  # noqa: N801  (used as a function)
         self._reader, self._since = asyncio.current_task(), loop.time()
         if self._timer is None:
             self._timer = loop.call_later(self._seconds, self._look)
+        frame = None
         try:
-            return await self._read()
+            frame = await self._read()
+            return frame
         except asyncio.CancelledError:
             if self._silent:
                 raise TimeoutError from None
             raise
         finally:
             self._reader = None
+            if not isinstance(frame, bytes) and self._timer is not None:  # the stream is over
+                self._timer.cancel()
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()

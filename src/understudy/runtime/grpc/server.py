@@ -1,13 +1,11 @@
 """The server's end: `GrpcParties`, the parties of one signed contract behind one port."""
 
 import asyncio
-import errno
-import socket
 import time
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,21 +18,15 @@ from understudy.protocols.base import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
-from understudy.runtime.grpc.frames import METHOD, OPTIONS, SILENCE, TEXT, expect, receive, send, within
+from understudy.runtime.grpc.frames import METHOD, SILENCE, TEXT, expect, receive, send, within
+from understudy.runtime.grpc.links import Link, Open, Turn
 from understudy.runtime.grpc.loop import drive, loop, run
+from understudy.runtime.grpc.port import SERVER_OPTIONS, why_not
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
 from understudy.runtime.journal import Answer
 from understudy.runtime.local import Transcript, addressed
 from understudy.runtime.refusals import refusal
 from understudy.runtime.wire import decode, encode
-
-_SERVER_OPTIONS: list[tuple[str, Any]] = [
-    *OPTIONS,
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.max_concurrent_streams", 2),  # of one connection: a party has one stream, and one that replaces it
-    ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.so_reuseport", 0),  # a second server on this port is an error, not a lottery
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,58 +41,6 @@ class Limits:
 
     def __post_init__(self) -> None:
         positive(hello=self.hello, joins=self.joins, silence=self.silence)
-
-
-class _Turn:
-    """Asks that were put at once, and what has come of them. `hasty`: one that cannot take part ends the waiting."""
-
-    def __init__(self, asked: Mapping[str, bytes], expires: float, *, hasty: bool) -> None:
-        self.asked, self.expires, self.hasty = asked, expires, hasty
-        self.outcomes: dict[str, Answer | PartyError] = {}
-        self.over = loop().create_future()
-        if not asked:
-            self.over.set_result(None)
-
-    def settle(self, name: str, outcome: Answer | PartyError) -> None:
-        """What has come of one ask."""
-        self.outcomes[name] = outcome
-        done = len(self.outcomes) == len(self.asked) or (self.hasty and isinstance(outcome, PartyError))
-        if done and not self.over.done():
-            self.over.set_result(None)
-
-
-@dataclass
-class _Open:
-    """An ask that waits for its answer."""
-
-    number: int
-    kind: str
-    body: bytes
-    turn: _Turn
-
-
-@dataclass
-class _Link:
-    """One party, as the server has it: with or without a stream at the moment."""
-
-    name: str
-    stream: "asyncio.Task[Any] | None" = None
-    signed: str = ""
-    refusal: str = ""
-    told: bool = False  # that the run is over
-    left_out: bool = False  # the run has gone on without it
-    open: _Open | None = None
-    number: int = 0
-    since: float = 0.0
-    roused: "asyncio.Future[None] | None" = None
-    counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("joins", "asks", "answers", "refusals", "down", "up"), 0)
-    )
-
-    def rouse(self) -> None:
-        """There is something to do."""
-        if self.roused is not None and not self.roused.done():
-            self.roused.set_result(None)
 
 
 class GrpcParties:
@@ -133,7 +73,7 @@ class GrpcParties:
         self.transcript = Transcript()
         self._kinds, self._session = kinds, uuid.uuid4().hex
         self._ended, self._over, self._started = False, False, time.time()
-        self._links = {name: _Link(name) for name in contract.parties}
+        self._links = {name: Link(name) for name in contract.parties}
         self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
         self.port = run(self._start(listen or identity.roster.address))
         self.log.write("started", run=contract.run, contract=contract.digest, parties=list(contract.parties))
@@ -251,7 +191,7 @@ class GrpcParties:
     # Below, everything runs in the loop's thread.
 
     async def _start(self, listen: str) -> int:
-        self._server = aio.server(options=_SERVER_OPTIONS, maximum_concurrent_rpcs=4 * len(self._links) + 16)
+        self._server = aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=4 * len(self._links) + 16)
         handler = grpc.stream_stream_rpc_method_handler(self._join)
         _, service, method = METHOD.split("/")
         self._server.add_generic_rpc_handlers(
@@ -265,7 +205,7 @@ class GrpcParties:
             port = int(self._server.add_secure_port(listen, credentials))
         except RuntimeError:
             raise ConfigError(
-                f"{listen} cannot be listened on: {_why_not(listen)}. Nothing was sent."
+                f"{listen} cannot be listened on: {why_not(listen)}. Nothing was sent."
             ) from None
         await self._server.start()
         return port
@@ -284,7 +224,7 @@ class GrpcParties:
         self, asks: Mapping[str, Ask], asked: Mapping[str, bytes], *, hasty: bool
     ) -> dict[str, Answer | PartyError]:
         """What comes of each ask, in their order; after `patience` seconds also that nothing came."""
-        turn = _Turn(asked, time.monotonic() + self.patience, hasty=hasty)
+        turn = Turn(asked, time.monotonic() + self.patience, hasty=hasty)
         for name, body in asked.items():
             self._open(self._links[name], asks[name].kind(), body, turn)
         try:
@@ -302,13 +242,13 @@ class GrpcParties:
                     link.open = None
         return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
 
-    def _open(self, link: _Link, kind: str, body: bytes, turn: _Turn) -> None:
+    def _open(self, link: Link, kind: str, body: bytes, turn: Turn) -> None:
         if link.refusal:
             turn.settle(link.name, PartyError(link.refusal))
             return
         link.number += 1
         link.counts["asks"] += 1
-        link.open = _Open(link.number, kind, body, turn)
+        link.open = Open(link.number, kind, body, turn)
         link.rouse()
 
     async def _join(self, _: Any, context: Any) -> None:
@@ -358,7 +298,7 @@ class GrpcParties:
             raise _Slow
         return name, pem
 
-    def _admitted(self, name: str, pem: bytes) -> _Link:
+    def _admitted(self, name: str, pem: bytes) -> Link:
         if why := self.identity.roster.refusal(name, pem):
             raise _Denied(why)
         if (link := self._links.get(name)) is None:
@@ -374,7 +314,7 @@ class GrpcParties:
         self.log.write("enrolled", party=name, certificate=fingerprint(certificate))
         await send(context.write, {"type": "certificate"}, certificate)
 
-    async def _sign(self, link: _Link, pem: bytes, context: Any, read: within) -> None:
+    async def _sign(self, link: Link, pem: bytes, context: Any, read: within) -> None:
         """Offer the contract; the party signs it with the key of its certificate."""
         text = self.contract.text.encode()
         await send(context.write, {"type": "contract", "session": self._session}, text)
@@ -396,7 +336,7 @@ class GrpcParties:
         link.counts["joins"] += 1
         self.log.write("joined", party=link.name, certificate=fingerprint(pem), signature=link.signed)
 
-    async def _attend(self, link: _Link, pem: bytes, context: Any, read: within) -> None:
+    async def _attend(self, link: Link, pem: bytes, context: Any, read: within) -> None:
         """Put the open ask, take its answer, until the run ends or the stream breaks."""
         try:
             while not self._ended:
@@ -416,7 +356,7 @@ class GrpcParties:
             if link.stream is asyncio.current_task():
                 link.stream, link.since = None, time.time()
 
-    async def _idle(self, link: _Link, context: Any) -> None:
+    async def _idle(self, link: Link, context: Any) -> None:
         """Until there is something to ask; now and then the party hears that we are here."""
         link.roused = roused = loop().create_future()
         timer = loop().call_later(self.limits.silence / 3, link.rouse)
@@ -441,7 +381,7 @@ class GrpcParties:
             if body or beats > 10 * (1 + (time.monotonic() - begin) / self.limits.silence):
                 raise MessageError("More signs of life than a party has to give.")
 
-    async def _put(self, link: _Link, ask: _Open, context: Any, read: within) -> None:
+    async def _put(self, link: Link, ask: Open, context: Any, read: within) -> None:
         left = max(0.0, ask.turn.expires - time.monotonic())
         head = {"type": "ask", "number": ask.number, "seconds": left, "kind": ask.kind}
         await send(context.write, head, ask.body)
@@ -455,29 +395,6 @@ class GrpcParties:
         if link.open is ask:
             link.open = None
             ask.turn.settle(link.name, Answer(status, body))
-
-
-def _why_not(address: str) -> str:
-    """Why an address cannot be listened on, and what to do."""
-    host, _, port = address.rpartition(":")
-    try:
-        found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        with socket.socket(found[0][0]) as probe:
-            probe.bind(found[0][4])
-    except OSError as error:
-        match error.errno:
-            case errno.EADDRINUSE:
-                return "the port is taken. Is another `understudy serve` running? Otherwise choose another address"
-            case errno.EADDRNOTAVAIL:
-                return "this machine does not have that address. Behind a router, listen on 0.0.0.0:PORT"
-            case errno.EACCES:
-                return "ports below 1024 are for the system. Choose a higher one"
-        return error.strerror or type(error).__name__
-    except (ValueError, OverflowError):
-        return "it is not HOST:PORT"
-    return "the port is taken, or was a moment ago"
 
 
 class _Denied(Exception):  # noqa: N818
