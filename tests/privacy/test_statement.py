@@ -10,7 +10,8 @@ import pytest
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import PureDp, epsilon
 from understudy.privacy.budget import Budget
-from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement, _shown
+from understudy.privacy.figures import shown, shown_left
+from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 
 PURE = Budget(4.0, 0.0)
 STEP = dp.PoissonSampledDpEvent(0.05, dp.GaussianDpEvent(2.0))
@@ -106,8 +107,9 @@ def test_the_file_holds_the_same_figures_as_the_text_and_no_infinity() -> None:
 
 @pytest.mark.parametrize("value", [1e-7, 0.12341, 0.5, 1.99999, 7.8203, 12345.6])
 def test_printed_figures_are_rounded_up(value: float) -> None:
-    assert value <= float(_shown(value)) * (1 + 1e-12)
-    assert float(_shown(value)) <= value * 1.001
+    assert value <= float(shown(value)) * (1 + 1e-12)
+    assert float(shown(value)) <= value * 1.001
+    assert value * 0.999 <= float(shown_left(value)) <= value * (1 + 1e-12)
 
 
 def test_a_statement_about_nobody_is_refused() -> None:

@@ -22,6 +22,7 @@ from understudy.errors import PrivacyWarning, UnderstudyError
 from understudy.evaluate.audit_file import audit_run_file
 from understudy.evaluate.comparison import compare
 from understudy.generator import Generator
+from understudy.privacy.figures import shown
 from understudy.protocols.base import Progress as Rounds
 from understudy.registry import PROTOCOLS, config_for, protocol_named
 from understudy.report.page import write_evaluation_page, write_report
@@ -241,7 +242,7 @@ def _bar() -> Iterator[Callable[[Rounds], None] | None]:
                 task = bar.add_task("training", total=rounds.rounds, spent="")
             every = max(1, rounds.rounds // 50)
             if rounds.done % every == 0 or rounds.done == rounds.rounds:
-                spent = " ".join(f"{name} ε={value:.2f}" for name, value in rounds.epsilon().items())
+                spent = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
                 bar.update(task, spent=spent)
             bar.update(task, completed=rounds.done)
 

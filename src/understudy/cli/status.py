@@ -9,6 +9,8 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
+from understudy.privacy.figures import shown
+
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}
 
 
@@ -52,7 +54,7 @@ def _parties(status: Mapping[str, Any]) -> Grid:
         spent = status.get("epsilon", {}).get(name)
         grid.add_row(
             Text(name), _word(party), _ago(status["at"], party["since"]), f"{party['asks']:,}",
-            f"{party['answers']:,}", size(party["down"]), size(party["up"]), "" if spent is None else f"{spent:.3g}",
+            f"{party['answers']:,}", size(party["down"]), size(party["up"]), "" if spent is None else shown(spent, 3),
         )  # fmt: skip
     return grid
 

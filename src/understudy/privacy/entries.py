@@ -9,6 +9,7 @@ from typing import Any
 from understudy.privacy.accounting import epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.events import Spend, describe
+from understudy.privacy.figures import shown
 from understudy.privacy.ledger_store import Priced, seen
 
 VIEWS = ("outsider", "insider")
@@ -65,15 +66,15 @@ class Entry:
         """When, run, what, uses, people, ε alone, ε in all: for a table."""
         who = "everyone" if self.people is None else f"{self.people:,}"
         if not self.count:
-            return (self.when, self.run, self.what, "", "", "", f"{self.total:.4g}")
+            return (self.when, self.run, self.what, "", "", "", shown(self.total))
         return (
             self.when,
             self.run,
             self.what,
             f"{self.count:,}",
             who,
-            f"{self.price:.4g}",
-            f"{self.total:.4g}",
+            shown(self.price),
+            shown(self.total),
         )
 
 

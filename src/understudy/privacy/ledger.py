@@ -30,6 +30,7 @@ from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import AGAINST, Budget
 from understudy.privacy.entries import Entry, merge, read_entries, views
 from understudy.privacy.events import event_to_json
+from understudy.privacy.figures import shown, shown_left
 from understudy.privacy.ledger_store import Priced, Store, seen
 
 _REMEMBERED = 64  # spends known to fit the budget
@@ -224,7 +225,7 @@ class Ledger:
         price = epsilon(Counter(before) + cost, budget.delta) - spent
         group = "all" if ids is None else f"{len(ids):,} people of this step"
         return (
-            f"{self.holder}: this step costs ε={price:.4g} but {max(0.0, budget.epsilon - spent):.4g} of "
+            f"{self.holder}: this step costs ε={shown(price)} but {shown_left(max(0.0, budget.epsilon - spent))} of "
             f'{budget.epsilon} is left for person group "{group}" '
             f"(δ={budget.delta:g}, against {budget.against}). Nothing was sent."
         )
@@ -291,8 +292,8 @@ class Ledger:
         figures = {against: self.spent(against=against) for against in AGAINST}
         left = max(0.0, budget.epsilon - figures[budget.against])
         return (
-            f"{self.holder} allows {budget}. Spent by the worst-off person: ε={figures['anyone']:.4g} "
-            f"against anyone, ε={figures['outsider']:.4g} against an outsider. Left: {left:.4g}."
+            f"{self.holder} allows {budget}. Spent by the worst-off person: ε={shown(figures['anyone'])} "
+            f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
 
     def close(self) -> None:

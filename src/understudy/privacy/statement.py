@@ -30,6 +30,7 @@ from understudy.errors import ConfigError
 from understudy.privacy.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.events import describe, event_to_json
+from understudy.privacy.figures import shown
 
 ADJACENCY = "add or remove one person, with all their rows"
 AGAINST = {
@@ -178,7 +179,7 @@ class PrivacyStatement:
         lines += _aligned([row for party in self.parties for row in _words(party)])
         lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
         lines += _aligned(
-            [["against", "ε"], *([AGAINST[who], _shown(self.epsilon(None, who))] for who in self._whom())]
+            [["against", "ε"], *([AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom())]
         )
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
         if self.unguarded:
@@ -217,10 +218,10 @@ class PrivacyStatement:
                         party.name if first else "",
                         _number(party.people) if first else "",
                         AGAINST[who],
-                        _shown(self.epsilon(party.name, who)),
+                        shown(self.epsilon(party.name, who)),
                         f"{party.budget.delta:g}",
-                        _shown(self._price([party], who, 0.0)),
-                        _shown(of_round),
+                        shown(self._price([party], who, 0.0)),
+                        shown(of_round),
                         f"{party.rounds:,}" if first else "",
                         str(party.budget) if first else "",
                     ]
@@ -265,11 +266,3 @@ def _number(people: int | None) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _shown(value: float) -> str:
-    """Four digits, rounded up: a claim may be too high, never too low."""
-    if value in (0.0, math.inf):
-        return "0" if value == 0 else "no guarantee"
-    places = 3 - math.floor(math.log10(value))
-    return f"{math.ceil(value * 10.0**places - 1e-9) / 10.0**places:g}"

@@ -33,6 +33,7 @@ from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyE
 from understudy.pack import Value
 from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import Budget
+from understudy.privacy.figures import shown
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
@@ -162,8 +163,8 @@ class HostParty(Party):
         whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
         if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
             raise BudgetExceeded(
-                f"{self.name}: {self.before}{cap} reports of one person cost ε={price:.4g} at δ={budget.delta:g}, but "
-                f"this run may cost {budget}. Nothing was sent."
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={shown(price)} at δ={budget.delta:g}, "
+                f"but this run may cost {budget}. Nothing was sent."
             )
         try:
             self.ledger.afford(whole)

@@ -32,6 +32,7 @@ from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.pool import Pool
 from understudy.privacy.budget import Budget
+from understudy.privacy.figures import shown
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
@@ -261,7 +262,7 @@ def _remark(name: str, state: Mapping[str, Any]) -> str:
     if name not in state.get("pushed", ()):
         return f"what {name} has charged, which went away before it had pushed: its own ledger says"
     epsilon, delta = state["subscribed"][name]["price"]
-    price = "no guarantee" if epsilon is None else f"ε={epsilon:.4g} at δ={delta:g}"
+    price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
     return f"what {name} has charged, which went away after it had pushed: its offers state {price}"
 
 
