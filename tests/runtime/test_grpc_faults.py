@@ -313,7 +313,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
         good, text = parties._sign, parties.contract.text
         visits: list[int] = []
 
-        async def bad(link: Any, pem: bytes, context: Any) -> None:
+        async def bad(link: Any, pem: bytes, context: Any, read: Any) -> None:
             visits.append(1)
             if len(visits) < 3:
                 await context.write(
@@ -321,7 +321,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
                 )
                 await context.read()
                 raise EOFError
-            await good(link, pem, context)
+            await good(link, pem, context, read)
 
         parties._sign = bad  # type: ignore[method-assign]
         thread = network.start(seat, parties.port)

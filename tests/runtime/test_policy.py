@@ -337,7 +337,7 @@ def test_an_answer_that_cannot_be_recorded_does_not_leave(
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(OSError, match="space"):
         put(session, 1)
     session.close()

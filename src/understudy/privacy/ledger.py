@@ -224,8 +224,9 @@ class Ledger:
         spent = epsilon(before, budget.delta)
         price = epsilon(Counter(before) + cost, budget.delta) - spent
         group = "all" if ids is None else f"{len(ids):,} people of this step"
+        costs, left = shown(price, endless="inf"), shown_left(max(0.0, budget.epsilon - spent))
         return (
-            f"{self.holder}: this step costs ε={shown(price)} but {shown_left(max(0.0, budget.epsilon - spent))} of "
+            f"{self.holder}: this step costs ε={costs} but {left} of "
             f'{budget.epsilon} is left for person group "{group}" '
             f"(δ={budget.delta:g}, against {budget.against}). Nothing was sent."
         )

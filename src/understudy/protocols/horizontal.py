@@ -162,8 +162,9 @@ class HostParty(Party):
         self._open(ask)
         whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
         if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
+            cost = shown(price, endless="inf")
             raise BudgetExceeded(
-                f"{self.name}: {self.before}{cap} reports of one person cost ε={shown(price)} at δ={budget.delta:g}, "
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} at δ={budget.delta:g}, "
                 f"but this run may cost {budget}. Nothing was sent."
             )
         try:
