@@ -173,7 +173,7 @@ class Server:
         config, run, network = self.config, self.run, self.network
         model = run.weights.clone()
         _, decoder, _ = cut(network, model)
-        decoder += run.rate / config.cohort * torch.stack(totals).sum(0).to(model.dtype)
+        decoder += run.rate / run.answered * torch.stack(totals).sum(0).to(model.dtype)
         if (over := run.done - round(config.rounds * (1 - config.average))) > 0:
             run.memory["mean"] += (decoder - run.memory["mean"]) / over
         run.weights = sleep(
