@@ -28,8 +28,10 @@ def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_pa
     assert 0 <= row["avd2_cross"] < 0.1, "the columns of the toy are copies of one bit"
     assert row["tstr_boosting_auc"] > 0.9
     assert row["up_mb"] > 0
-    bench.write(tmp_path / "ours.csv", row)
-    assert bench.finished(tmp_path / "ours.csv") == {cell.name}
+    bench.GRID.add([row], tmp_path / "ours.csv")
+    assert bench.GRID.left(bench.cells(["toy"], 1), tmp_path / "ours.csv") == [
+        other for other in bench.cells(["toy"], 1) if other != cell
+    ]
 
 
 def test_holders_of_rows_and_columns_at_once_are_measured_too(bench: ModuleType, tmp_path: Path) -> None:

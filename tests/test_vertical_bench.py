@@ -56,8 +56,9 @@ def test_a_file_of_finished_cells_is_gone_on_with(bench: ModuleType, tmp_path: P
     names = [cell.name for cell in every]
     assert len(set(names)) == len(names)
     for cell in every[::7]:
-        bench.write(tmp_path / "ours.csv", dict.fromkeys(bench.FIELDS, "") | bench._plain(cell))
-    assert bench.finished(tmp_path / "ours.csv") == set(names[::7])
+        row = dict.fromkeys(bench.FIELDS, "") | bench.publication.plain(cell)
+        bench.GRID.add([row], tmp_path / "ours.csv")
+    assert bench.GRID.left(every, tmp_path / "ours.csv") == [c for i, c in enumerate(every) if i % 7]
 
 
 @pytest.mark.parametrize("split", ["random", "correlated"])

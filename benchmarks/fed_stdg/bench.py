@@ -18,37 +18,29 @@ these public files, where a holder would declare them.
 """
 
 import argparse
-import csv
 import math
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
+from grid import QUICK, Grid, by_text, options
 from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
 from understudy.evaluate.series import coverage, median_distance, mmd, next_step_mae
 from understudy.federation import Federation
-from understudy.models.autoencoder import LocalTraining
-from understudy.models.device import pick_device
-from understudy.models.mmd import mmd as latent_mmd
 from understudy.models.rwae import Rwae
 from understudy.privacy.budget import Budget
-from understudy.privacy.rng import FastRng
 from understudy.protocols import fed_stdg
 from understudy.run import train
 
@@ -197,116 +189,28 @@ def title(job: dict[str, Any]) -> str:
     )
 
 
-class One(nn.Module):
-    """The same network by `torch.nn`, for one client at a time."""
-
-    def __init__(self, length: int, channels: int, hidden: int = 32, latent: int = 16) -> None:
-        super().__init__()
-        self.length = length
-        self.encoder, self.decoder = (nn.LSTM(size, hidden, batch_first=True) for size in (channels, hidden))
-        self.latent, self.dense = nn.Linear(length * hidden, latent), nn.Linear(latent, hidden)
-        self.output = nn.Linear(hidden, channels)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.latent(self.encoder(x)[0].flatten(1))
-        first = self.dense(z).relu()[:, None].expand(-1, self.length, -1)
-        return z, self.output(self.decoder(first)[0]).sigmoid()
-
-
-def alone(network: One, x: Tensor, epochs: int) -> None:
-    """Local training of one client."""
-    adam = torch.optim.Adam(network.parameters(), lr=0.001)
-    for _ in range(epochs):
-        z, made = network(x)
-        loss = functional.mse_loss(made, x) + latent_mmd(z[None], torch.randn_like(z)[None]).sum()
-        adam.zero_grad()
-        torch.autograd.backward(loss)
-        adam.step()
-
-
-def speed(device: str, *, clients: int = 50, epochs: int = 10, repeats: int = 5) -> dict[str, Any]:
-    """Milliseconds a client: one after another, and as one cohort; the best of some turns, taken in turn."""
-    torch.set_num_threads(1)
-    where, (length, channels) = pick_device(device), (24, 6)  # Stock
-    x = torch.rand(clients, 10, length, channels, device=where)
-    network, first = Rwae(length, channels), One(length, channels).to(where)
-    params, mask = network.init(FastRng(0)), torch.ones(clients, 10, dtype=torch.bool, device=where)
-
-    def loop() -> None:
-        alone(deepcopy(first), x[0], epochs)
-
-    training = LocalTraining(network, epochs=epochs, lr=0.001, device=where)  # kept, as a party keeps it
-
-    def cohort() -> None:
-        training(params, x, mask, FastRng(1))
-
-    best = {"loop_ms": math.inf, "cohort_ms": math.inf}
-    for _ in range(repeats + 1):  # the first warms up
-        best = {
-            "loop_ms": min(best["loop_ms"], _clock(loop, where)),
-            "cohort_ms": min(best["cohort_ms"], _clock(cohort, where) / clients),
-        }
-    return {
-        "model": "rwae", "clients": clients, "device": str(where), **{k: round(v, 3) for k, v in best.items()},
-        "ratio": round(best["loop_ms"] / best["cohort_ms"], 1),
-    }  # fmt: skip
-
-
-def _clock(work: Any, device: torch.device) -> float:
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1000
+GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), name=title)
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser = options(__doc__)
     parser.add_argument(
-        "--datasets", nargs="*", default=["sine"] if quick else list(DATASETS), choices=DATASETS
+        "--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS
     )
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=2 if quick else 1000)
-    parser.add_argument("--most", type=int, default=300 if quick else None, help="series to use at most")
-    parser.add_argument("--predictor-steps", type=int, default=20 if quick else 1000)
+    parser.add_argument("--rounds", type=int, default=2 if QUICK else 1000)
+    parser.add_argument("--most", type=int, default=300 if QUICK else None, help="series to use at most")
+    parser.add_argument("--predictor-steps", type=int, default=20 if QUICK else 1000)
     parser.add_argument("--only", default="", help="run the cells whose name contains this")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--speed", action="store_true")
-    parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     if args.speed:
-        print("  ".join(f"{key}={value}" for key, value in speed(args.device).items()))
+        from speed import race
+
+        print("  ".join(f"{key}={value}" for key, value in race(args.device).items()))
         return
-    done = {tuple(str(row[key]) for key in KEY) for row in _rows(args.out)}
-    wanted = [
-        job for job in jobs(args) if args.only in title(job) and tuple(str(job[k]) for k in KEY) not in done
-    ]
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for finished in as_completed([pool.submit(measure, job) for job in wanted]):
-            row = finished.result()
-            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-            if args.out is not None:
-                _write(args.out, [*_rows(args.out), row])
-
-
-def _rows(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(sorted(rows, key=lambda row: tuple(str(row[key]) for key in KEY)))
+    GRID.run(measure, (job for job in jobs(args) if args.only in title(job)), args)
 
 
 if __name__ == "__main__":

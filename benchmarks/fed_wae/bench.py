@@ -17,25 +17,25 @@ QUICK=1 uses generated rows and takes seconds.
 """
 
 import argparse
-import csv
 import json
 import math
 import os
 import resource
+import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 from wae_tables import FILES, Data, load
 
+from grid import QUICK, Grid, by_text, options
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
@@ -67,6 +67,7 @@ FIELDS = [
     *KEY, "epsilon_run", "participations", "rounds", "cohort", "people", "dims", "seconds", "peak_mb",
     "avd2", "avd4", "cmd", *SCORES,
 ]  # fmt: skip
+GRID = Grid(fields=FIELDS, key=KEY[:-1], order=by_text(*KEY), alone=True)  # a cell's peak memory is its own
 
 Drawn = dict[str, pd.DataFrame]  # by how rows were drawn
 Job = dict[str, Any]
@@ -187,37 +188,6 @@ def jobs(args: argparse.Namespace) -> Iterator[Job]:
                         }  # fmt: skip
 
 
-def done(path: Path | None) -> list[dict[str, Any]]:
-    """The rows that stand in the file already."""
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    order = sorted(rows, key=lambda row: [str(row.get(name, "")) for name in KEY])
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(order)
-
-
-def grid(args: argparse.Namespace, say: Callable[[str], None] = print) -> list[dict[str, Any]]:
-    """Run what is missing, each cell in a process of its own, so that its peak memory is its own."""
-    rows = done(args.out)
-    finished = {tuple(str(row[name]) for name in KEY[:-1]) for row in rows}
-    todo = [job for job in jobs(args) if tuple(str(job[name]) for name in KEY[:-1]) not in finished]
-    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn"), max_tasks_per_child=1) as pool:
-        for cell in as_completed([pool.submit(measure, job) for job in todo]):
-            for row in cell.result():
-                rows.append(row)
-                say("  ".join(f"{name}={row[name]}" for name in FIELDS if row.get(name, "") != ""))
-            if args.out is not None:
-                write(args.out, rows)
-    return rows
-
-
 def setting(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
@@ -227,11 +197,7 @@ def setting(text: str) -> tuple[str, Any]:
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--only", nargs="*", default=list(FILES), choices=FILES)
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
@@ -240,9 +206,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5000)
     parser.add_argument("--cohort", type=int, default=10)
     parser.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--images", action="store_true")
     args = parser.parse_args()
@@ -250,17 +213,17 @@ def main() -> None:
     if args.speed:
         from speed import race_all
 
-        race_all(args.data, quick=quick, out=None if quick else HERE / "speed.csv")
+        race_all(args.data, quick=QUICK, out=None if QUICK else HERE / "speed.csv")
         return
     if args.images:
         from sheets import draw_all
 
-        draw_all(args.data, device=args.device, quick=quick, out=HERE, settings=args.set)
+        draw_all(args.data, device=args.device, quick=QUICK, out=HERE, settings=args.set)
         return
-    if quick:
+    if QUICK:
         args.data, args.only, args.epsilons, args.tops = None, ["adult"], [8.0], [0.1]
         args.rounds, args.cohort, args.models, args.device = 10, 5, ("mlp",), "cpu"
-    grid(args)
+    GRID.run(measure, jobs(args), args)
 
 
 if __name__ == "__main__":

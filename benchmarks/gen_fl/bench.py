@@ -9,25 +9,24 @@ guarantee. A finished cell (data set, method, seed) is in the file and is not co
 """
 
 import argparse
-import csv
 import math
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from grid import QUICK, Grid, options
 from understudy.classifier import Classifier
 from understudy.data.population import Population
 from understudy.federation import Federation
@@ -124,81 +123,43 @@ def cell(job: dict[str, Any]) -> dict[str, Any]:
     return measure(job["dataset"], rows, test, job["method"], seed=job["seed"], **job["settings"])
 
 
-def jobs(args: argparse.Namespace, done: set[tuple[str, ...]]) -> Iterator[dict[str, Any]]:
-    """What is left to do: every setting once before any twice."""
+def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every setting once before any twice."""
     fixed = {"rounds": args.rounds, "gan_steps": args.gan_steps, "device": args.device,
              "cap": math.ceil(args.rounds * 30 / CLIENTS)}  # fmt: skip
     grid = product(range(args.seeds), args.learning_rate, args.steps, args.only, args.methods)
     for seed, learning_rate, steps, dataset, method in grid:
-        if (dataset, method, str(seed), str(learning_rate), str(steps)) not in done:
-            settings = fixed | {"learning_rate": learning_rate, "steps": steps}
-            yield {
-                "dataset": dataset,
-                "method": method,
-                "seed": seed,
-                "data": args.data,
-                "settings": settings,
-            }
+        settings = fixed | {"learning_rate": learning_rate, "steps": steps}
+        yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data, "settings": settings}
 
 
-def read(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+def place(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Where a row stands in the file."""
+    setting = float(row["learning_rate"]), int(row["steps"])
+    return row["dataset"], *setting, list(METHODS).index(row["method"]), int(row["seed"])
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    order = list(METHODS)
-
-    def place(row: dict[str, Any]) -> tuple[Any, ...]:
-        setting = float(row["learning_rate"]), int(row["steps"])
-        return row["dataset"], *setting, order.index(row["method"]), int(row["seed"])
-
-    rows = sorted(rows, key=place)
-    with path.with_suffix(".part").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
-    path.with_suffix(".part").replace(path)
+GRID = Grid(
+    fields=FIELDS,
+    key=("dataset", "method", "seed", "learning_rate", "steps"),
+    order=place,
+    columns=lambda job: job | job["settings"],
+)
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
-    parser.add_argument("--only", nargs="*", default=["mnist"] if quick else list(FILES), choices=FILES)
+    parser = options(__doc__, out=HERE / "ours.csv")
+    parser.add_argument("--only", nargs="*", default=["mnist"] if QUICK else list(FILES), choices=FILES)
     parser.add_argument(
-        "--methods", nargs="*", default=["DP-FL"] if quick else list(METHODS), choices=METHODS
+        "--methods", nargs="*", default=["DP-FL"] if QUICK else list(METHODS), choices=METHODS
     )
-    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
-    parser.add_argument("--rounds", type=int, default=2 if quick else 80)
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
+    parser.add_argument("--rounds", type=int, default=2 if QUICK else 80)
     parser.add_argument("--steps", type=int, nargs="*", default=[5])
     parser.add_argument("--learning-rate", type=float, nargs="*", default=[0.02])
-    parser.add_argument("--gan-steps", type=int, default=10 if quick else 1000)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
+    parser.add_argument("--gan-steps", type=int, default=10 if QUICK else 1000)
     args = parser.parse_args()
-    rows = read(args.out)
-    done = {
-        tuple(row[key] for key in ("dataset", "method", "seed", "learning_rate", "steps")) for row in rows
-    }
-    failed = 0
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for future in as_completed([pool.submit(cell, job) for job in jobs(args, done)]):
-            if (error := future.exception()) is not None:  # the other cells go on
-                failed += 1
-                traceback.print_exception(error)
-                continue
-            rows.append(future.result())
-            print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-            if args.out is not None:
-                write(args.out, rows)
-    if failed:
-        sys.exit(f"{failed} cells failed; the same command tries them again.")
+    GRID.run(cell, jobs(args), args)
 
 
 if __name__ == "__main__":

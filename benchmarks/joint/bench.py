@@ -21,38 +21,36 @@ the first 100,000 people of the seed's order are taken, as in benchmarks/vertica
 """
 
 import argparse
-import csv
 import json
-import math
-import multiprocessing
 import os
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 from tables import NAMES, Public, load
 
+import publication
+from grid import QUICK, Grid, options, read
+from publication import DELTA, ENDS
 from understudy.data.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
 from understudy.evaluate.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.fidelity import evaluate_tables
-from understudy.evaluate.marginals import bootstrap, shuffled
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
 from understudy.run import train
 
-DELTA, EPSILONS, HOLDERS, MOST = 1e-5, (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
+EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gram": ("gram", {}),
     "VertiGAN": ("verti-gan", {}),
@@ -68,12 +66,11 @@ MIXED = (
     "adult_pgm",
     "bank",
 )  # alignment takes minutes where people must be found by id
-CENTRAL, ENDS, MODELS = ("MST", "AIM"), ("independent", "bootstrap"), ("mlp", "boosting")
+CENTRAL, MODELS = ("MST", "AIM"), ("mlp", "boosting")
 FIGURES = (
-    *(f"avd{k}{scope}" for k in (2, 3, 4) for scope in ("", "_within", "_cross")),
-    *(f"cmd{scope}" for scope in ("", "_within", "_cross")),
-    *(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in MODELS for score in ("acc", "f1", "auc")),
-)  # fmt: skip
+    *publication.scoped(("avd2", "avd3", "avd4", "cmd")),
+    *publication.downstream(MODELS, ("acc", "f1", "auc")),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,13 +86,19 @@ class Cell:
 
     @property
     def name(self) -> str:
-        epsilon = "no DP" if self.epsilon is None else f"ε={self.epsilon:g}"
-        return f"{self.dataset}/{self.method}/{self.partition}/{self.holders}/{epsilon}/seed={self.seed}"
+        priced = publication.price(self.epsilon)
+        return f"{self.dataset}/{self.method}/{self.partition}/{self.holders}/{priced}/seed={self.seed}"
 
 
 FIELDS = [
     *Cell.__dataclass_fields__, "delta", "people", "columns", "width", "seconds", "up_mb", "down_mb", *FIGURES,
 ]  # fmt: skip
+GRID = Grid(
+    fields=FIELDS,
+    key=tuple(Cell.__dataclass_fields__),
+    columns=publication.plain,
+    name=lambda cell: cell.name,
+)
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
@@ -129,15 +132,13 @@ def publish(
     cell: Cell, table: Public, owner: dict[str, str], args: dict[str, Any]
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A synthetic table as large as the real one, and what it cost."""
-    codec, people = Codec(table.schema), len(table.train)
     if cell.method in ENDS:
-        codes, rng = codec.codes(table.train), np.random.default_rng([cell.seed, 1])
-        mixed = shuffled(codes, people, rng) if cell.method == "independent" else None
-        return codec.decode(codes[bootstrap(people, people, rng)] if mixed is None else mixed), {}
+        return publication.end_of_scale(cell.method, table.train, table.schema, cell.seed), {}
     if cell.method in CENTRAL:
         file = central_file(cell, args)
         took = dict(line.split(",") for line in (file.parent / "seconds.csv").read_text().split())
-        return codec.decode(pd.read_csv(file).to_numpy(np.int32)), {"seconds": took.get(file.stem, "")}
+        codes = pd.read_csv(file).to_numpy(np.int32)
+        return Codec(table.schema).decode(codes), {"seconds": took.get(file.stem, "")}
     protocol, settings = METHODS[cell.method]
     if protocol != "dplt":
         settings = settings | {"device": args["device"], "seed": cell.seed}
@@ -147,16 +148,12 @@ def publish(
     start = time.perf_counter()
     result = train(protocol, federation, **settings)
     seconds = time.perf_counter() - start
-    lines = list(result.transcript.lines.values())
-    sent = {"up_mb": sum(line.up_bytes for line in lines), "down_mb": sum(line.down_bytes for line in lines)}
-    rows = result.generator.sample(people, seed=cell.seed)[list(table.schema.names)]
-    each = {key: round(value / cell.holders / 1e6, 4) for key, value in sent.items()}
-    return rows, {"seconds": round(seconds, 1), **each}
+    rows = result.generator.sample(len(table.train), seed=cell.seed)[list(table.schema.names)]
+    return rows, {"seconds": round(seconds, 1), **publication.sent(result, cell.holders)}
 
 
 def federated(cell: Cell, table: Public, owner: dict[str, str]) -> Federation:
     """The holders of the cell, in a rehearsal."""
-    budget = Budget(math.inf, 0.0) if cell.epsilon is None else Budget(cell.epsilon, DELTA)
     groups = {name: [c for c, o in owner.items() if o == name] for name in sorted(set(owner.values()))}
     frames: dict[str, pd.DataFrame]
     if cell.partition == "columns":
@@ -175,7 +172,9 @@ def federated(cell: Cell, table: Public, owner: dict[str, str]) -> Federation:
                 frames[name] = known.iloc[rows][[PERSON, *held]]
                 schemas[name] = replace(table.schema.select(held), person=PERSON)
     same = cell.partition != "rows"
-    return Federation.rehearsal(frames, schemas, budget=budget, seed=cell.seed, same_people=same)
+    return Federation.rehearsal(
+        frames, schemas, budget=publication.budget(cell.epsilon), seed=cell.seed, same_people=same
+    )
 
 
 def central_file(cell: Cell, args: dict[str, Any]) -> Path:
@@ -200,10 +199,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
         cell.dataset, args["data"], cell.seed, args["learn"]
     )
     figures |= {f"{kind}_{name}": value for kind, own in scores.items() for name, value in own.items()}
-    known = {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in FIGURES}
     size = {"people": len(table.train), "columns": len(owner), "width": Codec(table.schema).width}
-    plain = {key: "" if value is None else value for key, value in asdict(cell).items()}
-    return dict.fromkeys(FIELDS, "") | plain | size | {"delta": DELTA if cell.epsilon else ""} | cost | known
+    paid, known = {"delta": DELTA if cell.epsilon else ""}, publication.rounded(figures, FIGURES)
+    return dict.fromkeys(FIELDS, "") | publication.plain(cell) | size | paid | cost | known
 
 
 def opened(dataset: str, folder: Path, seed: int) -> Public:
@@ -212,15 +210,10 @@ def opened(dataset: str, folder: Path, seed: int) -> Public:
 
 def written(path: Path | None, cell: Cell) -> dict[str, float | None]:
     """The scores of real rows that another cell of the same table and seed has left in the file."""
-    if path is None or not path.exists():
-        return {}
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            if (row["dataset"], row["seed"]) == (cell.dataset, str(cell.seed)) and row[FIGURES[-1]]:
-                known = {
-                    name.removeprefix("trtr_"): row[name] for name in FIGURES if name.startswith("trtr_")
-                }
-                return {name: float(value) if value else None for name, value in known.items()}
+    for row in read(path):
+        if (row["dataset"], row["seed"]) == (cell.dataset, str(cell.seed)) and row[FIGURES[-1]]:
+            known = {name.removeprefix("trtr_"): row[name] for name in FIGURES if name.startswith("trtr_")}
+            return {name: float(value) if value else None for name, value in known.items()}
     return {}
 
 
@@ -261,81 +254,28 @@ def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
             print(file, flush=True)
 
 
-def finished(path: Path | None) -> set[str]:
-    """The names of the cells that a file holds already."""
-    if path is None or not path.exists():
-        return set()
-    with path.open(newline="") as file:
-        return {
-            Cell(
-                dataset=row["dataset"], method=row["method"], partition=row["partition"],
-                holders=int(row["holders"]), epsilon=float(row["epsilon"]) if row["epsilon"] else None,
-                seed=int(row["seed"]),
-            ).name
-            for row in csv.DictReader(file)
-        }  # fmt: skip
-
-
-def write(path: Path, row: dict[str, Any]) -> None:
-    """Add a row, with a header before the first."""
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def options(quick: bool) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
-    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick else list(NAMES))
-    parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if quick else [])
-    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(NAMES))
+    parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if QUICK else [])
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument(
-        "--rounds", type=int, default=5 if quick else 0, help="of VertiGAN and VDGAN; 0: their own"
+        "--rounds", type=int, default=5 if QUICK else 0, help="of VertiGAN and VDGAN; 0: their own"
     )
     parser.add_argument("--learn", type=int, default=20_000, help="rows that downstream models train on")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
     parser.add_argument("--central", type=Path, default=None, help="folder that central.py filled")
     parser.add_argument("--export", type=Path, default=None, help="write rows for central.py there, and end")
-    parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--list", action="store_true")
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = options(os.environ.get("QUICK", "") not in ("", "0"))
+    args = parser.parse_args()
     if args.export is not None:
         export(args.datasets, args.seeds, args)
         return
-    done = finished(args.out)
-    todo = [
+    asked = (
         cell
         for cell in cells(args.datasets, args.seeds)
         if all(text in cell.name for text in args.only)
-        and cell.name not in done
         and (cell.method not in CENTRAL or central_file(cell, vars(args)).exists())
-    ]
-    if args.list:
-        print("\n".join(cell.name for cell in todo))
-        return
-    print(f"{len(todo)} cells to do, {len(done)} done before", flush=True)
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(measure, cell, vars(args)): cell for cell in todo}
-        for future in as_completed(running):
-            cell = running[future]
-            try:
-                row = future.result()
-            except Exception as error:  # one cell's failure is not the others'
-                print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                continue
-            print(f"{cell.name}  " + "  ".join(f"{k}={row[k]}" for k in ("seconds", *FIGURES)), flush=True)
-            if args.out is not None:
-                write(args.out, row)
+    )
+    GRID.run(partial(measure, args=vars(args)), asked, args)
 
 
 if __name__ == "__main__":

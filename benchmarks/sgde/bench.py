@@ -11,23 +11,22 @@ computed again.
 """
 
 import argparse
-import csv
 import os
 import sys
 import time
-import traceback
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import tasks
 from sklearn.model_selection import KFold
 
+from grid import QUICK, Grid, by_text, options
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.protocols.sgde import labelled_images
@@ -45,6 +44,8 @@ FIELDS = [
     "dataset", "method", "table", "epsilon", "delta", "seed", "silos", "accuracy", "f1", "auc", "flagged", "seconds",
 ]  # fmt: skip
 METRICS = ("accuracy", "f1", "auc")
+KEY = ("dataset", "method", "seed")
+GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "table"))
 
 
 def measure(
@@ -138,47 +139,23 @@ def cell(job: dict[str, Any]) -> list[dict[str, Any]]:
     return measure(task, job["method"], seed=job["seed"], device=job["device"], **more)
 
 
-def jobs(args: argparse.Namespace, done: set[tuple[str, str, str]]) -> Iterator[dict[str, Any]]:
-    """What is left to do: every data set once before any twice, and what the paper is about first."""
+def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Every data set once before any twice, and what the paper is about first."""
     for seed, method, dataset in product(range(args.seeds), args.methods, args.only):
-        if (dataset, method, str(seed)) not in done:
-            yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data,
-                   "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip
-
-
-def read(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    rows = sorted(rows, key=lambda r: (r["dataset"], r["method"], str(r["seed"]), r["table"]))
-    with path.with_suffix(".part").open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
-    path.with_suffix(".part").replace(path)
+        yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data,
+               "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip
 
 
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
     names = [*tasks.TARGETS, *tasks.IMAGES]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser = options(__doc__, out=HERE / "ours.csv")
     parser.add_argument(
-        "--only", nargs="*", default=["breast_cancer_diagnostic"] if quick else names, choices=names
+        "--only", nargs="*", default=["breast_cancer_diagnostic"] if QUICK else names, choices=names
     )
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
-    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
-    parser.add_argument("--silos", type=int, default=5 if quick else 20)
-    parser.add_argument("--steps", type=int, default=20 if quick else None)
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=None if quick else HERE / "ours.csv")
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
+    parser.add_argument("--silos", type=int, default=5 if QUICK else 20)
+    parser.add_argument("--steps", type=int, default=20 if QUICK else None)
     parser.add_argument("--speed", action="store_true", help="only time a private step")
     parser.add_argument("--show", action="store_true", help="only print the tables of what there is")
     args = parser.parse_args()
@@ -192,22 +169,7 @@ def main() -> None:
 
         show.main(args.out)
         return
-    rows = read(args.out)
-    done = {(row["dataset"], row["method"], str(row["seed"])) for row in rows}
-    failed = 0
-    with ProcessPoolExecutor(args.jobs) as pool:
-        for future in as_completed([pool.submit(cell, job) for job in jobs(args, done)]):
-            if (error := future.exception()) is not None:  # the other cells go on
-                failed += 1
-                traceback.print_exception(error)
-                continue
-            rows += future.result()
-            for row in rows[-2:]:
-                print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-            if args.out is not None:
-                write(args.out, rows)
-    if failed:
-        sys.exit(f"{failed} cells failed; the same command tries them again.")
+    GRID.run(cell, jobs(args), args)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,21 @@ client gave, `epsilon_run` what they cost together (plain sum). `--global-rate` 
 """
 
 import argparse
-import csv
 import math
 import os
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 from sklearn.datasets import load_digits
 
+from grid import QUICK, Grid, by_text, options
 from understudy.data.population import Population
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
@@ -157,66 +157,33 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                     }  # fmt: skip
 
 
-def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
-    parser.add_argument(
-        "--tasks",
-        nargs="*",
-        default=["digits"] if quick else [task for task in TASKS if task != "digits"],
-        choices=TASKS,
-    )
-    parser.add_argument(
-        "--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if quick else list(METHODS)
-    )
-    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if quick else list(EPSILONS))
-    parser.add_argument("--seeds", nargs="*", type=int, default=[0] if quick else [0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=30 if quick else 500)
-    parser.add_argument("--global-rate", type=float, default=None)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
-    rows = read(args.out)
-    known = {_key(row) for row in rows}
-    todo = [job for job in jobs(args) if _key(_named(job)) not in known]
-    with ProcessPoolExecutor(args.workers) as pool:
-        for done in as_completed([pool.submit(measure, job) for job in todo]):
-            row = done.result()
-            rows.append(row)
-            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-            if args.out is not None:
-                write(args.out, rows)
-
-
-def read(path: Path | None) -> list[dict[str, Any]]:
-    """What an earlier call has measured: it is not measured again."""
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def _named(job: dict[str, Any]) -> dict[str, Any]:
+def named(job: dict[str, Any]) -> dict[str, Any]:
+    """A job in the columns of the file."""
     task, price = job["task"], "" if job["method"] == "non-private" else job["epsilon"]
     return job | {"dataset": task.removesuffix("-lenet"), "model": TASKS[task], "epsilon_round": price}
 
 
-def _key(row: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in ("dataset", "model", "method", "epsilon_round", "seed", "rounds"))
+KEY = ("dataset", "model", "method", "epsilon_round", "seed")
+GRID = Grid(fields=FIELDS, key=(*KEY, "rounds"), order=by_text(*KEY), columns=named)
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    rows = sorted(
-        rows, key=lambda r: (r["dataset"], r["model"], r["method"], str(r["epsilon_round"]), str(r["seed"]))
+def main() -> None:
+    parser = options(__doc__, device="cpu")
+    parser.add_argument(
+        "--tasks",
+        nargs="*",
+        default=["digits"] if QUICK else [task for task in TASKS if task != "digits"],
+        choices=TASKS,
     )
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    parser.add_argument(
+        "--methods", nargs="*", default=["SignDS (h=1)", "non-private"] if QUICK else list(METHODS)
+    )
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else list(EPSILONS))
+    parser.add_argument("--seeds", nargs="*", type=int, default=[0] if QUICK else [0, 1, 2])
+    parser.add_argument("--rounds", type=int, default=30 if QUICK else 500)
+    parser.add_argument("--global-rate", type=float, default=None)
+    args = parser.parse_args()
+    GRID.run(measure, jobs(args), args)
 
 
 if __name__ == "__main__":

@@ -4,33 +4,32 @@
 
 The signs are summed (γ = 12.5 on the mean); the mean estimators and the plain mean have γ = 1 in `ours.csv`, as in the
 paper. Here they get other γ, one seed, all else as in `bench.py`. γ is the server's own choice and costs nothing.
+A finished cell is not run again.
 """
 
-import argparse
-import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import sys
+from dataclasses import replace
 from pathlib import Path
 
-from bench import measure, read, write
+sys.path.append(str(Path(__file__).parents[1]))
+
+import bench
+
+from grid import options
 
 RATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 METHODS = ("non-private", "PM", "PM-SUB", "HM", "Duchi")
 KEY = ("dataset", "model", "method", "epsilon_round", "global_rate")
+GRID = replace(bench.GRID, key=KEY)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+    parser = options(__doc__, device="cpu")
     parser.add_argument("--tasks", nargs="*", default=["usps", "har", "a9a"])
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0, 4.0])
     parser.add_argument("--rates", nargs="*", type=float, default=list(RATES))
     parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--out", type=Path, default=None)
     args = parser.parse_args()
     jobs = [
         {
@@ -42,15 +41,7 @@ def main() -> None:
         for epsilon in (args.epsilons if method != "non-private" else [0.0])
         for rate in args.rates
     ]  # fmt: skip
-    rows = read(args.out)
-    with ProcessPoolExecutor(args.workers) as pool:
-        for done in as_completed([pool.submit(measure, job) for job in jobs]):
-            row = done.result()
-            print("  ".join(f"{key}={row[key]}" for key in (*KEY, "accuracy")), flush=True)
-            same = [str(row[key]) for key in KEY]
-            rows = [old for old in rows if [str(old[key]) for key in KEY] != same] + [row]
-            if args.out is not None:
-                write(args.out, rows)
+    GRID.run(bench.measure, jobs, args)
 
 
 if __name__ == "__main__":

@@ -20,22 +20,19 @@ people. `independent` (every column shuffled by itself) and `bootstrap` (the tra
 the two ends of the scale; neither is private.
 """
 
-import argparse
-import csv
-import math
-import multiprocessing
 import os
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
@@ -43,17 +40,18 @@ from public_tables import FILES, Public, load
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
+import publication
+from grid import QUICK, Grid, options
+from publication import DELTA, ENDS
 from understudy.data.codec import Codec
 from understudy.data.partition import cramers_v, random_columns
 from understudy.evaluate.fidelity import evaluate_tables
-from understudy.evaluate.marginals import bootstrap, shuffled
 from understudy.evaluate.membership import neighbourhood
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
 from understudy.registry import PROTOCOLS
 from understudy.run import Result, train
 
-DELTA, EPSILONS, MOST = 1e-5, (0.5, 2.0, 8.0), 100_000
+EPSILONS, MOST = (0.5, 2.0, 8.0), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "VertiGAN": ("verti-gan", {}),
     "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),
@@ -65,13 +63,13 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 UNPRIVATE = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
 IN_ROUNDS = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")
-ENDS = ("independent", "bootstrap")
 MODELS = ("mlp", "adaboost")
 FIGURES = (
-    *(f"{measure}{scope}" for measure in ("avd2", "avd4", "cmd") for scope in ("", "_within", "_cross")),
-    *(f"{kind}_{model}_{score}" for kind in ("tstr", "trtr") for model in MODELS for score in ("acc", "auc")),
-    "mia_acc", "mia_control",
-)  # fmt: skip
+    *publication.scoped(("avd2", "avd4", "cmd")),
+    *publication.downstream(MODELS, ("acc", "auc")),
+    "mia_acc",
+    "mia_control",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +90,25 @@ class Cell:
 
     @property
     def name(self) -> str:
-        changed = [f"{key}={value}" for key, value in asdict(self).items() if key in VARIED[self.study]]
-        epsilon = "no DP" if self.epsilon is None else f"ε={self.epsilon:g}"
-        return "/".join((self.study, self.dataset, self.method, epsilon, *changed, f"seed={self.seed}"))
+        changed = [f"{key}={getattr(self, key)}" for key in VARIED[self.study]]
+        priced = publication.price(self.epsilon)
+        return "/".join((self.study, self.dataset, self.method, priced, *changed, f"seed={self.seed}"))
 
 
 VARIED: dict[str, tuple[str, ...]] = {
-    "main": (), "rows": ("rows",), "split": ("split", "share"), "parties": ("split", "parties"),
+    "main": (), "rows": ("rows",), "split": ("split", "share"), "parties": ("parties", "split"),
     "upload": ("upload",), "teachers": ("teachers",),
 }  # fmt: skip
 FIELDS = [
     *Cell.__dataclass_fields__, "delta", "epsilon_person", "people", "width", "rounds", "batch", "seconds", "up_mb",
     "down_mb", *FIGURES,
 ]  # fmt: skip
+GRID = Grid(
+    fields=FIELDS,
+    key=tuple(Cell.__dataclass_fields__),
+    columns=publication.plain,
+    name=lambda cell: cell.name,
+)
 
 
 def cells(datasets: list[str], seeds: int, epsilons: tuple[float, ...] = EPSILONS) -> Iterator[Cell]:
@@ -161,16 +165,9 @@ def publish(
     cell: Cell, table: Public, split: dict[str, tuple[str, ...]], args: dict[str, Any]
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """A synthetic table as large as the real one, and what it cost."""
-    people, rng = len(table.train), np.random.default_rng([cell.seed, 1])
     if cell.method in ENDS:
-        codec = Codec(table.schema)
-        codes = codec.codes(table.train)
-        made = (
-            shuffled(codes, people, rng)
-            if cell.method == "independent"
-            else codes[bootstrap(people, people, rng)]
-        )
-        return codec.decode(made), {}
+        return publication.end_of_scale(cell.method, table.train, table.schema, cell.seed), {}
+    people = len(table.train)
     protocol, settings = METHODS[cell.method]
     settings = settings | {"device": args["device"]} if protocol != "dplt" else dict(settings)
     if cell.method in IN_ROUNDS:
@@ -182,11 +179,10 @@ def publish(
     if protocol == "vd-gan-pate":  # ten people each, at least
         settings["teachers"] = min(cell.teachers, max(1, people // 10))
     held = {"all": table.schema.names} if protocol == "central-gan" else split
-    budget = Budget(math.inf, 0.0) if cell.epsilon is None else Budget(cell.epsilon, DELTA)
     federation = Federation.rehearsal(
         {name: table.train[list(columns)] for name, columns in held.items()},
         {name: table.schema.select(columns) for name, columns in held.items()},
-        budget=budget,
+        budget=publication.budget(cell.epsilon),
         seed=cell.seed,
     )
     start = time.perf_counter()
@@ -197,13 +193,11 @@ def publish(
 
 
 def _spent(result: Result, cell: Cell, parties: int) -> dict[str, Any]:
-    lines = list(result.transcript.lines.values())
     return {
         "rounds": result.generator.card["rounds"],
         "batch": result.generator.card["config"].get("batch", ""),
         "epsilon_person": "" if cell.epsilon is None else round(result.privacy.epsilon(), 4),
-        "up_mb": round(sum(line.up_bytes for line in lines) / parties / 1e6, 4),
-        "down_mb": round(sum(line.down_bytes for line in lines) / parties / 1e6, 4),
+        **publication.sent(result, parties),
     }
 
 
@@ -228,84 +222,24 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     )
     guessed = attack["acc"]
     figures |= {"mia_acc": guessed.attack.value, "mia_control": guessed.control.value}
-    known = {name: "" if (value := figures.get(name)) is None else round(value, 4) for name in FIGURES}
     width = {"people": len(table.train), "width": codec.width, "delta": "" if cell.epsilon is None else DELTA}
-    return dict.fromkeys(FIELDS, "") | _plain(cell) | width | cost | known
-
-
-def _plain(cell: Cell) -> dict[str, Any]:
-    return {key: "" if value is None else value for key, value in asdict(cell).items()}
-
-
-def finished(path: Path | None) -> set[str]:
-    """The names of the cells that a file holds already."""
-    if path is None or not path.exists():
-        return set()
-    with path.open(newline="") as file:
-        return {_cell(row).name for row in csv.DictReader(file)}
-
-
-def _cell(row: dict[str, str]) -> Cell:
-    kinds = {"rows": int, "parties": int, "seed": int, "teachers": int, "share": float, "upload": float}
-    values: dict[str, Any] = {
-        key: kinds[key](row[key]) if key in kinds else row[key] for key in Cell.__dataclass_fields__
-    }
-    return Cell(**values | {"epsilon": float(row["epsilon"]) if row["epsilon"] else None})
-
-
-def write(path: Path, row: dict[str, Any]) -> None:
-    """Add a row, with a header before the first."""
-    fresh = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, FIELDS)
-        if fresh:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def options(quick: bool) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
-    parser.add_argument("--datasets", nargs="*", default=["toy"] if quick else list(FILES))
-    parser.add_argument("--only", nargs="*", default=["main", "ε=8", "VertiGAN"] if quick else [])
-    parser.add_argument("--seeds", type=int, default=1 if quick else 3)
-    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
-    parser.add_argument("--rounds", type=int, default=5 if quick else 0, help="0: each method's own")
-    parser.add_argument("--batch", type=int, default=100 if quick else 0, help="0: each method's own")
-    parser.add_argument("--learn", type=int, default=10_000, help="rows that downstream models train on")
-    parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--list", action="store_true")
-    return parser.parse_args()
+    known = publication.rounded(figures, FIGURES)
+    return dict.fromkeys(FIELDS, "") | publication.plain(cell) | width | cost | known
 
 
 def main() -> None:
-    args = options(os.environ.get("QUICK", "") not in ("", "0"))
-    done = finished(args.out)
-    todo = [
-        cell
-        for cell in cells(args.datasets, args.seeds, tuple(args.epsilons))
-        if all(text in cell.name for text in args.only) and cell.name not in done
-    ]
-    if args.list:
-        print("\n".join(cell.name for cell in todo))
-        return
-    print(f"{len(todo)} cells to do, {len(done)} done before", flush=True)
-    with ProcessPoolExecutor(args.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(measure, cell, vars(args)): cell for cell in todo}
-        for future in as_completed(running):
-            cell = running[future]
-            try:
-                row = future.result()
-            except Exception as error:  # one cell's failure is not the others'
-                print(f"{cell.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                continue
-            print(f"{cell.name}  " + "  ".join(f"{k}={row[k]}" for k in ("seconds", *FIGURES)), flush=True)
-            if args.out is not None:
-                write(args.out, row)
+    parser = options(__doc__)
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(FILES))
+    parser.add_argument("--only", nargs="*", default=["main", "ε=8", "VertiGAN"] if QUICK else [])
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--rounds", type=int, default=5 if QUICK else 0, help="0: each method's own")
+    parser.add_argument("--batch", type=int, default=100 if QUICK else 0, help="0: each method's own")
+    parser.add_argument("--learn", type=int, default=10_000, help="rows that downstream models train on")
+    args = parser.parse_args()
+    every = cells(args.datasets, args.seeds, tuple(args.epsilons))
+    asked = (cell for cell in every if all(text in cell.name for text in args.only))
+    GRID.run(partial(measure, args=vars(args)), asked, args)
 
 
 if __name__ == "__main__":

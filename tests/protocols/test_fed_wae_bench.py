@@ -56,12 +56,13 @@ def test_independent_columns_keep_the_marginals_and_nothing_else(module: Any) ->
 def test_a_finished_cell_is_not_run_again(module: Any, tmp_path: Path) -> None:
     bench = module("bench")
     row = {name: str(job()[name]) for name in bench.KEY if name != "draw"} | {"draw": "sample"}
-    bench.write(tmp_path / "out.csv", [row])
+    bench.GRID.add([row], tmp_path / "out.csv")
     args = Namespace(
         out=tmp_path / "out.csv", seeds=1, only=["toy"], methods=["DP-Fed-WAE"], epsilons=[8.0], tops=[0.1], jobs=1,
         set={"hidden": 8}, data=None, device="cpu", rounds=40, cohort=5, models=("mlp",),
     )  # fmt: skip
-    assert bench.grid(args) == bench.done(args.out)
+    assert bench.GRID.left(bench.jobs(args), args.out) == []
+    assert bench.GRID.left(bench.jobs(args), None) == [job()]
 
 
 def test_the_race_is_between_equal_results(module: Any) -> None:

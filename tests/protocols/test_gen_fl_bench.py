@@ -38,25 +38,24 @@ def bench() -> ModuleType:
         ("DP-GenFL γ=1, private GAN", "yes"),
     ],
 )
-def test_every_method_says_what_it_guarantees(
-    bench: ModuleType, method: str, guarantee: str, tmp_path: Path
-) -> None:
+def test_every_method_says_what_it_guarantees(bench: ModuleType, method: str, guarantee: str) -> None:
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 256, (80, 4, 4)).astype(np.uint8), rng.integers(0, 3, 80)
     row = bench.measure("noise", rows, rows, method, seed=0, clients=4, **SMALL)
     assert row["guarantee"] == guarantee
     assert 0 <= row["accuracy"] <= 1
-    bench.write(tmp_path / "ours.csv", [row])
-    assert bench.read(tmp_path / "ours.csv")[0].keys() == set(bench.FIELDS)
+    assert row.keys() == set(bench.FIELDS)
 
 
-def test_what_is_in_the_file_is_not_computed_again(bench: ModuleType) -> None:
+def test_what_is_in_the_file_is_not_computed_again(bench: ModuleType, tmp_path: Path) -> None:
     args = Namespace(
         only=["mnist"], methods=["DP-FL", "no privacy"], seeds=2, steps=[5], learning_rate=[0.02, 0.2], rounds=2,
         gan_steps=1, device="cpu", data=Path(),
     )  # fmt: skip
-    done = {("mnist", "DP-FL", "0", "0.02", "5")}
-    left = [(job["seed"], job["settings"]["learning_rate"], job["method"]) for job in bench.jobs(args, done)]
+    known = {"dataset": "mnist", "method": "DP-FL", "seed": 0, "learning_rate": 0.02, "steps": 5}
+    bench.GRID.add([known], tmp_path / "ours.csv")
+    jobs = bench.GRID.left(bench.jobs(args), tmp_path / "ours.csv")
+    left = [(job["seed"], job["settings"]["learning_rate"], job["method"]) for job in jobs]
     assert left[:3] == [(0, 0.02, "no privacy"), (0, 0.2, "DP-FL"), (0, 0.2, "no privacy")]
     assert len(left) == 7
 
