@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from understudy.errors import PartyError, UnderstudyError
-from understudy.models.device import SideBySide
 from understudy.pack import pack, unpack
 from understudy.privacy.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.events import event_from_json
@@ -99,11 +98,10 @@ class Transcript:
 
 
 class LocalParties:
-    """Parties that live in this process, asked in turn; what they leave to a GPU runs side by side."""
+    """Parties that live in this process, asked in turn."""
 
     def __init__(self, parties: Mapping[str, Party]) -> None:
         self.parties = dict(parties)
-        self._beside = SideBySide()
         self.transcript = Transcript()
 
     @property
@@ -116,10 +114,8 @@ class LocalParties:
         asks = addressed(message, self.names)
         replies: dict[str, Any] = {}
         for name, ask in asks.items():
-            with self._beside.of(name):
-                replies[name] = reply = self.parties[name].answer(ask)
+            replies[name] = reply = self.parties[name].answer(ask)
             self.transcript.record(name, ask, reply)
-        self._beside.join()
         return replies
 
 
