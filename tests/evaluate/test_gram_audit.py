@@ -46,12 +46,15 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
     assert result.observed > 0.3 * result.claimed
 
 
-def test_a_holder_that_adds_a_third_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"])
+def test_holders_that_add_a_third_of_their_noise_are_found_out(
+    schemas: dict[str, Schema], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_party, "noise_on", quiet)
-    assert not audited({"a": XY}).passed
+    assert not audited(schemas, trials=50).passed
 
 
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:

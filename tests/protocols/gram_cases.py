@@ -11,6 +11,7 @@ from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
+from understudy.privacy.accounting import DiscreteGaussian
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
@@ -92,6 +93,24 @@ def joined(schemas: Schemas) -> Schema:
 
 def cells(m: int = len(SCHEMA.columns)) -> int:
     return m * (m + 1) // 2
+
+
+def kinds(schemas: Schemas) -> tuple[int, int]:
+    """The cells that a person moves within holders of columns, and across them."""
+    within = sum(cells(len(schema.columns)) for schema in schemas.values())
+    return within, cells() - within
+
+
+def less(sigma: float, ratio: float) -> float:
+    """σ·ratio^(−¼), rounded up at the eleventh binary digit."""
+    unit = 2.0 ** (math.floor(math.log2(sigma * ratio**-0.25)) - 10)
+    return math.ceil(sigma * ratio**-0.25 / unit) * unit
+
+
+def column_price(schemas: Schemas, sigma: float) -> dict[DiscreteGaussian, int]:
+    """What one release over columns costs, σ being the noise within holders."""
+    within, across = kinds(schemas)
+    return {DiscreteGaussian(sigma): within, DiscreteGaussian(less(sigma, 2)): across}
 
 
 class Seen(LocalParties):

@@ -72,7 +72,11 @@ def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     schemas = federation.schemas
     begin = gram_messages.Begin(
-        schemas={n: s.to_dict() for n, s in schemas.items()}, private=True, across=True, triples=[]
+        schemas={n: s.to_dict() for n, s in schemas.items()},
+        private=True,
+        across=True,
+        triples=[],
+        colluding=1,
     )
     with pytest.raises(MessageError, match="not expected"):
         federation.parties("verti-gan", run="r")["a"].answer(begin)

@@ -1,5 +1,6 @@
 """Columns and rows split at once, pairs measured twice, three-way tables: still one true matrix at one price."""
 
+import itertools
 import math
 from dataclasses import replace
 from functools import partial
@@ -34,8 +35,8 @@ from understudy.errors import AlignmentError, ConfigError, MessageError, PartyEr
 from understudy.federation import Federation
 from understudy.privacy.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.secure.counts import needed_noise, shared_noise
 from understudy.protocols import gram
+from understudy.protocols.gram_layout import Layout
 from understudy.protocols.gram_measure import Plan, measure
 from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
 from understudy.protocols.products import Swap
@@ -109,12 +110,11 @@ def test_a_grid_without_person_ids_is_refused() -> None:
 def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collude() -> None:
     colluding = 2
     tables, schemas = by_grid(firsts=3, seconds=2)
-    sigma, errors = needed_noise(cells(), BUDGET), []
-    true = true_gram(SCHEMA)
+    errors, true = [], true_gram(SCHEMA)
     for seed in range(2):
         found = measured(tables, schemas, colluding=colluding, seed=seed)
         errors.append((found.gram - true).double() / found.noise.clamp(min=1e-9))
-    sizes = [3, 2, 1]
+    sizes, sigma = [3, 2, 1], max(sigma for sigma, _ in found.releases)
     group = torch.repeat_interleave(torch.tensor([3, 2, 3]))
     group = torch.repeat_interleave(group, torch.tensor(_sizes()))
     for g in range(3):
@@ -124,10 +124,53 @@ def test_every_block_of_a_grid_keeps_sigma_without_the_shares_of_those_who_collu
             holders = sizes[g] if g == h else sizes[g] + sizes[h]
             honest = max(1, holders - colluding)
             assert len(stated) == 1
-            assert float(stated) / sigma == pytest.approx(math.sqrt(holders / honest), rel=3e-3)
+            left = float(stated) / math.sqrt(holders / honest)
+            assert left == pytest.approx(sigma * (honest / holders) ** 0.25, rel=3e-3)
             drawn = torch.cat([error[inside & found.measured & upper(error)] for error in errors])
             assert float(drawn.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(drawn)))
     assert torch.equal(found.gram[~found.measured], true[~found.measured])
+
+
+@pytest.mark.parametrize(
+    ("firsts", "seconds", "colluding", "across"),
+    [(1, 1, 1, False), (2, 1, 1, False), (3, 2, 2, False), (2, 3, 1, True)],
+)
+def test_no_other_noise_of_the_blocks_at_this_price_leaves_less_variance(
+    firsts: int, seconds: int, colluding: int, across: bool
+) -> None:
+    """Σ n·r·σ² · Σ n/σ² is at least (Σ n·√r)², by Cauchy and Schwarz, and this reaches it."""
+    _, schemas = by_grid(firsts=firsts, seconds=seconds)
+    (spread,) = Layout(schemas).spreads(colluding, across=across)
+    holders, columns = [firsts, seconds, 1], [3, 2, 3]
+    variance = price = least = 0.0
+    counted: dict[float, int] = {}
+    for g, h in itertools.combinations_with_replacement(range(3), 2):
+        if across and g == h:
+            continue
+        moved = cells(columns[g]) if g == h else columns[g] * columns[h]
+        count = holders[g] if g == h else holders[g] + holders[h]
+        ratio, sigma = count / max(1, count - colluding), spread.factors[g, h]
+        variance, price, least = (
+            variance + moved * ratio * sigma**2,
+            price + moved / sigma**2,
+            least + moved * math.sqrt(ratio),
+        )
+        counted[sigma] = counted.get(sigma, 0) + moved
+    assert variance * price == pytest.approx(least**2, rel=1e-12)
+    assert dict(spread.moved) == counted
+    assert max(counted) == 1
+
+
+def test_over_rows_and_for_one_holder_all_cells_have_the_same_noise() -> None:
+    for parties, colluding in itertools.product((1, 2, 5), (1, 3)):
+        (spread,) = Layout(by_rows(parties)[1]).spreads(colluding)
+        assert spread.moved == ((1.0, cells()),)
+
+
+def test_pairs_across_holders_are_refused_where_there_are_none() -> None:
+    tables, schemas = by_rows(2)
+    with pytest.raises(ConfigError, match="no pair of columns"):
+        measured(tables, schemas, Plan(across=True))
 
 
 def upper(matrix: Tensor) -> Tensor:
@@ -155,7 +198,10 @@ def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
     tables, schemas = by_grid()
     parties = all_parties(tables, schemas)
     outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-    price = {DiscreteGaussian(needed_noise(cells(), BUDGET)): cells()}
+    price = {DiscreteGaussian(sigma): count for sigma, count in outcome.generator.card["releases"]}
+    assert len(price) == 3, "one holder, or two with their whole noise, or three of whom two are left"
+    assert sum(price.values()) == cells()
+    assert 0.99 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
     assert outcome.privacy.epsilon(None, "server") == pytest.approx(parties["a0"].ledger.spent())
     assert outcome.generator.card["owners"][SCHEMA.names[0]] == "a0"
@@ -247,11 +293,11 @@ def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
     plan = Plan(refined=3, scouting=0.6, triples=(tuple(next(iter(schemas.values())).names[:3]),))
     parties = all_parties(tables, schemas)
     found = measure(LocalParties(parties), schemas, plan, choose=pick)
-    first, second = shared_noise(((cells(), 0.6), (4, 1 - 0.6)), BUDGET)
-    assert found.releases == [[first, cells()], [second, 4]]
-    price = {DiscreteGaussian(first): cells(), DiscreteGaussian(second): 4}
+    *first, (second, refined) = found.releases
+    assert (sum(count for _, count in first), refined) == (cells(), 4)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
-    assert cells() / first**2 / (4 / second**2) == pytest.approx(1.5, rel=5e-3)
+    assert sum(n / sigma**2 for sigma, n in first) / (4 / second**2) == pytest.approx(1.5, rel=5e-3)
     assert all(one.ledger.spend() == price for one in parties.values())
 
 
@@ -264,7 +310,7 @@ def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
         errors.append(((found.gram - true) / found.noise.clamp(min=1e-9))[found.measured & upper(found.gram)])
     values = torch.cat(errors)
     assert float(values.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(values)))
-    (first, _), (second, _) = found.releases
+    first, second = max(found.releases)[0], found.releases[-1][0]
     levels = torch.tensor(sorted(set(found.noise[found.measured].tolist())))
     assert float(levels.min()) == pytest.approx((1 / first**2 + 1 / second**2) ** -0.5, rel=1e-3)
     assert len(levels) == 4  # one party or two, once or twice

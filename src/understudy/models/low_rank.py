@@ -12,7 +12,7 @@ Inf. Theory 2017, §V.A, for singular values; Shabalin, Nobel, JMVA 2013).
   (iterative proportional fitting; Deming, Stephan 1940). Without this the error on rare levels exceeds their counts.
 
 Differs from the papers: λ₀ is that of one drawn matrix of noise of the stated deviations, which may differ from cell to
-cell (across holders by √2), not that of an asymptotic formula.
+cell (across holders by 2^¼), not that of an asymptotic formula.
 Guarantee: reads the released matrix alone.
 """
 

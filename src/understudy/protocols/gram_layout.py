@@ -5,10 +5,17 @@ same: it is a sum of parts, one of every holder in them. Over rows there is one 
 columns every block has one holder or two.
 
 Noise. Every holder adds noise to its part, so that σ is left against those who pool theirs: with M holders of a block
-of whom up to t do, σ/√(M − t), and σ itself where t ≥ M − 1 (`secure.sums`).
+of whom up to t do, σ/√(M − t), and σ itself where t ≥ M − 1 (`secure.sums`). What is released then has the variance
+r·σ², r = M/(M − t) or M: over columns 1 within a holder and 2 across.
+
+*Blocks differ in σ.* A person moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the
+variance of all that is released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a
+block that carries more shares gets less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the
+released deviation 2^¼ of it. Where all blocks have the same r, as over rows, this is one σ.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -23,10 +30,33 @@ from understudy.data.grid import Grid
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.privacy.laplace import DiscreteGaussianNoise
-from understudy.privacy.secure.counts import movable
+from understudy.privacy.secure.counts import Moved, movable, scaled
 from understudy.privacy.secure.sums import noise_share
 
 Block = tuple[int, int]  # two groups, the lower number first
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves."""
+
+    factors: Mapping[Block, float]
+    moved: Moved
+    colluding: int
+
+    def classes(self, sigma: float) -> list[tuple[float, int]]:
+        """A release of noise σ as (σ, moved cells), one for each factor."""
+        return [(scaled(sigma, factor), cells) for factor, cells in self.moved]
+
+    def share(self, block: Block, holders: int, sigma: float) -> Fraction:
+        """The scale of each holder's noise on a block that so many of them release together, in a release of σ."""
+        colluding = min(self.colluding, max(1, holders - 1))
+        return noise_share(Fraction(scaled(sigma, self.factors[block])), holders, colluding=colluding)
+
+    def deviation(self, block: Block, holders: int, sigma: float) -> float:
+        """The standard deviation of all their noise together; 0 for none."""
+        share = self.share(block, holders, sigma)
+        return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,14 +100,31 @@ class Layout:
         """Who has a part in the block."""
         return tuple(name for group in sorted(set(block)) for name in self.grid.groups[group])
 
-    def share(self, holders: int, sigma: float, colluding: int) -> Fraction:
-        """The scale of each holder's noise on what so many of them release together."""
-        return noise_share(Fraction(sigma), holders, colluding=min(colluding, max(1, holders - 1)))
+    def spreads(self, colluding: int, *, across: bool = False, refined: int = 0) -> tuple[Spread, ...]:
+        """The noise of each release, by what is public; the largest factor is 1.
 
-    def deviation(self, holders: int, sigma: float, colluding: int) -> float:
-        """The standard deviation of all their noise together; 0 for none."""
-        share = self.share(holders, sigma, colluding)
-        return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
+        Pairs that are `refined` all have the same noise: the price is agreed on before they are chosen, and with
+        noise by block it would depend on how many of them lie across holders.
+        """
+        wanted, cells = self.everything(across=across), Counter[Block]()
+        for g, h in self.blocks:
+            cells[g, h] = int(wanted[self._span(g), self._span(h)].sum())
+        for group in [self.triple(names)[0] for names in self.triples] if not refined else []:
+            cells[group, group] += 1
+        if not +cells:
+            raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+        shares = {block: len(self.holders(block)) for block in self.blocks}
+        ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
+        least = min(ratio[block] for block in +cells)
+        # Two square roots: the same to the last bit on every machine, as a power need not be.
+        factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
+        moved = Counter[float]()
+        for block, count in (+cells).items():
+            moved[factors[block]] += count
+        first = Spread(factors, tuple(sorted(moved.items())), colluding)
+        if not refined:
+            return (first,)
+        return first, Spread(dict.fromkeys(factors, 1.0), ((1.0, refined + len(self.triples)),), colluding)
 
     def stream(self, release: int, part: int) -> int:
         """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
@@ -124,6 +171,9 @@ class Layout:
     def _starts(self) -> tuple[int, ...]:
         sizes = [len(codec.sizes) for codec in self.codecs]
         return tuple(sum(sizes[:group]) for group in range(len(sizes)))
+
+    def _span(self, group: int) -> slice:
+        return slice(self._starts[group], self._starts[group] + len(self.codecs[group].sizes))
 
     def _columns_of(self, group: int) -> Tensor:
         return torch.tensor(self.codecs[group].sizes)

@@ -21,7 +21,7 @@ from understudy.privacy.secure.counts import mirrored
 from understudy.privacy.secure.ring import Ring
 from understudy.protocols.alignment import align_grid
 from understudy.protocols.base import Ask, Parties
-from understudy.protocols.gram_layout import Block, Layout
+from understudy.protocols.gram_layout import Block, Layout, Spread
 from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
 from understudy.protocols.products import Dealing, Swap, relayed
 
@@ -51,8 +51,8 @@ class Measured:
     """The released matrix: counts (width, width), the standard deviation of the noise in each cell, 0 where none is.
 
     `measured` marks the cells that were released; `triples` are three-way tables with their columns' numbers and
-    noise; `releases` the (σ, moved cells) that ε is made of; `people` their number where it is disclosed; `begun` what
-    each party that took part stated. All of it is public, or paid for.
+    noise; `releases` the (σ, moved cells) that ε is made of, for each σ of each release; `people` their number where it
+    is disclosed; `begun` what each party that took part stated. All of it is public, or paid for.
     """
 
     partition: str
@@ -85,9 +85,10 @@ def measure(
     layout = Layout({name: schemas[name] for name in parties.names}, plan.triples)
     for names in layout.triples:
         layout.triple(names)
+    spreads = layout.spreads(colluding, across=plan.across, refined=plan.refined)
     begin = Begin(
         schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
-        **asdict(plan) | {"triples": [list(names) for names in plan.triples]},
+        **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
     )
     rows = layout.grid.partition == "rows"
     cells = {} if rows else align_grid(parties, layout.grid.groups)
@@ -98,26 +99,25 @@ def measure(
     sigmas = [max(scales) for scales in zip(*(info["sigmas"] for info in begun.values()), strict=True)]
     people = None if rows else sum(cells.values())
     ring = Ring(64) if people is None else Ring.holding(people + len(begun) * _FAR * max(sigmas))
-    terms = {"sigmas": sigmas, "colluding": colluding, "bits": ring.bits}
+    terms = {"sigmas": sigmas, "bits": ring.bits}
     if rows:
         begun = _agree(parties, begun, terms, at_least)
         share = dict.fromkeys(begun, Share(inbox={}, corrections={}))
     else:
         share = _products(parties, layout, cells, ring, terms | {"keys": _keys(begun)}, chunk)
-    holders, server = list(begun), _Adder(layout, ring, list(begun), colluding)
+    noises = list(zip(spreads, sigmas, strict=True))
+    holders, server = list(begun), _Adder(layout, ring, list(begun))
     replies = parties.ask(share)
-    gram, noise, measured = server.add(replies, layout.everything(across=plan.across), sigmas[0])
-    releases: list[list[float]] = [[sigmas[0], int(layout.everything(across=plan.across).sum())]]
+    gram, noise, measured = server.add(replies, layout.everything(across=plan.across), *noises[0])
     if plan.refined:
         if choose is None:
             raise MessageError("pairs are to be refined, but nothing chooses them.")
         pairs = choose(gram, noise)
         replies = parties.ask(dict.fromkeys(holders, Refine(pairs=pairs)))
-        again = server.add(replies, layout.only(pairs, plan.refined), sigmas[1])
+        again = server.add(replies, layout.only(pairs, plan.refined), *noises[1])
         gram, noise, measured = _together((gram, noise, measured), again)
-        releases.append([sigmas[1], plan.refined])
-    releases[-1][1] += len(layout.triples)
-    triples = server.triples(replies, sigmas[-1])
+    triples = server.triples(replies, *noises[-1])
+    releases: list[list[float]] = [[*one] for spread, sigma in noises for one in spread.classes(sigma)]
     return Measured(layout.grid.partition, gram, noise, measured, releases, people, begun, triples)
 
 
@@ -174,9 +174,10 @@ class _Adder:
     layout: Layout
     ring: Ring
     names: Sequence[str]
-    colluding: int
 
-    def add(self, replies: Mapping[str, Any], wanted: Tensor, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
+    def add(
+        self, replies: Mapping[str, Any], wanted: Tensor, spread: Spread, sigma: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The matrix, the standard deviation of its noise, and which cells were released: (width, width)."""
         layout = self.layout
         starts = [0]
@@ -193,10 +194,10 @@ class _Adder:
             gram[at] = self._sum(parts, place, layout.shape(block))
             cells = layout.cells(block, wanted)
             released[at] = cells
-            noise[at] = cells * layout.deviation(len(parts), sigma, self.colluding)
+            noise[at] = cells * spread.deviation(block, len(parts), sigma)
         return mirrored(gram), mirrored(noise), released | released.T
 
-    def triples(self, replies: Mapping[str, Any], sigma: float) -> list[dict[str, Any]]:
+    def triples(self, replies: Mapping[str, Any], spread: Spread, sigma: float) -> list[dict[str, Any]]:
         """The three-way tables, with their columns' numbers and the standard deviation of their noise."""
         layout, tables = self.layout, []
         names = layout.joint.names
@@ -208,7 +209,7 @@ class _Adder:
                 {
                     "columns": [names.index(column) for column in triple],
                     "table": self._sum(parts, place, sizes),
-                    "noise": layout.deviation(len(parts), sigma, self.colluding),
+                    "noise": spread.deviation((group, group), len(parts), sigma),
                 }
             )
         return tables

@@ -17,7 +17,8 @@ class Begin(Ask):
 
     `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
     `refined`: so many pairs, named later, are released once more; `scouting` is the first release's share of the
-    budget then. `triples`: three-way tables within one group, released with the last release.
+    budget then. `triples`: three-way tables within one group, released with the last release. `colluding`: how many
+    holders of a block may pool what they know; with the schemas it says how noise is spread (`gram_layout`).
     """
 
     schemas: dict[str, dict[str, Any]]
@@ -26,6 +27,7 @@ class Begin(Ask):
     refined: int = 0
     scouting: float = 1.0
     triples: list[list[str]]
+    colluding: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,6 @@ class Agree(Ask):
 
     keys: dict[str, bytes]
     sigmas: list[float]
-    colluding: int
     bits: int
     chunk: int
     seeds: dict[str, bytes]

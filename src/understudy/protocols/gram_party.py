@@ -4,11 +4,12 @@ The arithmetic stands in `understudy.privacy.secure`, the blocks in `gram_layout
 docs/secure_products.md.
 
 Guarantee: before a release a party charges its ledger for what one person moves in the whole of it: a cell by 1 for
-every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of scale
-σ each. To every block that its columns are in it adds its share of noise, so that ε holds against the server, and
-against other parties that pool what they know: all of them over columns, `colluding` of them where a block has more
-than two holders (`secure.sums`). What leaves earlier, masked and sealed, is uniform to whoever can read it and
-enters the ledger at no price.
+every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of the
+scale that this party computes for the block (`Layout.spreads`) from the schemas, `colluding` and the release's σ, which
+is never below what its own budget needs. To every block that its columns are in it adds its share of noise, so that ε
+holds against the server, and against other parties that pool what they know: all of them over columns, `colluding` of
+them where a block has more than two holders (`secure.sums`). What leaves earlier, masked and sealed, is uniform to
+whoever can read it and enters the ledger at no price.
 """
 
 import hashlib
@@ -40,7 +41,6 @@ from understudy.privacy.secure.counts import (
     mirrored,
     noise_on,
     one_hot,
-    release_event,
     shared_noise,
     spend_of,
     triple_table,
@@ -49,7 +49,7 @@ from understudy.privacy.secure.ring import Bits, Ring
 from understudy.privacy.secure.sums import blind
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import Ask, Keep, Message, Paid, Public, Reply
-from understudy.protocols.gram_layout import Block, Layout
+from understudy.protocols.gram_layout import Block, Layout, Spread
 from understudy.protocols.gram_messages import (
     Agree,
     Agreed,
@@ -103,6 +103,7 @@ class GramParty(AlignedParty):
         self.layout = Layout({name: table.schema})
         self.pair: KeyPair | None = None
         self.sigmas: list[float] = []
+        self.spreads: tuple[Spread, ...] = ()
         self.session: Session | None = None
         self.paid: Spend = {}  # what this side was charged, over all sessions
 
@@ -142,9 +143,9 @@ class GramParty(AlignedParty):
                 stacklevel=2,
             )
         shares = [ask.scouting, 1 - ask.scouting] if ask.refined else [1.0]
-        plan = tuple(zip(self.cells, shares, strict=True))
+        plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
         self.sigmas = list(shared_noise(plan, budget)) if ask.private else [0.0] * len(plan)
-        self.ledger.afford(composed(spend_of(zip(self.sigmas, self.cells, strict=True))))
+        self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
         self.pair, self.session = KeyPair(self._fresh()), None
         return Begun(
             people=Public(
@@ -190,14 +191,14 @@ class GramParty(AlignedParty):
         """Charge the next release, add noise and pads, and end the session with the last one."""
         agree, layout, number = session.agree, self.layout, session.released
         last = number == len(self.sigmas) - 1
+        price = self._price(number, agree.sigmas[number])
         receipt = self.ledger.charge(
-            release_event(agree.sigmas[number]),
-            count=self.cells[number],
+            composed(price),
             run=self.run,
             what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
             f"{', chosen pairs' if number else ''}; keys {fingerprint(agree.keys)}",
         )
-        self.paid = Counter(self.paid) + Counter({release_event(agree.sigmas[number]): self.cells[number]})
+        self.paid = Counter(self.paid) + price
         session.released += 1
         if last:
             self.session = self.pair = None  # a further release takes new keys, and is charged again
@@ -222,7 +223,7 @@ class GramParty(AlignedParty):
         """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
         agree, layout, ring = session.agree, self.layout, session.products.ring
         present = [name for name in layout.holders(block) if name in agree.keys]
-        scale = layout.share(len(present), agree.sigmas[release], agree.colluding)
+        scale = self.spreads[release].share(block, len(present), agree.sigmas[release])
         noisy = part * cells + noise_on(cells, scale, self.rng)
         if block[0] == block[1] and part.ndim == 2:
             noisy = mirrored(noisy)
@@ -232,13 +233,9 @@ class GramParty(AlignedParty):
 
     # What is counted
 
-    @property
-    def cells(self) -> list[int]:
-        """How many cells a person moves in each release, each by 1."""
-        begun, first = self.begun, int(self._first.sum())
-        counts = [first] if begun is None or not begun.refined else [first, begun.refined]
-        counts[-1] += len(self.layout.triples)
-        return counts
+    def _price(self, release: int, sigma: float) -> Counter[DpEvent]:
+        """What a release of noise σ costs: one use for every cell that a person moves."""
+        return spend_of(self.spreads[release].classes(sigma))
 
     @property
     def _first(self) -> Tensor:
@@ -267,9 +264,11 @@ class GramParty(AlignedParty):
         layout = Layout(schemas, tuple((a, b, c) for a, b, c in ask.triples))
         for names in layout.triples:
             layout.triple(names)
+        whole(colluding=ask.colluding)
         if ask.refined:
             whole(refined=ask.refined)
             in_range(0, 1, scouting=ask.scouting)
+        self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=ask.refined)
         self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
@@ -285,8 +284,7 @@ class GramParty(AlignedParty):
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
-        self._as_agreed(asdict(ask))
-        check_noise(self.name, self.layout, ask, self.sigmas)
+        check_noise(self.name, self.layout, ask, self.sigmas, self.spreads)
         whole(chunk=ask.chunk)
         terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
         told = [self.run, asdict(self.begun), list(self.begun.schemas), fingerprint(ask.keys), terms]

@@ -16,7 +16,7 @@ from understudy.privacy.laplace import DiscreteGaussianNoise
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.product import Factor
 from understudy.privacy.secure.ring import Ring
-from understudy.protocols.gram_layout import Layout
+from understudy.protocols.gram_layout import Layout, Spread
 from understudy.protocols.gram_messages import Agree
 from understudy.protocols.products import Chunk, Products
 
@@ -32,22 +32,25 @@ class Session:
     released: int = 0
 
 
-def check_noise(name: str, layout: Layout, ask: Agree, needed: Sequence[float]) -> None:
+def check_noise(
+    name: str, layout: Layout, ask: Agree, needed: Sequence[float], spreads: Sequence[Spread]
+) -> None:
     """Noise that the budget needs, and that can be drawn, in every share of it: refused before it is paid for."""
     if len(ask.sigmas) != len(needed):
         raise MessageError(f"{name}: {len(needed)} scales of noise were due. Nothing was sent.")
-    for asked, least in zip(ask.sigmas, needed, strict=True):
+    for asked, least, spread in zip(ask.sigmas, needed, spreads, strict=True):
         not_negative(sigma=asked)
         if asked < least:
             raise PrivacyError(
                 f"{name}: noise of {asked:g} was asked for, but its budget needs {least:g}. "
                 "Nothing was charged or sent."
             )
-        sizes = {min(len(ask.keys), len(layout.holders(block))) for block in layout.blocks}
-        for scale in {layout.share(size, asked, ask.colluding) for size in sizes} - {Fraction(0)}:
+        sizes = {block: min(len(ask.keys), len(layout.holders(block))) for block in layout.blocks}
+        shares = {spread.share(block, size, asked) for block, size in sizes.items()}
+        for scale in {Fraction(asked), *shares} - {Fraction(0)}:
             DiscreteGaussianNoise(scale)
     if len(ask.keys) > 1:
-        in_range(1, len(ask.keys) - 1, colluding=ask.colluding)
+        in_range(1, len(ask.keys) - 1, colluding=spreads[0].colluding)
 
 
 def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk]:

@@ -6,7 +6,8 @@ meet: those cells are zero for every table, so they need no noise.
 
 Guarantee: a person adds 1 to one cell for each of m columns and each of their m(m−1)/2 pairs, so that the release of
 the upper triangle under discrete Gaussian noise costs m(m+1)/2 uses of `release_event` (add/remove one person). A
-part of it costs one use for each of its columns and pairs, and a three-way table one use.
+part of it costs one use for each of its columns and pairs, and a three-way table one use. Cells need not have the same
+noise: n_c of them with σ_c are n_c uses of `release_event(σ_c)`, and of Gaussian noise Σ n_c/σ_c² is all that counts.
 """
 
 import math
@@ -29,6 +30,10 @@ from understudy.privacy.secure.ring import Bits, Ring
 
 _CHUNK = 1 << 15  # people
 
+Moved = tuple[
+    tuple[float, int], ...
+]  # σ of cells that a person moves over the release's, and how many they are
+
 
 def moved_cells(columns: int) -> int:
     """How many cells of the upper triangle a person moves, each by 1."""
@@ -45,25 +50,33 @@ def needed_noise(cells: int, budget: Budget) -> float:
 
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
-    return shared_noise(((cells, 1.0),), budget)[0]
+    return shared_noise(((((1.0, cells),), 1.0),), budget)[0]
 
 
 @lru_cache(maxsize=64)
-def shared_noise(releases: tuple[tuple[int, float], ...], budget: Budget) -> tuple[float, ...]:
+def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget) -> tuple[float, ...]:
     """The σ of several releases that are within the budget together: of each, its moved cells and its share.
 
     A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up to 1.
+    Guarantee: with the noise that `scaled` gives each kind of cells, all of them together are within the budget.
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
+    sizes = [math.fsum(cells / factor**2 for factor, cells in moved) for moved, _ in releases]
 
     def scales(noise: float) -> list[float]:
-        return [noise * math.sqrt(cells / share) for cells, share in releases]
+        return [noise * math.sqrt(size / share) for size, (_, share) in zip(sizes, releases, strict=True)]
 
     def price(noise: float) -> Spend:
-        return spend_of(zip(scales(noise), (cells for cells, _ in releases), strict=True))
+        each = zip(scales(noise), releases, strict=True)
+        return spend_of((sigma * factor, cells) for sigma, (moved, _) in each for factor, cells in moved)
 
     found = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
     return tuple(float(rounded_up(sigma)) for sigma in scales(found))
+
+
+def scaled(sigma: float, factor: float) -> float:
+    """The noise of cells that have `factor` times the release's: never less, and a float that is a short fraction."""
+    return float(rounded_up(sigma * factor)) if sigma else 0.0
 
 
 def spend_of(releases: Iterable[tuple[float, int]]) -> Counter[DpEvent]:
