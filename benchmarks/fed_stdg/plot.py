@@ -18,12 +18,13 @@ METHODS = ("SignDS-S", "SignDS-E", "SignDS-M", "SubMDS", "AdaSubMDS", "AdaSubMDS
 
 
 def tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
-    """A table a dataset: our error at each ε, and the paper's in brackets."""
+    """A table a dataset: our error at each ε, the paper's in brackets, squared MMD and coverage."""
     parts = []
     for dataset, group in ours[ours.poison == ""].groupby("dataset", sort=False):
         said = paper[paper.dataset == dataset]
-        free = ", ".join(f"{method} {_cell(group, said, method, None)}" for method in FREE)
-        head = f"**{dataset}** — {free}\n\n| method | " + " | ".join(f"ε={epsilon:g}" for epsilon in EPSILONS)
+        free = "; ".join(f"{method} {_cell(group, said, method, None)}" for method in FREE)
+        who = f"**{dataset}** ({group.people.max():,} people) — {free}"
+        head = f"{who}\n\n| method | " + " | ".join(f"ε={epsilon:g}" for epsilon in EPSILONS)
         lines = [head + " | reports of the busiest |", "|" + "---|" * (len(EPSILONS) + 2)]
         for method in METHODS:
             cells = " | ".join(_cell(group, said, method, epsilon) for epsilon in EPSILONS)
@@ -35,11 +36,13 @@ def tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
 
 def _cell(ours: pd.DataFrame, paper: pd.DataFrame, method: str, epsilon: float | None) -> str:
     got, said = (
-        rows[(rows.method == method) & ((rows.epsilon_round == epsilon) if epsilon else True)].next_step_mae
+        rows[(rows.method == method) & ((rows.epsilon_round == epsilon) if epsilon else True)]
         for rows in (ours, paper)
     )
-    text = f"{got.mean():.3f}" if len(got) else "–"
-    return f"{text} ({said.mean():.3f})" if len(said) else text
+    if not len(got):
+        return "–"
+    theirs = f" ({said.next_step_mae.mean():.3f})" if len(said) else ""
+    return f"{got.next_step_mae.mean():.3f}{theirs} / {got.mmd.mean():.2f} / {got.coverage.mean():.2f}"
 
 
 def liars(ours: pd.DataFrame) -> str:
@@ -72,14 +75,15 @@ def draw(ours: pd.DataFrame) -> None:
             for method, style in zip(FREE, (":", "-.", "--"), strict=True):
                 level = part[part.method == method][measure].mean()
                 axis.axhline(level, color="black", linestyle=style, linewidth=1, label=method)
-            axis.set(xscale="log", yscale="log" if measure == "next_step_mae" else "linear")
+            axis.set(xscale="log", ylim=(0, None))
             axis.grid(alpha=0.3)
         axes[0, column].set_title(dataset)
         axes[1, column].set_xlabel("ε of one report")
         axes[1, column].set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
+        axes[1, column].minorticks_off()
     axes[0, 0].set_ylabel("next-step error")
     axes[1, 0].set_ylabel("squared MMD")
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=5, fontsize=8, loc="lower center")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), ncols=9, fontsize=8, loc="lower center")
     figure.tight_layout(rect=(0, 0.08, 1, 1))
     figure.savefig(HERE / "series.png", dpi=110)
 
