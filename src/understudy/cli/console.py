@@ -1,16 +1,32 @@
 """Where the commands print."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table as Grid
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+plain = Console(highlight=False, soft_wrap=True, markup=False)  # for what others may have worded
+plain_err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+wide = Console(highlight=False, markup=False, width=500)  # for tables: a long line is better than a cut one
 FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)]
 
 
 def escape(text: str) -> str:
     """The text as it is, where markup is read."""
     return text.replace("[", r"\[")
+
+
+def print_table(heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
+    """A table without a frame."""
+    grid = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for head in heads:
+        grid.add_column(head, no_wrap=True)
+    for row in rows:
+        grid.add_row(*map(str, row))
+    wide.print(grid)

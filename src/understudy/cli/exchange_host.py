@@ -1,0 +1,104 @@
+"""`understudy exchange`, for who runs one: serve it, say who may call, see who did."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.cli.console import plain as out
+from understudy.cli.console import print_table
+from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of
+from understudy.cli.extras import need
+from understudy.errors import ConfigError
+
+token_app = typer.Typer(no_args_is_help=True, help="Who may call: issue, list, revoke (administrators).")
+
+
+def serve(
+    data: Annotated[Path, typer.Option(help="The exchange's folder; made if it is not there.")],
+    pool: Annotated[list[Path] | None, typer.Option(help="A pool to found (TOML); may be repeated.")] = None,
+    listen: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8600",
+    database: Annotated[
+        str | None,
+        typer.Option(envvar="UNDERSTUDY_DATABASE", help="A database URL; default: SQLite in the folder."),
+    ] = None,
+    certificate: Annotated[Path | None, typer.Option(help="For TLS, with its key.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    proxied: Annotated[bool, typer.Option(help="A proxy in front speaks TLS.")] = False,
+    rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 20.0,
+    largest: Annotated[int, typer.Option(help="Bytes of a generator at most, in any pool.")] = 1 << 26,
+    new_admin: Annotated[
+        bool, typer.Option(help="Write another administrator's token: the last is lost.")
+    ] = False,
+) -> None:
+    """Serve an exchange. The first start writes an administrator's token into the folder."""
+    need("fastapi", "uvicorn", "sqlalchemy")
+    from understudy.exchange.limits import Limits
+    from understudy.exchange.pool_file import read_pool
+    from understudy.exchange.serve import open_exchange, server_for
+
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise ConfigError(f"--listen looks like 127.0.0.1:8600, not {listen!r}.")
+    limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest)
+    founded = dict(map(read_pool, pool or ()))
+    exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
+    try:
+        server = server_for(
+            exchange, host=host.strip("[]"), port=int(port), certificate=certificate, key=key, proxied=proxied
+        )
+        scheme = "http" if certificate is None else "https"
+        out.print(f"Serving {data} at {scheme}://{listen}. Administrator's token: {data / 'admin.token'}")
+        server.run()
+    finally:
+        exchange.close()
+
+
+@token_app.command("new")
+def token_new(
+    silo: Annotated[str, typer.Argument(help="For whom.")],
+    at: At,
+    pool: Annotated[str | None, typer.Option(help="The pool that it is for.")] = None,
+    admin: Annotated[bool, typer.Option(help="For an administrator, of no pool.")] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Print a new token. It is shown this once: hand it over by a way that both trust."""
+    with client_of(at, token_file, ca) as client:
+        out.print(client.issue(silo, pool=pool, role="admin" if admin else "member"))
+
+
+@token_app.command("list")
+def token_list(at: At, token_file: TokenFile = None, ca: Authorities = None) -> None:
+    """All tokens, without their secrets."""
+    with client_of(at, token_file, ca) as client:
+        rows = client.tokens()
+    keys = ("id", "silo", "role", "pool", "created", "revoked")
+    print_table(keys, ([row[key] or "" for key in keys] for row in rows))
+
+
+@token_app.command("revoke")
+def token_revoke(
+    id: Annotated[str, typer.Argument(help="The token's id, from `token list`.")],
+    at: At,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """End a token, from the next request on."""
+    with client_of(at, token_file, ca) as client:
+        out.print(f"The token {id} of {client.revoke(id)['silo']} is ended.")
+
+
+def log(
+    at: At,
+    after: Annotated[int, typer.Option(help="Only lines after this one.")] = 0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Every push and pull, done or refused (administrators)."""
+    with client_of(at, token_file, ca) as client:
+        rows = client.events(after=after)
+    keys = ("id", "at", "silo", "action", "status", "pool")
+    print_table(
+        (*keys, "sha256"), ([*(row[key] or "" for key in keys), (row["digest"] or "")[:12]] for row in rows)
+    )

@@ -1,0 +1,224 @@
+"""`understudy exchange`, for a silo: join a pool, train for it, push, pull."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from understudy.check import nearest
+from understudy.cli.console import plain as out
+from understudy.cli.console import print_table
+from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
+from understudy.data.images import ImageSchema
+from understudy.data.labelled import read_labelled_images
+from understudy.data.population import Population
+from understudy.data.table import Table, read_table
+from understudy.errors import ConfigError
+from understudy.federation import open_ledger
+from understudy.generator import Generator
+from understudy.privacy.budget import Budget
+from understudy.protocols.sgde import labelled_images
+from understudy.protocols.sgde import pool as pool_of
+from understudy.protocols.sgde_check import suspicions
+from understudy.protocols.sgde_offer import Requirements, check_price
+from understudy.protocols.sgde_party import FOR_IMAGES, Recipe, train_offers
+from understudy.report.words import at_price, chance, price, size
+
+Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
+Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only of this silo; may be repeated.")]
+MostEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Only at this ε or less.")]
+
+
+def subscribe(
+    at: At,
+    to: Annotated[Path | None, typer.Option("--out", help="Write the pool's schema there (TOML).")] = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Join the pool of this token: what a generator must fulfil there."""
+    with client_of(at, token_file, ca) as client:
+        name, _ = membership(client)
+        required = client.subscribe(name)
+    out.print(
+        f'Subscribed to "{name}": one generator for each class of {required.target} '
+        f"({', '.join(map(str, required.labels))}), {at_price(required.epsilon, required.delta)} or less, "
+        f"weights of {size(required.largest)} or less, networks {', '.join(required.networks)}."
+    )
+    if to is not None:
+        required.schema.save(to)
+        out.print(f"The pool's schema is in {to}.")
+
+
+def train(
+    rows: Annotated[
+        Path,
+        typer.Argument(
+            help="This silo's rows: CSV or Parquet; .npz with `images` and classes for a pool of images."
+        ),
+    ],
+    ledger: Annotated[Path, typer.Option(help="This silo's ledger; a new one gets ε and δ as its budget.")],
+    at: At,
+    to: Annotated[Path, typer.Option("--out", help="A folder for the generators.")] = Path("offers"),
+    epsilon: Annotated[float | None, typer.Option(help="What to spend; default: the pool's limit.")] = None,
+    delta: Annotated[float | None, typer.Option(help="At which δ; default: the pool's limit.")] = None,
+    person: Annotated[
+        str | None,
+        typer.Option(
+            help="The column, or array, that identifies people; default: the pool's. "
+            "Of several images of one, the first counts."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Steps of training; default: by the kind of rows.")
+    ] = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Train a generator for each class by the pool's requirements. Paid from the ledger; nothing is sent."""
+    with client_of(at, token_file, ca) as client:
+        name, silo = membership(client)
+        required = client.subscribe(name)
+    if to.exists() and any(to.iterdir()):
+        raise ConfigError(f"{to} is not empty. Nothing was charged.")
+    epsilon = required.epsilon if epsilon is None else epsilon
+    budget = Budget(epsilon, required.delta if delta is None else delta)
+    check_price(required, budget.epsilon, budget.delta)
+    held, recipe = _read(rows, required, person)
+    if steps is not None:
+        recipe = replace(recipe, steps=steps)
+    with open_ledger(ledger, silo, budget) as book:
+        offers = train_offers(
+            silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
+        )
+        for offer in offers:
+            folder = offer.save(to / _file_name(offer.card["label"]))
+            out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
+        out.print(book.summary())
+
+
+def push(
+    folders: Annotated[list[Path], typer.Argument(help="Generators, each a folder.")],
+    at: At,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Offer generators to the pool of this token. Each is checked here first."""
+    generators = [Generator.load(folder) for folder in folders]
+    with client_of(at, token_file, ca) as client, transfers() as watch:
+        name, _ = membership(client)
+        for folder, generator in zip(folders, generators, strict=True):
+            said = client.push(name, generator, watch=watch(str(folder)))
+            cost = at_price(said["epsilon"], said["delta"])
+            out.print(f"{folder} is on offer in {name}: {said['label']}, {cost}, {said['digest'][:12]}")
+
+
+def list_offers(
+    at: At,
+    label: Labels = None,
+    silo: Silos = None,
+    epsilon: MostEpsilon = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """What is on offer."""
+    with client_of(at, token_file, ca) as client:
+        name, _ = membership(client)
+        chosen = _chosen(client.subscribe(name), label)
+        offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
+    cells = (
+        (o["label"], o["silo"], price(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
+         o["created"][:10], o["digest"][:12])
+        for o in offers
+    )  # fmt: skip
+    print_table(("class", "silo", "ε", "δ", "network", "size", "since", "sha256"), cells)
+
+
+def pull(
+    at: At,
+    to: Annotated[Path, typer.Option("--out", help="A folder for the generators and the pool of them.")],
+    label: Labels = None,
+    silo: Silos = None,
+    epsilon: MostEpsilon = None,
+    suspects: Annotated[
+        bool, typer.Option("--suspects", help="Also take offers that look poisoned into the pool.")
+    ] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+) -> None:
+    """Take what is on offer, and make one generator of it in which every class is as likely as any other.
+
+    Offers that the rest of the pool does not recognise are left out of it, unless --suspects. Draw rows with
+    `understudy sample`, images with their classes with `understudy exchange draw`.
+    """
+    with client_of(at, token_file, ca) as client, transfers() as watch:
+        name, _ = membership(client)
+        required = client.subscribe(name)
+        offers = client.offers(name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon)
+        if not offers:
+            raise ConfigError("nothing is on offer that fits this choice.")
+        pulled = []
+        for o in offers:
+            folder = to / "offers" / f"{o['silo']}-{_file_name(o['label'])}-{o['digest'][:12]}"
+            pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
+    judged = suspicions(required, pulled)
+    cells = (
+        (one.label, one.silo, price(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
+         "suspect" if one.flagged else "")
+        for one, o in zip(judged, offers, strict=True)
+    )  # fmt: skip
+    print_table(("class", "silo", "ε", "others agree", ""), cells)
+    kept = [one for one, judgement in zip(pulled, judged, strict=True) if suspects or not judgement.flagged]
+    told = {"protocol": "sgde", "exchange": at, "pool": name, "target": required.target,
+            "offers": [offer["digest"] for offer in offers]}  # fmt: skip
+    pool_of(kept, required, told).save(to / "generator")
+    way = (
+        f"exchange draw {to} --out images.npz" if isinstance(required.schema, ImageSchema) else f"sample {to}"
+    )
+    out.print(f"{len(kept)} of {len(pulled)} offers make one generator. Draw from it: understudy {way}")
+
+
+def draw(
+    folder: Annotated[Path, typer.Argument(help="What `pull` wrote, of a pool of images.")],
+    to: Annotated[Path, typer.Option("--out", help="A .npz file.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many, over all classes.")] = 1000,
+    seed: Annotated[int | None, typer.Option(help="Draw the same images again.")] = None,
+) -> None:
+    """Draw images with their classes, every class as likely as any other. Drawing costs no privacy, however many.
+
+    The file holds the arrays `images` and, under the name of the pool's class, the class of each.
+    """
+    generator = Generator.load(folder)
+    if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
+        raise ConfigError(
+            f"{folder} is no pulled pool of images. Rows of a table: understudy sample {folder}."
+        )
+    if to.suffix != ".npz":
+        raise ConfigError(f"images are written into a .npz file, not {to.name}. Nothing was drawn.")
+    images, labels = labelled_images(generator, rows, seed=seed)
+    target = str(generator.card["target"])
+    arrays: dict[str, Any] = {target if target not in ("images", "file") else "label": np.array(labels)}
+    np.savez_compressed(to, images=images, **arrays)
+    out.print(f"{rows:,} images and their classes written to {to}")
+
+
+def _read(path: Path, required: Requirements, person: str | None) -> tuple[Table | Population, Recipe]:
+    """A silo's rows by the pool's schema, and how such rows are trained on."""
+    schema = required.schema if person is None else replace(required.schema, person=person)
+    if isinstance(schema, ImageSchema):
+        return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
+    return read_table(path, schema), Recipe()
+
+
+def _chosen(required: Requirements, words: list[str] | None) -> list[Any]:
+    """The classes that these words mean: a class may be a number or a truth value."""
+    known = {str(label): label for label in required.labels}
+    if strange := [word for word in words or () if word not in known]:
+        hint = nearest(strange[0], known)
+        raise ConfigError(f"there is no class {strange[0]!r}; the classes are {', '.join(known)}.{hint}")
+    return [known[word] for word in words or ()]
+
+
+def _file_name(label: object) -> str:
+    return "".join(letter if letter.isalnum() else "_" for letter in str(label)) or "_"

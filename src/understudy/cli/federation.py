@@ -1,0 +1,115 @@
+"""`understudy federation`: found one, invite parties, renew, revoke."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as Grid
+
+from understudy.cli.console import plain as out
+from understudy.errors import ConfigError
+from understudy.runtime.authority import DAYS, INVITED_DAYS, Authority
+
+app = typer.Typer(
+    no_args_is_help=True, help="A federation of holders: found it, invite parties, renew, revoke."
+)
+FolderOption = Annotated[Path, typer.Option("--folder", help="The federation's folder.")]
+FEDERATION = Path("federation")
+
+
+@app.command("init")
+def init(
+    name: Annotated[str, typer.Argument(help="What the federation is called.")],
+    at: Annotated[str, typer.Option(help="Where parties dial: HOST:PORT, as they see it.")],
+    party: Annotated[list[str] | None, typer.Option(help="Invite this party, too.")] = None,
+    folder: FolderOption = FEDERATION,
+    days: Annotated[int, typer.Option(min=1, help="How long certificates are good.")] = DAYS,
+) -> None:
+    """Found a federation: a private authority, the server's certificate, and an invitation for each party."""
+    authority = Authority.found(folder, name=name, address=at, days=days)
+    out.print(
+        f"{name} is founded in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."
+    )
+    for one in party or ():
+        _invited(authority, one, INVITED_DAYS)
+
+
+@app.command("invite")
+def invite(
+    party: Annotated[str, typer.Argument(help="The party's name.")],
+    folder: FolderOption = FEDERATION,
+    days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
+    finished: Annotated[
+        bool,
+        typer.Option("--finished", help="With its key, for a party that never dials `understudy serve`."),
+    ] = False,
+) -> None:
+    """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
+
+    A finished one is the party's identity already, to be kept as identity.toml in its home: whoever sees it on its
+    way can pose as that party to the server.
+    """
+    authority = Authority(folder)
+    if party in authority.roster.parties:
+        raise ConfigError(
+            f"{party} was invited before. `understudy federation renew {party}` invites it again, and from then on "
+            "refuses the certificate that it has. Nothing was changed."
+        )
+    if finished:
+        path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
+        out.print(
+            f"Hand {path} to {party} in secret, and delete it here. It is {party}'s identity, with its key."
+        )
+        return
+    _invited(authority, party, days)
+
+
+@app.command("renew")
+def renew(
+    party: Annotated[str | None, typer.Argument(help="The party that gets a new invitation.")] = None,
+    server: Annotated[bool, typer.Option("--server", help="Renew the server's own certificate.")] = False,
+    folder: FolderOption = FEDERATION,
+    days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
+) -> None:
+    """Renew a party (a new invitation; what it had is refused from now on) or the server's certificate."""
+    authority = Authority(folder)
+    if server:
+        authority.renew_server()
+        out.print("The server has a new certificate: restart `understudy serve`. Parties notice nothing.")
+    elif party is None:
+        raise typer.BadParameter("Which party? Or --server.")
+    elif party not in authority.roster.parties:
+        raise ConfigError(f"{party} is not on the roster of {authority.roster.name}. Nothing was changed.")
+    else:
+        _invited(authority, party, days)
+
+
+@app.command("revoke")
+def revoke(
+    party: Annotated[str, typer.Argument(help="The party that is refused from now on.")],
+    folder: FolderOption = FEDERATION,
+) -> None:
+    """Refuse a party from now on, also on a server that is running."""
+    Authority(folder).revoke(party)
+    out.print(f"{party} is refused from now on.")
+
+
+@app.command("show")
+def show(folder: FolderOption = FEDERATION) -> None:
+    """Who is on the roster."""
+    roster = Authority(folder).roster
+    grid = Grid(title=f"{roster.name}, at {roster.address}", box=SIMPLE_HEAD, title_justify="left")
+    for column in ("party", "is", "until", "certificate"):
+        grid.add_column(column)
+    for name, entry in roster.read()["parties"].items():
+        kind = "invited" if entry.get("once") else "enrolled"
+        grid.add_row(name, kind, entry["expires"], entry["fingerprint"].removeprefix("sha256:")[:16])
+    out.print(grid, soft_wrap=False)
+
+
+def _invited(authority: Authority, party: str, days: int) -> None:
+    path = authority.invite(party, days=days)
+    out.print(
+        f"Hand {path} to {party}, over a channel that both trust, within {days} days; then delete it here."
+    )

@@ -1,0 +1,154 @@
+"""Commands for a holder on its own machine: `join` a run, and `approve` its contract."""
+
+import select
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import plain as out
+from understudy.cli.console import plain_err as err
+from understudy.cli.extras import with_grpc
+from understudy.runtime.contract import Contract
+from understudy.runtime.identity import Invitation
+from understudy.runtime.policy import Policy
+
+
+def join(
+    invitation: Annotated[Path | None, typer.Argument(help="What the operator handed over.")] = None,
+    table: Annotated[Path | None, typer.Option(help="The rows (CSV or Parquet).")] = None,
+    schema: Annotated[Path | None, typer.Option(help="Their public schema.")] = None,
+    policy: Annotated[Path | None, typer.Option(help="What may run here (TOML).")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The holder's ledger; default: in its home. A new one gets the policy's limits."),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="Where this party keeps what is its own; default: a folder of its name."),
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
+    noise: Annotated[str, typer.Option(help='"fast": not secure, and named in the card.')] = "secure",
+    patience: Annotated[float, typer.Option(help="Seconds to try while no server is there.")] = 86_400.0,
+    example: Annotated[bool, typer.Option("--example", help="Print a policy to start from.")] = False,
+) -> None:
+    """Take part in one run with your own rows: sign its contract if your policy allows it, answer until it ends."""
+    if example:
+        out.print(_POLICY)
+        return
+    with_grpc()
+    from understudy.network.holder import Queue, at_home, identity_of, take_seat
+    from understudy.network.status import Status, WatchedLog
+    from understudy.runtime.grpc.party import join as take_part
+
+    if invitation is None or table is None or schema is None or policy is None:
+        raise typer.BadParameter(
+            "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
+        )
+    shown, rules = Invitation.load(invitation), Policy.load(policy)
+    with at_home(home or Path(shown.party)) as folder:
+        log = WatchedLog(folder / "audit.jsonl", _heard)
+        dial: dict[str, Any] = {"address": address, "patience": patience}
+        queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
+        with _interruptible(queue.stopped):
+            mine = identity_of(shown, folder, log=log, **dial)
+            seat = take_seat(
+                mine, table=table, schema=schema, policy=rules, home=folder, ledger=ledger, noise=noise,
+                confirm=queue, log=log,
+            )  # fmt: skip
+            book = str((ledger or folder / f"{mine.party}.ledger").resolve())
+            facts = {"party": mine.party, "federation": mine.federation, "address": address or mine.address}
+            with Status(folder, more=lambda: log.counts, role="party", book=book, **facts) as status:
+                status.say(state="joined")
+                take_part(seat, **dial)
+                status.say(state="done")
+        out.print(f"The run is over. {seat.ledger.summary()}")
+
+
+def approve(
+    home: Annotated[Path, typer.Argument(help="The party's home.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Accept what waits, without asking.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what waits.")] = False,
+) -> None:
+    """Decide about the contracts that wait at a party whose policy says "ask"."""
+    with_grpc()
+    from understudy.network.holder import Queue, known_party
+
+    queue, party = Queue(home=home), known_party(home)
+    waiting = queue.waiting()
+    if not waiting:
+        out.print("Nothing waits.")
+    for contract in waiting:
+        _show(contract, party)
+        accept = not refuse and (yes or typer.confirm("Accept?"))
+        queue.decide(contract, accept=accept)
+        out.print("Accepted." if accept else "Refused.")
+
+
+def _heard(event: str, facts: Mapping[str, Any]) -> None:
+    """A line for what a holder should see while it waits."""
+    match event:
+        case "enrolled":
+            err.print("The invitation was exchanged. The key was made here and stays here.")
+        case "contract accepted":
+            err.print(f"Signed the contract of {facts['run']}.")
+        case "disconnected":
+            err.print(f"No connection ({facts['why']}); trying again.")
+
+
+def _show(contract: Contract, party: str) -> None:
+    from understudy.network.holder import contract_words
+
+    err.print("\nA contract waits for your decision:")
+    for what, meaning in contract_words(contract, party):
+        err.print(f"  {what:<11} {meaning}")
+    if sys.stdin.isatty():
+        err.print("Accept? [y/N] ", end="")
+    else:
+        err.print("`understudy approve HOME` decides.")
+
+
+def _answered() -> Any:
+    """What a person at this terminal has typed, if there is one."""
+    if not sys.stdin.isatty():
+        return None
+
+    def look() -> bool | None:
+        ready, _, _ = select.select([sys.stdin], [], [], 0)
+        return sys.stdin.readline().strip().lower() in ("y", "yes") if ready else None
+
+    return look
+
+
+@contextmanager
+def _interruptible(stopped: threading.Event) -> Iterator[None]:
+    """Ctrl-C ends in words, also while a contract waits for its decision."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stopped.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        err.print("Stopped. The same command goes on with the run, if the server still waits.")
+        raise typer.Exit(130) from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+_POLICY = """\
+protocols = ["gram", "verti-gan"]   # which systems may run here
+epsilon_run = 2.0                   # the most that one run may cost a person here
+epsilon_total = 8.0                 # the most that all runs may cost
+delta = 1e-6
+people = 1000                       # fewer people than this are not enough to hide among
+accept = "ask"                      # "always": within these limits, sign without asking
+partners = ["insurer"]              # who else may take part; leave it out for anybody"""

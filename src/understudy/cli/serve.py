@@ -1,0 +1,111 @@
+"""`understudy serve`: carry out a run file with holders elsewhere."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.live import Live
+
+from understudy.cli.console import plain as out
+from understudy.cli.console import plain_err as err
+from understudy.cli.extras import with_grpc
+from understudy.cli.status import status_view
+from understudy.errors import PartyAway
+from understudy.runfile import RunFile
+
+if TYPE_CHECKING:
+    from understudy.network.status import Status
+    from understudy.runtime.grpc.server import GrpcParties
+
+
+def serve(
+    federation: Annotated[Path, typer.Argument(help="The federation's folder, or its federation.toml.")],
+    run: Annotated[Path, typer.Argument(help="The run file (TOML), without tables: those are the holders'.")],
+    resume: Annotated[
+        bool, typer.Option(help="Go on with the run in the output folder, if one was begun there.")
+    ] = False,
+    listen: Annotated[
+        str | None, typer.Option(help="HOST:PORT to listen on; default: where parties dial.")
+    ] = None,
+    patience: Annotated[float, typer.Option(help="Seconds that one answer may take.")] = 3600.0,
+    wait: Annotated[float, typer.Option(help="Seconds until all have to have joined.")] = 604_800.0,
+) -> None:
+    """Carry out a run file with holders elsewhere: wait until all have signed, train, save."""
+    with_grpc()
+    from understudy.network.serve import serve_file
+    from understudy.network.status import FILE, read_status
+
+    file = RunFile.load(run, elsewhere=True)
+    folder = federation.parent if federation.suffix == ".toml" else federation
+    if (
+        resume
+        and (file.path(file.out) / FILE).exists()
+        and read_status(file.path(file.out))["state"] == "done"
+    ):
+        out.print(f"The run in {file.path(file.out)} is finished.")
+        return
+    signal.signal(signal.SIGTERM, _as_interrupt)  # a service is stopped, not killed
+    with ExitStack() as stack:
+
+        def ready(parties: "GrpcParties", status: "Status") -> None:
+            stack.enter_context(_shown(status, parties.names))
+
+        try:
+            result, where = serve_file(
+                file, folder, resume=resume, listen=listen, patience=patience, wait=wait, ready=ready
+            )
+        except KeyboardInterrupt:
+            stack.close()
+            err.print("Stopped. What was finished is saved; the parties wait. Go on with --resume.")
+            raise typer.Exit(130) from None
+        except PartyAway as away:
+            raise PartyAway(
+                f"{away} What was finished is saved; the parties wait. When it is back, go on with --resume."
+            ) from None
+    out.print(str(result.privacy))
+    for name, note in result.artefact.card.get("gone", {}).items():
+        err.print(f"{name} stayed away: it took part in {note['rounds']} rounds, until {note['at']}.")
+    out.print(f"\nWritten to {where}. `understudy report {where} --publish` makes the page.")
+
+
+def _as_interrupt(number: int, frame: FrameType | None) -> None:
+    """As Ctrl-C, also where that is ignored: a shell starts its background jobs so."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler):
+        raise KeyboardInterrupt
+    handler(number, frame)
+
+
+@contextmanager
+def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
+    """Live in a terminal; elsewhere a line for each thing that happens."""
+    if err.is_terminal:
+        with Live(get_renderable=lambda: status_view(status.now()), console=err, refresh_per_second=2):
+            yield
+        return
+    stop = threading.Event()
+
+    def follow() -> None:
+        said: tuple[Any, ...] = ()
+        while not stop.wait(0.2):
+            now = status.now()
+            signed = tuple(name for name in names if now["parties"][name]["signed"])
+            if (fresh := (now["state"], signed)) != said:
+                missing = ", ".join(name for name in names if name not in signed)
+                err.print(
+                    f"{now['state']} at port {now['port']}" + (f": {missing} to sign" if missing else "")
+                )
+                said = fresh
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
