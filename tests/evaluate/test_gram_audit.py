@@ -54,7 +54,7 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_party, "noise_on", quiet)
-    assert not audited(schemas, trials=50).passed
+    assert not audited(schemas, trials=60).passed
 
 
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:

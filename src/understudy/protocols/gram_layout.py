@@ -101,7 +101,7 @@ class Layout:
         return tuple(name for group in sorted(set(block)) for name in self.grid.groups[group])
 
     def spreads(self, colluding: int, *, across: bool = False, refined: int = 0) -> tuple[Spread, ...]:
-        """The noise of each release, by what is public; the largest factor is 1.
+        """The noise of each release, by what is public. The largest factor of what is released is 1.
 
         Pairs that are `refined` all have the same noise: the price is agreed on before they are chosen, and with
         noise by block it would depend on how many of them lie across holders.
