@@ -23,7 +23,8 @@ from understudy.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
 from understudy.runtime.authority import Authority
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
-from understudy.runtime.grpc.server import GrpcParties, Limits
+from understudy.runtime.grpc.server import GrpcParties
+from understudy.runtime.grpc.streams import Limits
 from understudy.runtime.identity import SERVER, Invitation
 from understudy.runtime.wire import decode
 
@@ -310,7 +311,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
     """The party hears random bytes, leaves, dials again and takes part once the server behaves."""
     seat = network.seat("b", folder=network.folder / "again")
     with network.serve(contract_for("b")) as parties:
-        good, text = parties._sign, parties.contract.text
+        good, text = parties._streams._sign, parties.contract.text
         visits: list[int] = []
 
         async def bad(link: Any, pem: bytes, context: Any, read: Any) -> None:
@@ -323,7 +324,7 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
                 raise EOFError
             await good(link, pem, context, read)
 
-        parties._sign = bad  # type: ignore[method-assign]
+        parties._streams._sign = bad  # type: ignore[method-assign]
         thread = network.start(seat, parties.port)
         assert isinstance(parties.ask(Next())["b"], Number)
     thread.join(20)

@@ -42,7 +42,8 @@ from understudy.registry import agreed
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.loop import loop, run
-from understudy.runtime.grpc.server import GrpcParties, Limits
+from understudy.runtime.grpc.server import GrpcParties
+from understudy.runtime.grpc.streams import Limits
 from understudy.runtime.local import LocalParties
 
 
