@@ -1,14 +1,15 @@
 """FedSTDG: every report is paid for by the person who gives it, and MagRR lowers γ as Algorithm 7 says."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import phones
 import pytest
 import torch
+from phones import FREE, check_participations, of
 
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Real
@@ -20,13 +21,12 @@ from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
 from understudy.protocols import fed_stdg
 from understudy.protocols.fed_stdg import Config
-from understudy.protocols.horizontal import Begin, Round, common_rule
+from understudy.protocols.horizontal import Round, common_rule
 from understudy.protocols.rounds import Rounds
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
-FREE = Budget(math.inf, 0.0)
 SMALL = {
     "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 2, "hidden": 4, "latent": 2, "device": "cpu",
 }  # fmt: skip
@@ -47,18 +47,10 @@ def uneven() -> Series:
     return replace(table, ids=np.arange(15), starts=starts)
 
 
-def of(table: Any, *, budget: Budget = FREE, seed: int = 1) -> Federation:
-    return Federation.rehearsal({"phones": table}, budget=budget, seed=seed, same_people=False)
-
-
 def begun(data: Any, *, budget: Budget = FREE, **settings: Any) -> Any:
     """A party that has begun, and the model that it begins with."""
-    federation = of(data, budget=budget)
-    (party,) = federation.parties("fed-stdg", run="r").values()
-    config = Config(**SMALL | settings)
-    network = fed_stdg.build_network(config, common_rule(federation.schemas))
-    party.answer(Begin(config=vars(config), network=network.describe()))
-    return party, fed_stdg._first_model(config, network, None)
+    party = phones.begun("fed-stdg", fed_stdg, of(data, budget=budget), SMALL | settings)
+    return party, fed_stdg._first_model(party.config, party.network, None)
 
 
 @pytest.mark.parametrize("reporter", ["sub-mds", "ps", "naive", "em-mds"])
@@ -68,12 +60,7 @@ def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(
 ) -> None:
     federation = of(uneven(), budget=Budget(6.0, 0.0))
     result = train("fed-stdg", federation, **SMALL | {"reporter": reporter, "adaptive": adaptive})
-    ledger = federation.holders["phones"].ledger
-    reports = result.generator.card["reports"]
-    spends = [ledger.spend(person).get(PureDp(2.0), 0) for person in range(15)]
-    assert sum(spends) == reports["all"] == 6 * 5
-    assert max(spends) == reports["of the busiest person"] <= 3
-    assert result.privacy.epsilon() == 2.0 * max(spends) == ledger.spent()
+    check_participations(federation, result, reports=6 * 5, cap=3)
     assert result.generator.series(4).shape == (4, 6, 2)
 
 

@@ -7,71 +7,49 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import phones
 import pytest
 import torch
+from phones import FREE, check_participations, of, of_two_kinds, uncharged, uneven
 from sklearn.datasets import load_digits
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols import fed_wae
 from understudy.protocols.fed_wae import Config
-from understudy.protocols.horizontal import Begin, Round
+from understudy.protocols.horizontal import Begin, Round, common_rule
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 
-FREE = Budget(math.inf, 0.0)
 SMALL = {
     "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 2, "hidden": 6, "latent": 3, "device": "cpu",
 }  # fmt: skip
 PIXELS = ImageSchema(height=8, width=8, low=0, high=16)
 
 
-def of(table: Any, schema: Any = None, *, budget: Budget = FREE, seed: int = 1) -> Federation:
-    schemas = {} if schema is None else {"phones": schema}
-    return Federation.rehearsal({"phones": table}, schemas, budget=budget, seed=seed, same_people=False)
-
-
 def people(table: pd.DataFrame, schema: Schema) -> Population:
     return Population.of_rows(read_table(table, schema, one_row_each=False))
 
 
-def uneven() -> tuple[pd.DataFrame, Schema]:
-    """Fifteen people with one to seven rows each."""
-    frame, schema = toy(rows=60, seed=3)
-    return frame.assign(id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])), schema
-
-
-def begun(data: Any, schema: Any = None, *, budget: Budget = FREE, **settings: Any) -> Any:
-    """A party that has begun."""
-    federation = of(data, schema, budget=budget)
-    (party,) = federation.parties("fed-wae", run="r").values()
-    config = Config(**SMALL | settings)
-    network = fed_wae.build_network(config, fed_wae.common_rule(federation.schemas))
-    party.answer(Begin(config=vars(config), network=network.describe()))
-    return party
+def begun(data: Any, schema: Any = None, **settings: Any) -> Any:
+    return phones.begun("fed-wae", fed_wae, of(data, schema), SMALL | settings)
 
 
 def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap() -> None:
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     result = train("fed-wae", federation, **SMALL)
-    ledger = federation.holders["phones"].ledger
-    reports = result.generator.card["reports"]
-    spends = [ledger.spend(person)[PureDp(2.0)] for person in range(15)]
-    assert sum(spends) == reports["all"] == 6 * 5
-    assert max(spends) == reports["of the busiest person"] <= 3
-    assert result.privacy.epsilon() == 2.0 * max(spends) == ledger.spent()
+    check_participations(federation, result, reports=6 * 5, cap=3)
 
 
 def test_people_with_one_row_and_with_seven_and_mixed_columns_train_together() -> None:
@@ -135,21 +113,11 @@ def easy(count: int, seed: int = 0, *, skewed: bool = False) -> tuple[pd.DataFra
     """People with two rows, of two kinds at random; skewed: each person has rows of one kind alone."""
     rng = np.random.default_rng(seed)
     kind = np.repeat(rng.integers(0, 2, count), 2) if skewed else rng.integers(0, 2, 2 * count)
-    flips = rng.random((2 * count, 6)) < 0.03
-    columns = {f"x{j}": (kind == 1) ^ flips[:, j] for j in range(6)}
-    frame = pd.DataFrame(
-        columns | {"letter": np.where(kind == 1, "a", "c"), "who": np.arange(2 * count) // 2}
-    )
-    letters = Categorical(name="letter", categories=("a", "b", "c"))
-    return frame, Schema(columns=(*(Boolean(name=f"x{j}") for j in range(6)), letters), person="who")
+    return of_two_kinds(kind == 1, rng)
 
 
 def likeness(generator: Generator) -> float:
-    """How often a drawn row is of one of the two kinds, in its letter and all six columns but one."""
-    drawn = generator.sample(500, seed=0)
-    ones = drawn.filter(like="x").sum(1)
-    good = ((drawn["letter"] == "a") & (ones >= 5)) | ((drawn["letter"] == "c") & (ones <= 1))
-    return float(good.mean())
+    return phones.likeness(generator.sample(500, seed=0))
 
 
 LEARNING = {
@@ -244,7 +212,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
     with pytest.raises((ConfigError, BudgetExceeded)) as error:
         train("fed-wae", federation, **SMALL | settings)
     assert words in str(error.value)
-    assert not any(entry.count for entry in federation.holders["phones"].ledger.entries())
+    assert uncharged(federation)
 
 
 def test_rows_that_it_is_not_for_are_refused() -> None:
@@ -272,7 +240,7 @@ def test_a_party_refuses_a_network_for_other_rows() -> None:
     federation = of(*uneven())
     (party,) = federation.parties("fed-wae", run="r").values()
     config = Config(**SMALL)
-    other = fed_wae.build_network(config, fed_wae.common_rule({"x": easy(1)[1]}))
+    other = fed_wae.build_network(config, common_rule({"x": easy(1)[1]}))
     with pytest.raises(PartyError, match="does not fit these rows"):
         party.answer(Begin(config=vars(config), network=other.describe()))
 

@@ -1,21 +1,20 @@
 """Wake-sleep: every report is paid for, the decoder alone is reported on, and rows come out like those of people."""
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import phones
 import pytest
 import torch
+from phones import check_participations, likeness, of, of_two_kinds, uncharged, uneven
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
-from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, PartyError
-from understudy.federation import Federation
 from understudy.models.wake_sleep import decoder_size, first_model
-from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
 from understudy.privacy.rng import FastRng
 from understudy.protocols import wake_sleep
@@ -23,56 +22,29 @@ from understudy.protocols.horizontal import Begin, Round, common_rule
 from understudy.protocols.wake_sleep import Config
 from understudy.run import train
 
-FREE = Budget(math.inf, 0.0)
 SMALL = {
     "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "hidden": 6, "latent": 3, "dreams": 2, "first_dreams": 4,
     "dream_batch": 16, "device": "cpu",
 }  # fmt: skip
 
 
-def of(table: Any, schema: Any = None, *, budget: Budget = FREE) -> Federation:
-    schemas = {} if schema is None else {"phones": schema}
-    return Federation.rehearsal({"phones": table}, schemas, budget=budget, seed=1, same_people=False)
-
-
-def uneven() -> tuple[pd.DataFrame, Schema]:
-    """Fifteen people with one to seven rows each."""
-    frame, schema = toy(rows=60, seed=3)
-    return frame.assign(id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])), schema
-
-
 def begun(table: pd.DataFrame, schema: Schema, **settings: Any) -> Any:
-    """A party that has begun."""
-    federation = of(table, schema)
-    (party,) = federation.parties("wake-sleep", run="r").values()
-    config = Config(**SMALL | settings)
-    network = wake_sleep.build_network(config, common_rule(federation.schemas))
-    party.answer(Begin(config=vars(config), network=network.describe()))
-    return party
+    return phones.begun("wake-sleep", wake_sleep, of(table, schema), SMALL | settings)
 
 
 def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
     """People with two rows of two kinds, one of which is rare; a rare column goes with neither."""
     rng = np.random.default_rng(0)
-    kind = rng.random(2 * count) < 0.25
-    flips = rng.random((2 * count, 6)) < 0.03
-    columns = {f"x{j}": kind ^ flips[:, j] for j in range(6)} | {"rare": rng.random(2 * count) < 0.05}
-    frame = pd.DataFrame(columns | {"letter": np.where(kind, "a", "c"), "who": np.arange(2 * count) // 2})
-    letters = Categorical(name="letter", categories=("a", "b", "c"))
-    return frame, Schema(columns=(*(Boolean(name=name) for name in columns), letters), person="who")
+    frame, schema = of_two_kinds(rng.random(2 * count) < 0.25, rng)
+    rare = Boolean(name="rare")
+    frame.insert(6, "rare", rng.random(2 * count) < 0.05)
+    return frame, replace(schema, columns=(*schema.columns[:6], rare, *schema.columns[6:]))
 
 
 LEARNING = {
     "rounds": 100, "cohort": 30, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
     "device": "cpu",
 }  # fmt: skip
-
-
-def likeness(drawn: pd.DataFrame) -> float:
-    """How often a drawn row is of one of the two kinds, in its letter and all six columns but one."""
-    ones = drawn.filter(like="x").sum(1)
-    good = ((drawn["letter"] == "a") & (ones >= 5)) | ((drawn["letter"] == "c") & (ones <= 1))
-    return float(good.mean())
 
 
 def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing() -> None:
@@ -92,12 +64,7 @@ def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_n
 def test_the_ledger_holds_each_participation_at_its_price_and_nobody_is_asked_beyond_the_cap() -> None:
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     result = train("wake-sleep", federation, **SMALL)
-    ledger = federation.holders["phones"].ledger
-    reports = result.generator.card["reports"]
-    spends = [ledger.spend(person)[PureDp(2.0)] for person in range(15)]
-    assert sum(spends) == reports["all"] == 6 * 5
-    assert max(spends) == reports["of the busiest person"] <= 3
-    assert result.privacy.epsilon() == 2.0 * max(spends) == ledger.spent()
+    check_participations(federation, result, reports=6 * 5, cap=3)
 
 
 def test_a_report_is_about_the_decoder_and_depends_on_the_persons_own_rows_alone() -> None:
@@ -146,7 +113,7 @@ def test_settings_that_cannot_work_are_refused_before_anything_is_charged(
     federation = of(*uneven(), budget=Budget(6.0, 0.0))
     with pytest.raises(ConfigError, match=words):
         train("wake-sleep", federation, **SMALL | settings)
-    assert not any(entry.count for entry in federation.holders["phones"].ledger.entries())
+    assert uncharged(federation)
 
 
 def test_images_and_networks_for_other_rows_are_refused() -> None:
