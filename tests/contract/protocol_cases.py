@@ -259,6 +259,7 @@ CASES = [
         "SGDE, four silos, people with several rows", "sgde", sgde, TRADED | {"rate": 1.0, "leave_out": "nothing"},
         lambda: horizontal(4), one_payment=True,
     ),
+    Case("SGDE by counts", "sgde", sgde, TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
     Case("Gram, a grid of three parties", "gram", gram, MIXTURE, grid, one_payment=True),

@@ -33,6 +33,7 @@ from understudy.privacy.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
+from understudy.protocols import sgde_marginals
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.sgde_offer import (
     Requirements,
@@ -46,6 +47,7 @@ from understudy.protocols.sgde_rows import build_vae, decoder_of, described, lab
 from understudy.protocols.sgde_train import fit, step_event
 
 LIES = ("none", "flip", "random")
+KINDS = ("beta-vae", "marginals")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +55,10 @@ class Recipe:
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
+    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`).
     """
 
+    kind: str = "beta-vae"
     latent: int = 4
     channels: tuple[int, ...] = CHANNELS
     beta: float = 1.0
@@ -68,12 +72,13 @@ class Recipe:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
+        one_of(KINDS, kind=self.kind)
         whole(latent=self.latent, steps=self.steps, channels=len(self.channels))
         positive(beta=self.beta, clip_norm=self.clip_norm, learning_rate=self.learning_rate, rate=self.rate)
         in_range(0, 1, rate=self.rate)
 
     def spend(self, noise_multiplier: float) -> Spend:
-        """What a silo's offers cost together."""
+        """What a silo's networks cost together."""
         return {step_event(self.rate, noise_multiplier): self.steps}
 
 
@@ -210,9 +215,12 @@ class SgdeParty(Party):
     @property
     def spend(self) -> Spend:
         """What the offers cost: as much as this holder and the pool both allow."""
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        if self.recipe.kind == "marginals":
+            budget = Budget(most, self._delta) if self.recipe.private else None
+            return sgde_marginals.price(self.requirements, budget)
         if not self.recipe.private:
             return self.recipe.spend(0.0)
-        most = min(self.budget.epsilon, self.requirements.epsilon)
         return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
 
     @property
@@ -246,25 +254,34 @@ class SgdeParty(Party):
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt))
 
-    def _train(self) -> list[nn.Module]:
+    def _train(self) -> Sequence[nn.Module]:
         """One private decoder per class. It has been paid for."""
         recipe, device = self.recipe, pick_device(self.recipe.device)
         rows, codes = labelled_rows(self.data, self.requirements)
         classes = len(self.requirements.labels)
         if self.poison == "flip":
             codes = (codes + 1) % classes
+        ((event, steps),) = self.spend.items()
+        if recipe.kind == "marginals":
+            sigma = event.sigma if recipe.private else 0.0
+            return self._lied(sgde_marginals.decoders(self.requirements, rows, codes, sigma, self.rng))
         vae = build_vae(self.requirements, recipe.latent, channels=recipe.channels, seed=recipe.seed).to(
             device
         )
-        ((event, steps),) = self.spend.items()
         noise = event.event.noise_multiplier if recipe.private else 0.0
         fit(
             vae, rows.to(device), codes, steps=steps, rate=recipe.rate, clip_norm=recipe.clip_norm,
             noise_multiplier=noise, beta=recipe.beta, learning_rate=recipe.learning_rate, rng=self.rng,
         )  # fmt: skip
+        vae = vae.to(torch.device("cpu"))
+        return self._lied([decoder_of(vae, self.requirements, place) for place in range(classes)])
+
+    def _lied(self, networks: Sequence[nn.Module]) -> Sequence[nn.Module]:
+        """The networks; with weights drawn blindly, where this silo is to lie so."""
         if self.poison == "random":
-            vae.parameters = [self.rng.normal(*part.shape, device=device) for part in vae.parameters]
-        return [decoder_of(vae.to(torch.device("cpu")), self.requirements, place) for place in range(classes)]
+            for part in [part for network in networks for part in network.parameters()]:
+                part.copy_(self.rng.normal(*part.shape))
+        return networks
 
     # Pull
 
