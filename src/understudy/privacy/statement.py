@@ -65,6 +65,17 @@ class PartyPrivacy:
     def __post_init__(self) -> None:
         whole(rounds=self.rounds)
 
+    @classmethod
+    def stated(
+        cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, *, rounds: int = 1
+    ) -> "PartyPrivacy":
+        """What was spent, beside what the party stated when it began: budget (None: no limit), noise and people."""
+        budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
+        return cls(
+            name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"],
+            people=info.get("people"), rounds=rounds,
+        )  # fmt: skip
+
     def spend(self, against: str) -> Spend:
         return self.outsider if against == "outsider" else self.insider
 

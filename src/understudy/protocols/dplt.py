@@ -52,7 +52,6 @@ from understudy.data.schema import Schema, join
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError
 from understudy.generator import Generator
-from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
@@ -250,14 +249,7 @@ def _statement(grown: Grown, parties: Parties) -> PrivacyStatement:
     spends = settled(parties)
     return PrivacyStatement(
         parties=tuple(
-            PartyPrivacy(
-                name=name,
-                budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-                outsider=spends[name]["outsider"],
-                insider=spends[name]["anyone"],
-                noise=info["noise"],
-                people=info["people"],
-            )
+            PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
             for name, info in grown.begun.items()
         ),
         one_release=True,

@@ -1,6 +1,5 @@
 """The server of the vertical GANs: a generator, begun or resumed, taken through its rounds, saved."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +12,6 @@ from understudy.data.mixed import MixedSchema, side_by_side
 from understudy.errors import BudgetExceeded, PartyError
 from understudy.generator import Generator
 from understudy.models.gan import BranchedGenerator
-from understudy.privacy.budget import Budget
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Parties, Progress, Watcher, settled
@@ -111,13 +109,11 @@ class Server:
         spends = settled(self.parties)
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy(
-                    name=name,
-                    budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-                    outsider=spends[name]["outsider"],
-                    insider=spends[name]["anyone"],
-                    noise=info["noise"],
-                    people=info["people"],
+                PartyPrivacy.stated(
+                    name,
+                    info,
+                    spends[name]["outsider"],
+                    spends[name]["anyone"],
                     rounds=max(1, self.done),
                 )
                 for name, info in self.begun.items()

@@ -17,7 +17,6 @@ protects each of them by itself, not the person. With `dp_generator`, or γ=0, a
 δ)-DP.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -35,7 +34,6 @@ from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded
 from understudy.models.classifier import Dense
 from understudy.privacy.accounting import flatten
-from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
@@ -181,13 +179,11 @@ class _Run:
         faithful = bool(self.config.share) and not self.config.dp_generator
         return PrivacyStatement(
             parties=tuple(
-                PartyPrivacy(
-                    name=name,
-                    budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-                    outsider=spends[name]["outsider"],
-                    insider=spends[name]["anyone"],
-                    noise=info["noise"],
-                    people=info["people"],
+                PartyPrivacy.stated(
+                    name,
+                    info,
+                    spends[name]["outsider"],
+                    spends[name]["anyone"],
                     # Made-up rows are paid for in one round: no part of the whole bounds what that round costs.
                     rounds=1 if self.config.share else max(1, most[name]),
                 )

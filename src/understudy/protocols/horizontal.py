@@ -309,13 +309,11 @@ def statement(
     Of those who are `gone`, what they were asked.
     """
     parties = tuple(
-        PartyPrivacy(
-            name=name,
-            budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-            outsider=spends[name],
-            insider=spends[name],
-            noise=info["noise"],
-            people=info["people"],
+        PartyPrivacy.stated(
+            name,
+            info,
+            spends[name],
+            spends[name],
             rounds=max(1, *spends[name].values()) if spends[name] else 1,  # one use a round
         )
         for name, info in begun.items()

@@ -11,7 +11,6 @@ each silo for itself, builds the one generator that a run returns; each silo get
 The guarantee stands in `sgde_party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -31,7 +30,6 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.pool import Pool
-from understudy.privacy.budget import Budget
 from understudy.privacy.figures import shown
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
@@ -280,14 +278,7 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
     spends = settled(parties)
     return PrivacyStatement(
         parties=tuple(
-            PartyPrivacy(
-                name=name,
-                budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-                outsider=spends[name]["outsider"],
-                insider=spends[name]["anyone"],
-                noise=info["noise"],
-                people=None,
-            )
+            PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
             for name, info in state["subscribed"].items()
             if name in spends
         ),
