@@ -22,7 +22,8 @@ from understudy.evaluate.audit import audit_protocol
 from understudy.evaluate.canaries import VertiGanAudit
 from understudy.privacy import critic
 from understudy.privacy.budget import Budget
-from understudy.privacy.rng import FastRng, Rng, SecureRng, poisson_samples
+from understudy.privacy.poisson import poisson_samples
+from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.protocols import critic_round, gan_party, verti_gan
 from understudy.protocols.base import Paid, Public
 from understudy.protocols.critic_round import CriticRound, Drawn

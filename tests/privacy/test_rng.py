@@ -13,7 +13,7 @@ from scipy import stats
 from understudy.errors import ConfigError
 from understudy.privacy import rng as rng_module
 from understudy.privacy.chacha import ChaCha20
-from understudy.privacy.rng import FastRng, Rng, SecureRng, poisson_sample, poisson_samples
+from understudy.privacy.rng import FastRng, Rng, SecureRng
 
 KEY = bytes(range(32))
 KINDS = {"secure": lambda: SecureRng.from_seed(1), "fast": lambda: FastRng(seed=1)}
@@ -252,50 +252,3 @@ def test_a_key_of_the_wrong_length_is_refused():
 def test_an_empty_key_is_refused_not_replaced():
     with pytest.raises(ConfigError, match="32 bytes"):
         SecureRng(b"")
-
-
-def test_poisson_sampling_draws_each_person_at_the_rate(rng):
-    n, rate, draws = 50, 0.3, 4000
-    counts = torch.zeros(n)
-    sizes = []
-    for _ in range(draws):
-        drawn = poisson_sample(rng, n, rate)
-        counts[drawn] += 1
-        sizes.append(len(drawn))
-    assert stats.chisquare(counts.numpy(), np.full(n, counts.mean())).statistic < 2 * n
-    assert np.mean(sizes) == pytest.approx(n * rate, abs=5 * math.sqrt(n * rate * (1 - rate) / draws))
-    assert np.var(sizes) == pytest.approx(n * rate * (1 - rate), rel=0.15)
-
-
-def test_poisson_sampling_at_its_edges(rng):
-    assert poisson_sample(rng, 10, 0.0).tolist() == []
-    assert poisson_sample(rng, 10, 1.0).tolist() == list(range(10))
-    assert poisson_sample(rng, 0, 0.5).shape == (0,)
-    with pytest.raises(ConfigError, match="rate"):
-        poisson_sample(rng, 10, 1.5)
-
-
-@pytest.mark.parametrize("rate", [0.02, 0.3, 0.9])
-def test_poisson_samples_taken_together_are_independent_draws_at_the_rate(rate):
-    """Who is drawn, who comes right after whom, and the same person in two batches: all as independent draws say."""
-    rng, n, times, trials = SecureRng.from_seed(4), 7, 5, 4000
-    hits = torch.zeros(trials, times, n)
-    for trial in range(trials):
-        batches = poisson_samples(rng, n, rate, times)
-        assert len(batches) == times
-        for batch, place in zip(batches, hits[trial], strict=True):
-            assert batch.tolist() == sorted(set(batch.tolist()))
-            place[batch] = 1
-    share = hits.mean(0)
-    assert (share - rate).abs().max() < 5 * (rate * (1 - rate) / trials) ** 0.5
-    flat = hits.flatten(1)
-    joint = (flat.T @ flat / trials - rate**2)[~torch.eye(n * times, dtype=torch.bool)]
-    assert joint.abs().max() < 6 * (rate**2 * (1 - rate**2) / trials) ** 0.5
-
-
-def test_poisson_samples_at_their_edges():
-    rng = SecureRng.from_seed(1)
-    assert [b.tolist() for b in poisson_samples(rng, 3, 1.0, 2)] == [[0, 1, 2], [0, 1, 2]]
-    assert [b.tolist() for b in poisson_samples(rng, 3, 0.0, 2)] == [[], []]
-    assert [b.tolist() for b in poisson_samples(rng, 0, 0.4, 2)] == [[], []]
-    assert [len(b) for b in poisson_samples(rng, 1, 1 - 1e-12, 50)] == [1] * 50

@@ -13,7 +13,8 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.federation import Federation
 from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
-from understudy.protocols.horizontal import Begin, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import Begin
 from understudy.run import Result
 
 FREE = Budget(math.inf, 0.0)

@@ -17,7 +17,8 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols import fed_stdg, fed_wae, sign_ds
-from understudy.protocols.horizontal import Begin, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import Begin
 from understudy.registry import PROTOCOLS
 
 SIZES = ((4, 3, 9, 1), (4, 30, 2, 1), (4, 4, 4, 4), (4, 1, 1, 70))  # of four people: the first keeps its rows

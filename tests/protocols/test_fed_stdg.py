@@ -20,8 +20,9 @@ from understudy.generator import Generator
 from understudy.privacy.accounting import PureDp
 from understudy.privacy.budget import Budget
 from understudy.protocols import fed_stdg
+from understudy.protocols.common_rule import common_rule
 from understudy.protocols.fed_stdg import Config
-from understudy.protocols.horizontal import Round, common_rule
+from understudy.protocols.horizontal import Round
 from understudy.protocols.rounds import Rounds
 from understudy.run import run_file, train
 from understudy.runfile import RunFile

@@ -27,8 +27,9 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols import fed_wae
+from understudy.protocols.common_rule import common_rule
 from understudy.protocols.fed_wae import Config
-from understudy.protocols.horizontal import Begin, Round, common_rule
+from understudy.protocols.horizontal import Begin, Round
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 

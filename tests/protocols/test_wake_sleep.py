@@ -18,7 +18,8 @@ from understudy.models.wake_sleep import decoder_size, first_model
 from understudy.privacy.budget import Budget
 from understudy.privacy.rng import FastRng
 from understudy.protocols import wake_sleep
-from understudy.protocols.horizontal import Begin, Round, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import Begin, Round
 from understudy.protocols.wake_sleep import Config
 from understudy.run import train
 

@@ -35,7 +35,8 @@ from understudy.privacy.rng import FastRng
 from understudy.privacy.selection.mag_rr import MagRr, RateDecay
 from understudy.privacy.selection.ps import Ps
 from understudy.protocols.base import Parties, Watcher
-from understudy.protocols.horizontal import ADJACENCY, Begin, Hosting, Round, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import SELECTION, form_of, from_message, to_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings

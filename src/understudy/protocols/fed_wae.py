@@ -34,7 +34,8 @@ from understudy.models.wae import ImageWae, TableWae, from_description, paper_si
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols.base import Parties, Watcher
-from understudy.protocols.horizontal import Begin, Hosting, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import Begin, Hosting
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings

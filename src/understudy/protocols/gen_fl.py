@@ -40,8 +40,9 @@ from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.cohorts import Cohorts
+from understudy.protocols.common_rule import common_features
 from understudy.protocols.gen_fl_party import Config, GenFlParty, Make, build_network, needed_noise, real_rows
-from understudy.protocols.horizontal import OUTSIDE, Begin, Round, common_features, left_out
+from understudy.protocols.horizontal import OUTSIDE, Begin, Round, left_out
 from understudy.protocols.outcome import ModelOutcome
 from understudy.protocols.present import Present, remarks
 

@@ -16,7 +16,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -24,12 +24,9 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.described import AnySchema, Rows
-from understudy.data.features import Features, TableFeatures
+from understudy.data.described import Rows
 from understudy.data.population import Population
-from understudy.data.schema import Schema
-from understudy.data.slots import Slots, Values, rule_for
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError
+from understudy.errors import ArtefactError, BudgetExceeded, PartyError
 from understudy.pack import Value
 from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import Budget
@@ -48,9 +45,6 @@ OUTSIDE = (
     "the size and the timing of messages; time grows a little with a person's rows",
 )
 WHO_REPORTS = "who reports, and how often, is public"
-
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,54 +236,6 @@ class HostParty(Party):
                     f"are {self.population.people:,}. Nothing was computed or sent."
                 )
             self.places, self.participations = state["places"], state["participations"]
-
-
-def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:
-    """The one rule by which all parties' rows become features. ConfigError where they differ."""
-    return _alike({name: _features(schema, target) for name, schema in schemas.items()})
-
-
-def common_rule(schemas: Mapping[str, AnySchema | Features]) -> Slots | Values:
-    """The one rule by which all parties' rows, which have no class, become numbers. ConfigError where they differ."""
-    return _alike({name: _rule(name, schema) for name, schema in schemas.items()})
-
-
-def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
-    if isinstance(described, Slots | Values):
-        described = described.schema
-    if not isinstance(described, AnySchema):
-        raise ConfigError(
-            f"{name} brings people from arrays with classes; here rows are tables, series or images by a schema. "
-            "Nothing was charged."
-        )
-    # Who holds the rows may call the person, and note things, as they like.
-    return rule_for(replace(described, person=None, note=""))
-
-
-def _alike(rules: Mapping[str, R]) -> R:
-    (first, rule), *others = rules.items()
-    for name, other in others:
-        if other != rule:
-            raise ConfigError(
-                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
-                "columns, levels and bounds. Nothing was charged."
-            )
-    return rule
-
-
-def _features(schema: Schema | Features, target: str | None) -> Features:
-    if isinstance(schema, Schema):
-        if target is None:
-            raise ConfigError("target is missing: which column is the class? Nothing was charged.")
-        schema = TableFeatures(schema, target)
-    if not isinstance(schema, TableFeatures):
-        return schema
-    if target not in (None, schema.target):
-        raise ConfigError(
-            f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged."
-        )
-    # Who holds the rows may call the person, and note things, as they like.
-    return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)
 
 
 def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:

@@ -36,7 +36,7 @@ from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
-from understudy.protocols.horizontal import common_features
+from understudy.protocols.common_rule import common_features
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.present import Present
 from understudy.protocols.sgde_check import Suspicion, suspicions

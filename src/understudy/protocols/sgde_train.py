@@ -22,7 +22,8 @@ from understudy.models.beta_vae import BetaVae
 from understudy.models.taps import Taps
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.dp_sgd import add_noise, clipped_sums
-from understudy.privacy.rng import Rng, poisson_samples
+from understudy.privacy.poisson import poisson_samples
+from understudy.privacy.rng import Rng
 
 _AT_ONCE = (
     1 << 19

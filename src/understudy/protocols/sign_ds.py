@@ -32,7 +32,8 @@ from understudy.models.cohort import ClassifierTraining
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng
 from understudy.protocols.base import Parties, Watcher
-from understudy.protocols.horizontal import Begin, Hosting, common_features
+from understudy.protocols.common_rule import common_features
+from understudy.protocols.horizontal import Begin, Hosting
 from understudy.protocols.outcome import ModelOutcome
 from understudy.protocols.reporting import form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings

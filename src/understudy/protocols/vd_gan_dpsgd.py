@@ -22,7 +22,7 @@ from understudy.data.table import Table
 from understudy.models.gan import BranchedGenerator
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import poisson_samples
+from understudy.privacy.poisson import poisson_samples
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import Begin
 from understudy.protocols.vd_gan import Settings, VdGanParty, train

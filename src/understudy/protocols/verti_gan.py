@@ -37,7 +37,8 @@ from understudy.models.gan import BranchedGenerator, Values
 from understudy.models.image_gan import ImageCritic
 from understudy.privacy.accounting import DpEvent, Spend
 from understudy.privacy.ledger import Ledger, Receipt
-from understudy.privacy.rng import FastRng, poisson_samples
+from understudy.privacy.poisson import poisson_samples
+from understudy.privacy.rng import FastRng
 from understudy.protocols import gan_party, gram_messages
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Ask, Done, Keep, Message, Paid, Parties, Public, Reply, Watcher

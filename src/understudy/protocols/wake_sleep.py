@@ -37,7 +37,8 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.reporter import Reporter
 from understudy.privacy.rng import FastRng
 from understudy.protocols.base import Parties, Watcher
-from understudy.protocols.horizontal import Begin, Hosting, common_rule
+from understudy.protocols.common_rule import common_rule
+from understudy.protocols.horizontal import Begin, Hosting
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import SELECTION, form_of, from_message
 from understudy.protocols.rounds import LearningParty, Rounds, Settings

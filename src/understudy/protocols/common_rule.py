@@ -1,0 +1,61 @@
+"""Over rows, all parties describe theirs alike: the one rule by which they become numbers, or features and a class."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from understudy.data.described import AnySchema
+from understudy.data.features import Features, TableFeatures
+from understudy.data.schema import Schema
+from understudy.data.slots import Slots, Values, rule_for
+from understudy.errors import ConfigError
+
+R = TypeVar("R")
+
+
+def common_features(schemas: Mapping[str, Schema | Features], target: str | None) -> Features:
+    """The one rule by which all parties' rows become features. ConfigError where they differ."""
+    return _alike({name: _features(schema, target) for name, schema in schemas.items()})
+
+
+def common_rule(schemas: Mapping[str, AnySchema | Features]) -> Slots | Values:
+    """The one rule by which all parties' rows, which have no class, become numbers. ConfigError where they differ."""
+    return _alike({name: _rule(name, schema) for name, schema in schemas.items()})
+
+
+def _rule(name: str, described: AnySchema | Features) -> Slots | Values:
+    if isinstance(described, Slots | Values):
+        described = described.schema
+    if not isinstance(described, AnySchema):
+        raise ConfigError(
+            f"{name} brings people from arrays with classes; here rows are tables, series or images by a schema. "
+            "Nothing was charged."
+        )
+    # Who holds the rows may call the person, and note things, as they like.
+    return rule_for(replace(described, person=None, note=""))
+
+
+def _alike(rules: Mapping[str, R]) -> R:
+    (first, rule), *others = rules.items()
+    for name, other in others:
+        if other != rule:
+            raise ConfigError(
+                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
+                "columns, levels and bounds. Nothing was charged."
+            )
+    return rule
+
+
+def _features(schema: Schema | Features, target: str | None) -> Features:
+    if isinstance(schema, Schema):
+        if target is None:
+            raise ConfigError("target is missing: which column is the class? Nothing was charged.")
+        schema = TableFeatures(schema, target)
+    if not isinstance(schema, TableFeatures):
+        return schema
+    if target not in (None, schema.target):
+        raise ConfigError(
+            f"target is {target!r}, but a population's is {schema.target!r}. Nothing was charged."
+        )
+    # Who holds the rows may call the person, and note things, as they like.
+    return TableFeatures(replace(schema.schema, person=None, note=""), schema.target)
