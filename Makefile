@@ -36,7 +36,7 @@ soak: $(STAMP)  ## kill server and parties at random, KILLS=100 times, and compa
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
-	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks | tr '\n' ' ')"; exit 2; }
+	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls -d benchmarks/*/ | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
 
 format: $(STAMP) ## let ruff lay out the code

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scripted import Scripted
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,20 +15,6 @@ from understudy.privacy.rng import FastRng
 
 SMALL = Rwae(length=5, channels=3, hidden=4, latent=2)
 ORDER = (1, 2, 3, 0)  # torch keeps the gates as i, f, g, o, and here they lie as o, i, f, g
-
-
-class Scripted:
-    """The same points of the prior for both sides."""
-
-    def __init__(self, prior: Tensor) -> None:
-        self.prior = prior
-
-    def normal(self, *shape: int) -> Tensor:
-        assert shape == self.prior.shape
-        return self.prior
-
-    def integers(self, high: int, *shape: int) -> Tensor:
-        raise AssertionError
 
 
 def torch_order(weight: Tensor) -> Tensor:

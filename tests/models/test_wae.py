@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from scripted import Scripted
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -14,20 +15,6 @@ from understudy.privacy.rng import FastRng
 
 TABLE = TableWae(sizes=(2, 3, 2, 1, 5), hidden=6, latent=3)
 IMAGE = ImageWae(height=8, width=8, channels=2, latent=3)
-
-
-class Scripted:
-    """The same points of the prior for both sides."""
-
-    def __init__(self, prior: Tensor) -> None:
-        self.prior = prior
-
-    def normal(self, *shape: int) -> Tensor:
-        assert shape == self.prior.shape
-        return self.prior
-
-    def integers(self, high: int, *shape: int) -> Tensor:
-        raise AssertionError
 
 
 def modules(network: Autoencoder) -> nn.ModuleList:

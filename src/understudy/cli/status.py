@@ -10,6 +10,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from understudy.privacy.figures import shown
+from understudy.report.words import size
 
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}
 
@@ -26,15 +27,6 @@ def status_view(status: Mapping[str, Any]) -> Group:
     if status.get("error"):
         view.append(Text(f"last error: {status['error']}", style="red"))
     return Group(*view)
-
-
-def size(count: float) -> str:
-    """Bytes for a reader."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _title(status: Mapping[str, Any]) -> str:
