@@ -5,7 +5,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 METRICS = ("accuracy", "f1", "auc")
-METHODS = ("local", "federated", "synthetic", "synthetic, no noise")
+METHODS = ("local", "federated", "synthetic", "synthetic, counts", "synthetic, no noise")
 Row = dict[str, str]
 
 

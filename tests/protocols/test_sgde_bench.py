@@ -42,7 +42,7 @@ def test_every_method_gives_both_tables(bench, tmp_path: Path) -> None:  # type:
     ]
     assert all(0 <= row["accuracy"] <= 100 for row in rows)
     bench.GRID.add(rows, tmp_path / "ours.csv")
-    assert (tmp_path / "ours.csv").read_text().count("\n") == 1 + 8
+    assert (tmp_path / "ours.csv").read_text().count("\n") == 1 + 2 * len(bench.METHODS)
 
 
 def test_images_are_measured_the_same_way(bench, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]

@@ -23,7 +23,7 @@ from understudy.protocols.sgde import labelled_images
 from understudy.protocols.sgde import pool as pool_of
 from understudy.protocols.sgde_check import suspicions
 from understudy.protocols.sgde_offer import Requirements, check_price
-from understudy.protocols.sgde_party import FOR_IMAGES, Recipe, train_offers
+from understudy.protocols.sgde_party import FOR_IMAGES, KINDS, Recipe, train_offers
 from understudy.report.words import at_price, chance, price, size
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
@@ -73,6 +73,12 @@ def train(
     steps: Annotated[
         int | None, typer.Option(min=1, help="Steps of training; default: by the kind of rows.")
     ] = None,
+    kind: Annotated[
+        str,
+        typer.Option(
+            help="beta-vae: a network for each class; marginals: the levels' counts, where rows are few."
+        ),
+    ] = KINDS[0],
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -86,6 +92,7 @@ def train(
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
     held, recipe = _read(rows, required, person)
+    recipe = replace(recipe, kind=kind)
     if steps is not None:
         recipe = replace(recipe, steps=steps)
     with open_ledger(ledger, silo, budget) as book:
