@@ -348,6 +348,31 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged(pairs: Tens
         assert one.ledger.spend().total() == cells(), "the first release alone"
 
 
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        *(({"scouting": share}, "scouting must lie") for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)),
+        *(({"refined": pairs}, "28 pairs of columns") for pairs in (29, 10**18, 10**400)),
+    ],
+)
+def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_priced(
+    told: dict[str, Any], why: str
+) -> None:
+    """A share near 0 or 1, or pairs without end, would need noise that no machine can price."""
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def endless(name: str, message: Any) -> Any:
+        return replace(message, **told) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match=why):
+        measure(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    if "refined" in told:
+        with pytest.raises(ConfigError, match=why):
+            measure(LocalParties(parties), schemas, Plan(scouting=0.5, **told), choose=pick)
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
 def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None:
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)

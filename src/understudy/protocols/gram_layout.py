@@ -105,7 +105,12 @@ class Layout:
 
         Pairs that are `refined` all have the same noise: the price is agreed on before they are chosen, and with
         noise by block it would depend on how many of them lie across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
+        if refined > (pairs := math.comb(len(self.sizes), 2)):
+            raise ConfigError(
+                f"there are {pairs:,} pairs of columns, and no more to refine. Nothing was charged."
+            )
         wanted, cells = self.everything(across=across), Counter[Block]()
         for g, h in self.blocks:
             cells[g, h] = int(wanted[self._span(g), self._span(h)].sum())

@@ -267,7 +267,7 @@ class GramParty(AlignedParty):
         whole(colluding=ask.colluding)
         if ask.refined:
             whole(refined=ask.refined)
-            in_range(0, 1, scouting=ask.scouting)
+            in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
         self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=ask.refined)
         self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
