@@ -1,6 +1,7 @@
 """Coupled VertiGAN learns across parties what its critics cannot see, and pays for it within the same budget."""
 
 import math
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from understudy.privacy.budget import Budget
 from understudy.protocols import gram_messages, verti_gan
 from understudy.protocols.base import Keep
 from understudy.protocols.coupling import Coupling
+from understudy.protocols.gan_server import Server
 from understudy.protocols.gram_measure import Measured
 from understudy.protocols.gram_party import DEALT
 from understudy.protocols.verti_gan import Couple
@@ -110,6 +112,28 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
 
     with pytest.raises(MessageError, match="Keep was not expected"):
         verti_gan.train(config, Saving(), federation.schemas)
+    assert not any(one.ledger.spent() for one in parties.values())
+
+
+def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
+    """Their noise takes up what the release has left: nothing, if the critics begin before it is charged."""
+    federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4), seed=1)
+    config = verti_gan.Config(rounds=2, coupling="gram", **SMALL)
+    parties = federation.parties("verti-gan", run="r", config=config)
+    local = LocalParties(parties)
+    network = Server(config, local, federation.schemas, checkpoint=None).network
+
+    class Hasty:
+        names = local.names
+
+        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+            if isinstance(message, dict) and isinstance(next(iter(message.values())), gram_messages.Agree):
+                begin = {n: network.describe(only=n) for n in local.names}
+                local.ask({n: verti_gan.Begin(config=asdict(config), network=begin[n]) for n in begin})
+            return local.ask(message)
+
+    with pytest.raises(MessageError, match="Agree was not expected"):
+        verti_gan.train(config, Hasty(), federation.schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 

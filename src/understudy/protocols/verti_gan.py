@@ -149,7 +149,8 @@ class VertiGanParty(GanParty):
                 self.side.paid = paid
                 return self.side.answer(ask)
             case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
-                return self.side.answer(ask)
+                if self.begun is None:  # later the critics' noise is fixed, and leaves nothing for a release
+                    return self.side.answer(ask)
         return super().respond(ask)
 
     def _coupled(self) -> GramParty:
