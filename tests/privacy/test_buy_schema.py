@@ -12,6 +12,7 @@ from dp_accounting import GaussianDpEvent, get_epsilon_gaussian
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
+from understudy.data.coarsen import OTHER, coarsen
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
@@ -20,7 +21,7 @@ from understudy.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaE
 from understudy.privacy import buy_schema as module
 from understudy.privacy.accounting import PureDp, Reveals, epsilon, event_from_json, event_to_json, flatten
 from understudy.privacy.budget import Budget
-from understudy.privacy.buy_schema import OTHER, buy_schema, coarsen, quote
+from understudy.privacy.buy_schema import buy_schema, quote
 from understudy.privacy.laplace import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, SecureRng

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from understudy.cli.console import FileArg, err, out
+from understudy.data.coarsen import coarsen
 from understudy.data.described import load_schema, read_rows
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.schema import Schema
@@ -13,7 +14,7 @@ from understudy.data.table import check_table
 from understudy.errors import ConfigError
 from understudy.federation import open_ledger
 from understudy.privacy.budget import Budget
-from understudy.privacy.buy_schema import buy_schema, coarsen, quote
+from understudy.privacy.buy_schema import buy_schema, quote
 from understudy.privacy.rng import SecureRng
 
 app = typer.Typer(

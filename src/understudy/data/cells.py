@@ -154,6 +154,12 @@ def _float(value: Any) -> float:
         return math.nan
 
 
+def texts(seen: "pd.Series[Any]") -> NDArray[Any]:
+    """Values as text; a whole number loses the point that a column with gaps gives it."""
+    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in seen]
+    return np.array([str(v) for v in plain], dtype=object)
+
+
 def days(values: "pd.Series[Any]") -> NDArray[np.float64]:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date."""
     return np.array([_day(value) for value in values], dtype=np.float64)

@@ -6,7 +6,7 @@ cell is one.
 
 import csv
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ class Raw:
     columns: dict[str, "pd.Series[Any]"]
     numbers: NDArray[np.int64]
     faults: tuple[Fault, ...] = ()
+
+
+def as_they_came(columns: Iterable[str], person: str | None) -> dict[str, bool]:
+    """The columns to read, the person among them, as they came."""
+    return dict.fromkeys([*([person] if person else []), *columns], False)
 
 
 def open_source(source: Source, want: Want, name: str | None = None) -> Raw:

@@ -37,9 +37,10 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.check import in_range, nearest, one_of, positive
-from understudy.data.cells import MISSING_WORDS, days, distinct, floats
-from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, Binned, day_number
-from understudy.data.files import Raw, Source, open_source
+from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
+from understudy.data.coarsen import OTHER
+from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
+from understudy.data.files import Raw, Source, as_they_came, open_source
 from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
@@ -49,8 +50,6 @@ from understudy.privacy.rng import Rng
 
 Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
 Values = NDArray[Any]
-
-OTHER = "(other)"  # the category of every text that did not show
 
 _LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2, "date": 2}  # times counted
 _LISTED = ("categorical", "ordinal")
@@ -148,14 +147,14 @@ def buy_schema(
         person=person,
         note="Declared; nothing was bought.",
     )
-    title = _check_header(open_source(source, {}, name), _names(kinds, person))
+    title = _check_header(open_source(source, {}, name), as_they_came(kinds, person))
     offer = quote(kinds, epsilon=epsilon, delta=delta)
     if offer is None:
         return plain
     bought = {c: kind for c, kind in kinds.items() if isinstance(kind, str) and _LOOKS[kind]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
-    cells = _first_rows(open_source(source, _names(bought, person), name), person)
+    cells = _first_rows(open_source(source, as_they_came(bought, person), name), person)
     found = {c: _buy(c, kind, _values(kind, cells[c]), offer, rng) for c, kind in bought.items()}
     note = (
         f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={epsilon:g} at δ={delta:g}: {what} "
@@ -167,28 +166,6 @@ def buy_schema(
     if not shown:
         raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
     return replace(plain, columns=shown, note=note)
-
-
-def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataFrame:
-    """The table with what lies outside a domain brought into it: numbers and days clipped to the bounds, the
-    numbers of an ordinal to the nearest, texts to "(other)" where that is a category. The rest stays as it came.
-
-    Guarantee: each row by itself and the public schema, so it costs no privacy.
-    Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
-    too many cells → SchemaError.
-    """
-    raw = open_source(source, _names(schema.names, schema.person), name)
-    if raw.faults:
-        raise SchemaError(f"{raw.name}: a row {raw.faults[0].reason} Nothing was read further.")
-    known = {column.name: column for column in schema.columns}
-    return pd.DataFrame(
-        {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
-    )
-
-
-def _names(columns: Iterable[str], person: str | None) -> dict[str, bool]:
-    """The columns to read, the person among them, as they came."""
-    return dict.fromkeys([*([person] if person else []), *columns], False)
 
 
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
@@ -216,15 +193,9 @@ def _values(kind: str, cells: "pd.Series[Any]") -> Values:
     except TypeError:  # lists and other things that are not single values
         return np.empty(0)
     if kind == "categorical":
-        return _texts(seen)[where[where >= 0]]
+        return texts(seen)[where[where >= 0]]
     numbers = (days if kind == "date" else floats)(seen)[where[where >= 0]]
     return numbers[np.isfinite(numbers)]
-
-
-def _texts(seen: "pd.Series[Any]") -> Values:
-    """Values as text; a whole number loses the point that a column with gaps gives it."""
-    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in seen]
-    return np.array([str(v) for v in plain], dtype=object)
 
 
 def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column | None:
@@ -295,27 +266,3 @@ def _binned(name: str, kind: str, low: float, high: float) -> Column:
     return Date(
         name=name, low=date.fromordinal(first + EPOCH), high=date.fromordinal(last + EPOCH), nullable=True
     )
-
-
-def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    try:
-        where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
-    except TypeError:
-        return cells
-    return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
-
-
-def _fit_values(column: Column, seen: "pd.Series[Any]") -> Values:
-    came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
-    if isinstance(column, Binned):
-        numbers = (days if isinstance(column, Date) else floats)(seen)
-        low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
-        return np.where(numbers < low, column.low, np.where(numbers > high, column.high, came))
-    if isinstance(column, Categorical) and OTHER in column.categories:
-        texts = _texts(seen)
-        return np.where(pd.Series(texts).isin(column.categories), texts, OTHER)
-    if isinstance(column, Ordinal) and not isinstance(column.categories[0], str):
-        steps, numbers = np.sort(np.array(column.categories)), floats(seen)
-        closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
-        return np.where(np.isnan(numbers), came, closest)
-    return came

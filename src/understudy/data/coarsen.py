@@ -1,0 +1,56 @@
+"""Bring a table into the domains of a public schema."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
+from understudy.data.column import Binned
+from understudy.data.files import Source, as_they_came, open_source
+from understudy.data.schema import Categorical, Column, Date, Ordinal, Schema
+from understudy.errors import SchemaError
+
+OTHER = "(other)"  # the category of every text that is none of the others
+
+
+def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataFrame:
+    """The table with what lies outside a domain brought into it: numbers and days clipped to the bounds, the
+    numbers of an ordinal to the nearest, texts to "(other)" where that is a category. The rest stays as it came.
+
+    Guarantee: each row by itself and the public schema, so it costs no privacy.
+    Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
+    too many cells → SchemaError.
+    """
+    raw = open_source(source, as_they_came(schema.names, schema.person), name)
+    if raw.faults:
+        raise SchemaError(f"{raw.name}: a row {raw.faults[0].reason} Nothing was read further.")
+    known = {column.name: column for column in schema.columns}
+    return pd.DataFrame(
+        {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
+    )
+
+
+def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    try:
+        where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
+    except TypeError:
+        return cells
+    return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
+
+
+def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
+    came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
+    if isinstance(column, Binned):
+        numbers = (days if isinstance(column, Date) else floats)(seen)
+        low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
+        return np.where(numbers < low, column.low, np.where(numbers > high, column.high, came))
+    if isinstance(column, Categorical) and OTHER in column.categories:
+        words = texts(seen)
+        return np.where(pd.Series(words).isin(column.categories), words, OTHER)
+    if isinstance(column, Ordinal) and not isinstance(column.categories[0], str):
+        steps, numbers = np.sort(np.array(column.categories)), floats(seen)
+        closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
+        return np.where(np.isnan(numbers), came, closest)
+    return came
