@@ -1,10 +1,9 @@
 """The grid of benchmark cells: stopped, gone on with, added to by several, spoiled by none."""
 
 import importlib
-import importlib.util
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -88,21 +87,9 @@ def test_without_a_file_everything_is_left_to_do(grid: ModuleType, tmp_path: Pat
 
 @pytest.mark.parametrize("bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds"])
 def test_the_figures_that_were_measured_stand_in_the_columns_and_in_the_order_of_their_grid(
-    grid: ModuleType, monkeypatch: pytest.MonkeyPatch, bench: str
+    grid: ModuleType, load_bench: Callable[..., ModuleType], bench: str
 ) -> None:
-    folder = FOLDER / bench
-    monkeypatch.syspath_prepend(str(folder))
-    for name in ("tasks", "tables", "bench"):  # several benchmarks have one
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    spec = importlib.util.spec_from_file_location(f"{bench}_cells", folder / "bench.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)
-    spec.loader.exec_module(module)
-    rows = grid.read(folder / "ours.csv")
+    module, rows = load_bench(bench), grid.read(FOLDER / bench / "ours.csv")
     assert set(module.GRID.key) <= set(rows[0]) <= set(module.GRID.fields)
     if module.GRID.order is not None:
         assert rows == sorted(rows, key=module.GRID.order)
-    for name in ("tasks", "tables", "bench"):
-        sys.modules.pop(name, None)

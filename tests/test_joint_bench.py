@@ -1,24 +1,15 @@
 """The joint benchmark compares what it says, cell by cell, and takes up central methods' rows."""
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-FOLDER = Path(__file__).parents[1] / "benchmarks" / "joint"
-
 
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("joint_bench", FOLDER / "bench.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["joint_bench"] = module
-    spec.loader.exec_module(module)
-    return module
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("joint")
 
 
 def test_a_cell_is_measured_written_and_not_done_twice(bench: ModuleType, tmp_path: Path) -> None:

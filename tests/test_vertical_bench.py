@@ -1,29 +1,16 @@
 """The vertical benchmark: its cells, its splits, its scale, on generated rows."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pytest
 
-FOLDER = Path(__file__).parent.parent / "benchmarks" / "vertical"
-
 
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Any]:
-    sys.path.insert(0, str(FOLDER))
-    spec = importlib.util.spec_from_file_location("vertical_bench", FOLDER / "bench.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["vertical_bench"] = module
-    spec.loader.exec_module(module)
-    yield module
-    sys.path.remove(str(FOLDER))
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("vertical")
 
 
 ARGS = {"data": Path("nowhere"), "device": "cpu", "rounds": 2, "batch": 50, "learn": 300}

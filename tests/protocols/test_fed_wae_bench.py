@@ -1,29 +1,17 @@
 """The benchmark's own code, on a few generated rows."""
 
-import importlib
-import sys
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "benchmarks" / "fed_wae"
 
-
-@pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    for name in ("bench", "speed", "sheets"):  # other benchmarks use these names, too
-        monkeypatch.delitem(sys.modules, name, raising=False)
-
-    def load(name: str) -> ModuleType:
-        return importlib.import_module(name)
-
-    yield load
-    for name in ("bench", "speed", "sheets"):
-        sys.modules.pop(name, None)
+@pytest.fixture(scope="module")
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("fed_wae")
 
 
 def job(**changes: Any) -> dict[str, Any]:
@@ -35,9 +23,8 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_row_states_the_price_of_a_report_and_of_the_run(
-    module: Any, monkeypatch: pytest.MonkeyPatch
+    bench: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = module("bench")
     monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})  # slow, and tested below
     often, _ = bench.measure(job())
     assert often["participations"] == 2  # 40 rounds of 5 among 150 people
@@ -47,14 +34,13 @@ def test_a_row_states_the_price_of_a_report_and_of_the_run(
     assert (once["rounds"], once["participations"], once["epsilon_run"]) == (30, 1, 8.0)
 
 
-def test_independent_columns_keep_the_marginals_and_nothing_else(module: Any) -> None:
-    (row,) = module("bench").measure(job(method="independent columns", epsilon="", top=""))
+def test_independent_columns_keep_the_marginals_and_nothing_else(bench: ModuleType) -> None:
+    (row,) = bench.measure(job(method="independent columns", epsilon="", top=""))
     assert 0 < row["avd2"] < row["avd4"] < 1
     assert "epsilon_run" not in row
 
 
-def test_a_finished_cell_is_not_run_again(module: Any, tmp_path: Path) -> None:
-    bench = module("bench")
+def test_a_finished_cell_is_not_run_again(bench: ModuleType, tmp_path: Path) -> None:
     row = {name: str(job()[name]) for name in bench.KEY if name != "draw"} | {"draw": "sample"}
     bench.GRID.add([row], tmp_path / "out.csv")
     args = Namespace(
@@ -65,11 +51,13 @@ def test_a_finished_cell_is_not_run_again(module: Any, tmp_path: Path) -> None:
     assert bench.GRID.left(bench.jobs(args), None) == [job()]
 
 
-def test_the_race_is_between_equal_results(module: Any) -> None:
-    (row,) = module("speed").race_all(Path("none"), quick=True, out=None)
+def test_the_race_is_between_equal_results(load_bench: Callable[..., ModuleType]) -> None:
+    (row,) = load_bench("fed_wae", "speed").race_all(Path("none"), quick=True, out=None)
     assert float(row["difference"]) < 1e-4
 
 
-def test_a_sheet_holds_64_images(module: Any) -> None:
+def test_a_sheet_holds_64_images(load_bench: Callable[..., ModuleType]) -> None:
     pytest.importorskip("PIL")
-    module("sheets").draw_all(Path("none"), device="cpu", quick=True, out=Path("none"), settings={})
+    load_bench("fed_wae", "sheets").draw_all(
+        Path("none"), device="cpu", quick=True, out=Path("none"), settings={}
+    )

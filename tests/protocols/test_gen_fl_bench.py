@@ -1,7 +1,7 @@
 """The DP-GenFL benchmark measures what it says, on generated rows."""
 
-import importlib.util
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -19,14 +19,8 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "gen_fl" / "bench.py"
-    spec = importlib.util.spec_from_file_location("gen_fl_bench", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("gen_fl")
 
 
 @pytest.mark.parametrize(

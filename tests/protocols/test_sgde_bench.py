@@ -1,10 +1,11 @@
 """The SGDE benchmark measures what it says, on generated rows."""
 
 import csv
-import sys
 from argparse import Namespace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -15,19 +16,12 @@ from understudy.data.samples import toy
 HERE = Path(__file__).parents[2] / "benchmarks" / "sgde"
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
-    monkeypatch.syspath_prepend(str(HERE))
-    for name in ("bench", "tasks"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    import bench
-
-    yield bench
-    for name in ("bench", "tasks"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+@pytest.fixture(scope="module")
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("sgde")
 
 
-def test_every_method_gives_both_tables(bench, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_every_method_gives_both_tables(bench: ModuleType, tmp_path: Path) -> None:
     frame, schema = toy(rows=140, seed=1)
     frames = [frame.iloc[k:120:3] for k in range(3)]
     task = bench.tasks.of_frames("toy", schema, "smoker", frames, frame.iloc[120:])
@@ -45,7 +39,7 @@ def test_every_method_gives_both_tables(bench, tmp_path: Path) -> None:  # type:
     assert (tmp_path / "ours.csv").read_text().count("\n") == 1 + 2 * len(bench.METHODS)
 
 
-def test_images_are_measured_the_same_way(bench, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_images_are_measured_the_same_way(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.tasks, "_lenet", partial(bench.tasks._lenet, steps=2))
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (90, 28, 28)).astype(np.uint8), np.arange(90) % 10
@@ -61,7 +55,7 @@ def test_images_are_measured_the_same_way(bench, monkeypatch: pytest.MonkeyPatch
     assert all(0 <= row["accuracy"] <= 100 for row in rows)
 
 
-def test_every_data_set_comes_once_before_any_comes_twice(bench) -> None:  # type: ignore[no-untyped-def]
+def test_every_data_set_comes_once_before_any_comes_twice(bench: ModuleType) -> None:
     args = Namespace(
         only=["titanic", "adult"],
         methods=["synthetic"],
@@ -75,21 +69,21 @@ def test_every_data_set_comes_once_before_any_comes_twice(bench) -> None:  # typ
     assert order == [("titanic", 0), ("adult", 0), ("titanic", 1), ("adult", 1)]
 
 
-def test_scores_are_those_of_a_classifier_that_is_right_and_of_one_that_is_wrong(bench) -> None:  # type: ignore[no-untyped-def]
+def test_scores_are_those_of_a_classifier_that_is_right_and_of_one_that_is_wrong(bench: ModuleType) -> None:
     y = np.array([0, 1, 1, 0])
     right = np.eye(2)[y]
     assert bench.tasks.scores(right, y) == {"accuracy": 100, "f1": 100, "auc": 100}
     assert bench.tasks.scores(right[:, ::-1], y) == {"accuracy": 0, "f1": 0, "auc": 0}
 
 
-def test_the_papers_figures_stand_beside_for_every_data_set(bench) -> None:  # type: ignore[no-untyped-def]
+def test_the_papers_figures_stand_beside_for_every_data_set(bench: ModuleType) -> None:
     with (HERE / "paper.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 7 * 2 * 3
     assert {row["dataset"] for row in rows} <= {*bench.tasks.TARGETS, *bench.tasks.IMAGES}
 
 
-def test_the_declared_schemas_have_their_class(bench) -> None:  # type: ignore[no-untyped-def]
+def test_the_declared_schemas_have_their_class(bench: ModuleType) -> None:
     for name, target in bench.tasks.TARGETS.items():
         schema = bench.tasks.Schema.load(bench.HERE / "schemas" / f"{name}.toml")
         assert bench.tasks.TableFeatures(schema, target).labels
