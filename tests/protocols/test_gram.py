@@ -389,6 +389,27 @@ def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for
     assert ledgers["holder 0"].spend() == {event: 2 * count for event, count in price.items()}
 
 
+@pytest.mark.parametrize("cut", [by_columns, by_rows])
+def test_a_release_that_was_paid_for_and_lost_is_in_the_statement(cut: Any) -> None:
+    tables, schemas = cut(2)
+    ledgers = {name: Ledger.rehearsal(holder=name, budget=Budget(9.0, 1e-5)) for name in tables}
+    parties = {name: party(name, tables, schemas, ledger=ledgers[name]) for name in tables}
+    last = list(tables)[-1]
+
+    def lose(name: str, message: Any) -> Any:
+        if isinstance(message, Shared) and name == last:
+            raise PartyError("the line broke.")
+        return message
+
+    with pytest.raises(PartyError, match="line"):
+        gram.train(gram.Config(**SMALL), Seen(parties, lose), schemas)
+    outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+    once = sum(count for _, count in outcome.generator.card["releases"])
+    for name, ledger in ledgers.items():
+        assert sum(ledger.spend().values()) == 2 * once
+        assert outcome.privacy.epsilon(name) == pytest.approx(ledger.spent())
+
+
 def _swap(change: Callable[[Tensor], Tensor]) -> Callable[[str, Any], Any]:
     def meddle(name: str, message: Any) -> Any:
         if isinstance(message, Swap | Share) and message.inbox:

@@ -8,7 +8,7 @@ either bears the receipt of a ledger entry made first, or states why it is publi
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -220,14 +220,17 @@ class Progress:
 Watcher = Callable[[Progress], None]
 
 
-def settled(parties: Parties) -> dict[str, dict[str, Spend]]:
-    """What the parties' ledgers say of this run, in the eyes of an outsider and of anyone."""
+def settled(
+    parties: Parties, names: Iterable[str] | None = None, *, at_least: int | None = None
+) -> dict[str, dict[str, Spend]]:
+    """What the ledgers of the parties (of these, where named) say of this run, to an outsider and to anyone."""
+    ask = Settle() if names is None else dict.fromkeys(names, Settle())
     return {
         name: {
             view: {event_from_json(event): count for event, count in uses.items()}
             for view, uses in reply.spend.value.items()
         }
-        for name, reply in parties.ask(Settle()).items()
+        for name, reply in parties.ask(ask, at_least=at_least).items()
     }
 
 

@@ -15,7 +15,6 @@ Edges: the server deals the masks of products, so where columns are split it mus
 over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,11 +33,11 @@ from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.fit_gram import Triple, fit_gram
 from understudy.models.strongest_pairs import strongest_pairs
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounting import Spend
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
 from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
-from understudy.protocols.base import Parties, Progress, Watcher
+from understudy.protocols.base import VIEWS, Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
 from understudy.protocols.gram_measure import Measured, Plan, measure
 from understudy.protocols.gram_party import DEALT, GramParty
@@ -158,7 +157,7 @@ def train(
         )
         if store is not None:
             store.save(1, dict(vars(measured)))
-    privacy = _statement(measured)
+    privacy = _statement(measured, settled(parties, measured.begun, at_least=config.at_least))
 
     def look(done: int = 1) -> None:
         if watch is not None:
@@ -198,19 +197,13 @@ def _people(measured: Measured, columns: int) -> int:
     return max(1, round(float(measured.gram.diagonal().sum()) / columns))
 
 
-def _statement(measured: Measured) -> PrivacyStatement:
-    """What the release cost, by what the parties stated when they began."""
+def _statement(measured: Measured, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
+    """What the run cost, by the parties' ledgers; who went away after the release paid for that at least."""
     split = measured.partition != "rows"
-    spend = spend_of((sigma, int(cells)) for sigma, cells in measured.releases)
+    release = spend_of((sigma, int(cells)) for sigma, cells in measured.releases)
+    gone = dict.fromkeys(VIEWS, release)
     parties = tuple(
-        PartyPrivacy(
-            name=name,
-            budget=Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"]),
-            outsider=spend,
-            insider=spend,
-            noise=info["noise"],
-            people=info["people"],
-        )
+        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
         for name, info in measured.begun.items()
     )
     return PrivacyStatement(
