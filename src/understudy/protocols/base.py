@@ -225,12 +225,13 @@ def settled(
 ) -> dict[str, dict[str, Spend]]:
     """What the ledgers of the parties (of these, where named) say of this run, to an outsider and to anyone."""
     ask = Settle() if names is None else dict.fromkeys(names, Settle())
+    replies = parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
     return {
         name: {
             view: {event_from_json(event): count for event, count in uses.items()}
             for view, uses in reply.spend.value.items()
         }
-        for name, reply in parties.ask(ask, at_least=at_least).items()
+        for name, reply in replies.items()
     }
 
 
