@@ -186,7 +186,7 @@ def test_a_bad_file_is_refused_and_leaves_nothing(
     assert answer.status_code in (413, 422), answer.text
     assert re.search(r"[.?] Nothing was stored\.$", answer.json()["detail"]), answer.text
     assert answer.json()["detail"].count("Nothing was") == 1
-    assert stored(exchange) == before
+    assert stored(exchange) <= before  # a torn upload of the test before may have gone meanwhile
 
 
 def test_the_file_that_the_bad_ones_are_made_from_is_good(raw: Callable[..., httpx.Response]) -> None:
@@ -218,7 +218,7 @@ def test_a_huge_upload_is_refused_before_and_while_it_is_read(
     announced = put(raw, b"x" * (most + 1), digest=digest)
     endless = raw("PUT", f"pools/ward/offers/{digest}", content=(b"x" * (1 << 18) for _ in range(100)))
     assert announced.status_code == endless.status_code == 413
-    assert stored(exchange) == before
+    assert stored(exchange) <= before  # a torn upload of the test before may have gone meanwhile
     assert raw("POST", "pools", content=b"x" * (1 << 21)).status_code == 413
     assert raw("POST", "pools", content=iter([b"x"])).status_code == 411
 

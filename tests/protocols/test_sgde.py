@@ -27,8 +27,10 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols import sgde, sgde_train
 from understudy.protocols.sgde_check import suspicions
+from understudy.protocols.sgde_messages import Push, Subscribe
 from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Push, Recipe, Subscribe, labelled_rows, train_offers, unpack_offer
+from understudy.protocols.sgde_party import Recipe, train_offers, unpack_offer
+from understudy.protocols.sgde_rows import labelled_rows
 from understudy.protocols.sgde_train import batches, fit
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
@@ -252,8 +254,8 @@ def test_an_offer_that_was_tampered_with_is_refused() -> None:
     federation = silos(1)
     requirements = Requirements(schema=toy(rows=4, seed=0)[1], target="smoker")
     (party,) = federation.parties("sgde", run="r").values()
-    party.answer(sgde.Subscribe(requirements=requirements.to_dict(), recipe={"steps": 2, "latent": 2}))
-    offer = party.answer(sgde.Push()).offers.value[0]  # type: ignore[attr-defined]
+    party.answer(Subscribe(requirements=requirements.to_dict(), recipe={"steps": 2, "latent": 2}))
+    offer = party.answer(Push()).offers.value[0]  # type: ignore[attr-defined]
     unpack_offer(requirements, offer)
     weights = dict(offer["weights"])
     name = next(iter(weights))

@@ -2,7 +2,7 @@
 
 Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A, §IV-C,
 §IV-E.
-Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → the messages of `sgde_party`, 𝒴 → `target`'s
+Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `sgde_messages`, 𝒴 → `target`'s
 labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
 Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
 the private class counts (`sgde_train`); what looks poisoned is left out by a rule (`sgde_check`). The server, not
@@ -40,8 +40,9 @@ from understudy.protocols.common_rule import common_features
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.present import Present
 from understudy.protocols.sgde_check import Suspicion, suspicions
+from understudy.protocols.sgde_messages import Pull, Push, Subscribe
 from understudy.protocols.sgde_offer import NETWORKS, Requirements
-from understudy.protocols.sgde_party import LIES, Pull, Push, Recipe, SgdeParty, Subscribe, unpack_offer
+from understudy.protocols.sgde_party import LIES, Recipe, SgdeParty, unpack_offer
 from understudy.protocols.sgde_rows import image_schema
 
 SAME_PEOPLE = False  # each person is with one silo

@@ -1,8 +1,6 @@
-"""What a silo and the server of SGDE say to each other, and the silo's side of it.
+"""The silo's side of SGDE: it trains one generator per class, offers them, and takes the pool.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
-class, `Pull` hands out the pool.
-Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
+Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `sgde_messages`.
 
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
@@ -35,6 +33,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
 from understudy.protocols import sgde_marginals
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.sgde_messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde_offer import (
     Requirements,
     check_generator,
@@ -83,50 +82,6 @@ class Recipe:
 
 
 FOR_IMAGES = Recipe(latent=8, steps=200, learning_rate=0.002)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subscribe(Ask):
-    """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
-
-    requirements: dict[str, Any]
-    recipe: dict[str, Any]
-    poison: str = "none"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Subscribed(Reply):
-    """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
-
-    budget: Public
-    noise: Public
-    price: Public
-
-
-@dataclass(frozen=True, kw_only=True)
-class Push(Ask):
-    """Train one generator per class, and send them."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pushed(Reply):
-    """An offer for each class: its card and its weights."""
-
-    offers: Paid
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pull(Ask):
-    """The pool: cards and weights of every offer that was taken in."""
-
-    offers: list[dict[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pulled(Reply):
-    """How many of them passed this silo's own check."""
-
-    sound: Public
 
 
 class SgdeParty(Party):

@@ -1,0 +1,55 @@
+"""What a silo and the server of SGDE say to each other.
+
+Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
+class, `Pull` hands out the pool.
+Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.protocols.base import Ask, Paid, Public, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribe(Ask):
+    """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
+
+    requirements: dict[str, Any]
+    recipe: dict[str, Any]
+    poison: str = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribed(Reply):
+    """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
+
+    budget: Public
+    noise: Public
+    price: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push(Ask):
+    """Train one generator per class, and send them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed(Reply):
+    """An offer for each class: its card and its weights."""
+
+    offers: Paid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull(Ask):
+    """The pool: cards and weights of every offer that was taken in."""
+
+    offers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled(Reply):
+    """How many of them passed this silo's own check."""
+
+    sound: Public
