@@ -100,6 +100,7 @@ def test_the_pages_show_a_sheet_of_synthetic_images_for_each_class(trade: Trade)
         base_url=trade.exchange.address,
         auth=("north", trade.tokens["north"]),
         headers={"Accept": "text/html"},
+        timeout=60,
     ) as browser:
         page = browser.get("/pools/halves").text
         digest = re.search(r"/pools/halves/(\w{64})", page)

@@ -51,7 +51,7 @@ def browser(exchange: Served) -> Iterator[httpx.Client]:
     with exchange.member("reader"):
         auth = ("reader", exchange.token("reader"))
     with httpx.Client(
-        base_url=exchange.address, auth=auth, headers={"Accept": "text/html"}, verify=False
+        base_url=exchange.address, auth=auth, headers={"Accept": "text/html"}, verify=False, timeout=60
     ) as browser:
         yield browser
 
