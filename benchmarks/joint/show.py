@@ -1,0 +1,81 @@
+"""The tables of README.md from ours.csv: `python benchmarks/joint/show.py` prints them."""
+
+from pathlib import Path
+
+import pandas as pd
+
+HERE = Path(__file__).parent
+METHODS = [
+    "Gram", "MST", "AIM", "DPLT", "VertiGAN", "VertiGAN+gram", "VDGAN-DPSGD", "bootstrap", "independent",
+]  # fmt: skip
+NAMES = {"Gram": "**Gram**, two holders", "MST": "*central* MST", "AIM": "*central* AIM"}
+FIGURES = {
+    "avd2": "2-way", "avd2_within": "within", "avd2_cross": "across", "avd3": "3-way", "tstr_boosting_f1": "F1",
+    "tstr_boosting_auc": "AUC",
+}  # fmt: skip
+
+
+def beside(rows: pd.DataFrame, epsilon: float) -> str:
+    """Every method over two holders of columns at one ε, and the two ends of the scale; seed 0."""
+    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0)]
+    part = part[(part.epsilon == epsilon) | part.epsilon.isna()]
+    lines = [
+        "| table | method | " + " | ".join(FIGURES.values()) + " | MB up, each |",
+        "|---|---|" + "---:|" * (len(FIGURES) + 1),
+    ]
+    for dataset, group in part.groupby("dataset", sort=False):
+        first = f"{dataset} ({group['columns'].iloc[0]} columns, {group.people.iloc[0]:,} people)"
+        found = group.set_index("method")
+        for method in [m for m in METHODS if m in found.index]:
+            row = found.loc[method]
+            figures = [f"{row[name]:.4f}" if "avd" in name else f"{row[name]:.3f}" for name in FIGURES]
+            sent = f"{row.up_mb:,.0f}" if pd.notna(row.up_mb) else "–"
+            lines.append("| " + " | ".join([first, NAMES.get(method, method), *figures, sent]) + " |")
+            first = ""
+    return "\n".join(lines)
+
+
+def over(rows: pd.DataFrame, figure: str) -> str:
+    """Gram over partitions, holders and ε; seed 0."""
+    part = rows[(rows.method == "Gram") & (rows.seed == 0)]
+    prices = sorted(part.epsilon.unique())
+    wide = part.pivot_table(figure, ["dataset", "partition", "holders"], "epsilon", sort=False)
+    lines = [
+        "| table | partition | holders | " + " | ".join(f"ε={price:g}" for price in prices) + " |",
+        "|---|---|---|" + "---:|" * len(prices),
+    ]
+    last = ""
+    for (dataset, partition, holders), row in wide.sort_index().iterrows():
+        cells = [f"{row[price]:.4f}" if pd.notna(row[price]) else "–" for price in prices]
+        lines.append(
+            f"| {dataset if dataset != last else ''} | {partition} | {holders} | " + " | ".join(cells) + " |"
+        )
+        last = dataset
+    return "\n".join(lines)
+
+
+def central(rows: pd.DataFrame) -> str:
+    """Gram over two holders beside central methods at the other ε; seed 0."""
+    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0)]
+    part = part[part.epsilon.notna() & (part.epsilon != 1)]
+    beside = part[part.method.isin(["MST", "AIM"])][["dataset", "epsilon"]].drop_duplicates()
+    part = part.merge(beside)
+    lines = [
+        "| table | ε | method | " + " | ".join(FIGURES.values()) + " |",
+        "|---|---|---|" + "---:|" * len(FIGURES),
+    ]
+    for (dataset, epsilon), group in part.groupby(["dataset", "epsilon"]):
+        found = group.set_index("method")
+        for method in [m for m in METHODS[:3] if m in found.index]:
+            figures = [f"{found.loc[method, name]:.4f}" for name in FIGURES]
+            lines.append("| " + " | ".join([dataset, f"{epsilon:g}", NAMES[method], *figures]) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    rows = pd.read_csv(HERE / "ours.csv")
+    print(beside(rows, 1.0), central(rows), over(rows, "avd2"), over(rows, "tstr_boosting_auc"), sep="\n\n")
+
+
+if __name__ == "__main__":
+    main()
