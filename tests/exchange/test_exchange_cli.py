@@ -66,6 +66,8 @@ def test_two_silos_trade_generators_and_rows_never_leave(
                 "id",
                 "--steps",
                 2,
+                "--kind",
+                {"north": "beta-vae", "south": "marginals"}[silo],
                 "--out",
                 silo,
             )

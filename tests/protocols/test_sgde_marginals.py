@@ -18,7 +18,9 @@ from understudy.privacy.accounting import epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.laplace import DiscreteGaussianNoise
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.rng import Rng, SecureRng
+from understudy.privacy.secure.counts import noise
+from understudy.protocols import sgde_marginals
 from understudy.protocols.sgde_marginals import levels
 from understudy.protocols.sgde_offer import Requirements
 from understudy.protocols.sgde_party import Recipe, train_offers
@@ -64,6 +66,19 @@ def test_a_silo_pays_one_use_for_each_column_and_as_much_as_it_may() -> None:
     assert made[0].card["epsilon"] <= rho + 2 * math.sqrt(rho * math.log(1e5))
     assert 1.45 < made[0].card["epsilon"] <= 1.5
     assert epsilon({event: 2}, 1e-5) == pytest.approx(made[0].card["epsilon"])
+
+
+def test_the_noise_that_is_drawn_is_the_noise_that_was_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[tuple[Fraction, tuple[int, ...]]] = []
+
+    def noted(scale: Fraction, rng: Rng, *shape: int) -> torch.Tensor:
+        drawn.append((scale, shape))
+        return noise(scale, rng, *shape)
+
+    monkeypatch.setattr(sgde_marginals, "noise", noted)
+    _, ledger = offers(rows(50))
+    ((event, _),) = ledger.spend().items()
+    assert drawn == [(Fraction(event.sigma), (2, 5))]  # once, on every level of both classes
 
 
 def test_a_row_more_moves_one_level_of_each_column_in_its_own_class() -> None:
