@@ -232,6 +232,17 @@ def test_the_page_shows_the_prices_of_the_statement(folder: Path, page: str) -> 
     assert "The ledger and the statement agree on this run" in page
 
 
+def test_the_page_says_whether_the_parties_charges_compose(copied: Path) -> None:
+    compose, together = "whose uses of the same people compose", "who paid for one release together"
+    (copied / "synthetic.parquet").unlink()
+    privacy = json.loads((copied / "privacy.json").read_text())
+    for one_release in (False, True):
+        privacy["person"]["one_release"] = one_release
+        (copied / "privacy.json").write_text(json.dumps(privacy))
+        text = private(copied)
+        assert (compose in text, together in text) == (not one_release, one_release)
+
+
 def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied: Path) -> None:
     privacy = json.loads((copied / "privacy.json").read_text())
     privacy["parties"][0]["epsilon"]["server"] *= 1.5

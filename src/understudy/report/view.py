@@ -140,6 +140,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "adjacency": statement["adjacency"],
             "accountant": statement["accountant"],
             "same_people": bool(person["same_people"]) and several,
+            "one_release": bool(person.get("one_release")),
             "delta": chance(person["delta"]),
             "person": [
                 (words, price(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
