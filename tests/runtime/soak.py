@@ -153,7 +153,7 @@ def run_once(case: Case, chance: random.Random, kills: int, home: Path) -> dict[
     hits, last = dict.fromkeys(works, 0), ""
     until, over = time.monotonic() + 280, 0.0
     while alive:
-        time.sleep(chance.uniform(0.0, 1.2) if sum(hits.values()) < kills else 0.05)
+        time.sleep(chance.uniform(0.0, 0.5) if sum(hits.values()) < kills else 0.05)
         for who, child in list(alive.items()):
             ended, code = os.waitpid(child, os.WNOHANG)
             if ended and code != 0:
@@ -171,6 +171,8 @@ def run_once(case: Case, chance: random.Random, kills: int, home: Path) -> dict[
             raise SystemExit(f"{', '.join(alive)} did not come to an end after {hits}.")
         if sum(hits.values()) < kills and "server" in alive and alive.keys() == works.keys():
             who = chance.choice(list(works))
+            if who == "server" and (home / "weights").exists():
+                continue  # its run is over, and parties may have left: another server would wait for them in vain
             os.kill(alive[who], signal.SIGKILL)
             os.waitpid(alive[who], 0)
             hits[who], last = hits[who] + 1, who
@@ -217,7 +219,7 @@ def main() -> None:
         sys.stdout.flush()
         if wrong:
             raise SystemExit(f"Seed {seed}, run {turn + 1}: {wrong}.")
-        left, turn = left - max(1, sum(hits.values())), turn + 1
+        left, turn = left - sum(hits.values()), turn + 1
 
 
 if __name__ == "__main__":
