@@ -30,11 +30,11 @@ from torch.nn import functional
 
 from understudy.check import not_negative, positive
 from understudy.errors import ConfigError, PrivacyError
+from understudy.privacy.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.rng import Normals
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 
-_FLAT = 1e-12  # a slope below this has no direction: its penalty gives no gradient
 _LARGEST = 1e6  # what a row may hold, so that no product of finite weights overflows
 
 
@@ -82,16 +82,15 @@ def require_settings(
 
 
 def add_noise(
-    sums: Sequence[Tensor], clip_norm: float, noise_multiplier: float, expected_batch: float, rng: Normals
+    sums: list[Tensor], clip_norm: float, noise_multiplier: float, expected_batch: float, rng: Normals
 ) -> None:
     """(sums + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, in place."""
     if noise_multiplier:
         noise = rng.normal(sum(part.numel() for part in sums), device=sums[0].device)
-        noise.mul_(noise_multiplier * clip_norm)
-        for part, drawn in zip(sums, torch.split(noise, [part.numel() for part in sums]), strict=True):
-            part.add_(drawn.view_as(part))
-    for part in sums:
-        part.div_(expected_batch)
+        parts = torch.split(noise, [part.numel() for part in sums])
+        shaped = [drawn.view_as(part) for part, drawn in zip(sums, parts, strict=True)]
+        torch._foreach_add_(sums, shaped, alpha=noise_multiplier * clip_norm)
+    torch._foreach_div_(sums, expected_batch)
 
 
 @torch.no_grad()
@@ -117,15 +116,12 @@ def clipped_gradient_sum(
     the host, so that the function can be captured in a CUDA graph.
     """
     lefts, rights = _factors(layers, real, fake, mix, slope)
-    steepness = rights[0][2].norm(dim=1)  # ‖∇D(x̂)‖: the third factor is ∇D(x̂) itself, v without its division
-    pull = torch.where(steepness > _FLAT, 2 * penalty * (1 - 1 / steepness), 0)
-    signs = torch.stack([torch.ones_like(pull), -torch.ones_like(pull), pull])  # (3, batch)
-    square = _squared_norms(lefts, rights, signs)
-    weight = torch.where(square < math.inf, clip_norm * square.rsqrt(), 0).clamp_max_(1)
-    weight = weight if mask is None else weight * mask
+    weigh = fused(real.device) if real.dtype == torch.float32 else None
+    scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
+    scales = scales if mask is None else scales * mask
     total = []
     for left, right in zip(lefts, rights, strict=True):
-        left = left * (signs * weight)[..., None]
+        left = left * scales[..., None]
         total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))
     return total
 
@@ -172,23 +168,30 @@ def _through(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
     return result
 
 
-def _squared_norms(lefts: Sequence[Tensor], rights: Sequence[Tensor], signs: Tensor) -> Tensor:
-    """Each person's ‖G‖² over all layers, never too small: (batch,).
+def _scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, clip_norm: float) -> Tensor:
+    """What a person's fake, real and penalty products count in the clipped sum: (3, batch).
 
-    The three products may cancel each other, and then the rounding of the dot products would show. A bound on
-    that rounding (at most about 8 ulp in each sum) is added: it clips a little harder, never less.
+    A person's norm is never taken too small: the three products may cancel each other, and then the rounding of the
+    dot products would show. A bound on that rounding (at most about 8 ulp in each sum) is added: it clips a little
+    harder, never less.
     """
-    square, rounding = torch.zeros_like(signs[0]), torch.zeros_like(signs[0])
+    steepness = rights[0][2].norm(dim=1)  # ‖∇D(x̂)‖: the third factor is ∇D(x̂) itself, v without its division
+    pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
+    signs = torch.stack([torch.ones_like(pull), -torch.ones_like(pull), pull])
+    gram = torch.stack(list(map(_products, lefts, rights))).sum(0)  # of whole gradients, over all layers
     pairs = _gram(signs[..., None])
     pairs[3:] *= 2  # each mixed pair stands twice in the square
-    for left, right in zip(lefts, rights, strict=True):
-        inner = _gram(right)
-        inner[:2] += 1  # a bias is the weight of an input that is 1 for the scores
-        inner[3] += 1  # and 0 for the penalty
-        gram = _gram(left) * inner
-        square += (pairs * gram).sum(0)
-        rounding += (signs.abs() * gram[:3].sqrt()).sum(0).square()
-    return (square + 16 * torch.finfo(signs.dtype).eps * rounding).clamp_min_(0)
+    rounding = (signs.abs() * gram[:3].sqrt()).sum(0).square()
+    square = ((pairs * gram).sum(0) + ULPS * torch.finfo(signs.dtype).eps * rounding).clamp_min_(0)
+    return signs * torch.where(square < math.inf, clip_norm * square.rsqrt(), 0).clamp_max_(1)
+
+
+def _products(left: Tensor, right: Tensor) -> Tensor:
+    """Dot products of the three outer products in one layer, with its bias: (6, batch)."""
+    inner = _gram(right)
+    inner[:2] += 1  # a bias is the weight of an input that is 1 for the scores
+    inner[3] += 1  # and 0 for the penalty
+    return _gram(left) * inner
 
 
 def _gram(factors: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from understudy.errors import PrivacyError
 from understudy.models.gan import BranchedGenerator, Critic
 from understudy.models.image_gan import ImageCritic
+from understudy.models.rmsprop import RmsProp
 from understudy.privacy.critic import private_critic_gradient, require_sound
 from understudy.privacy.formed_critic import formed_critic_gradient
 from understudy.privacy.rng import FastRng, Normals, Rng
@@ -55,16 +56,7 @@ class CriticRound:
         )
         self.device = rows.device
         require_sound(rows)
-        self.optimizer = torch.optim.RMSprop(
-            critic.parameters(), lr=learning_rate, capturable=self.device.type == "cuda"
-        )
-        for (
-            parameter
-        ) in critic.parameters():  # so that a saved state has the same shape before the first step
-            self.optimizer.state[parameter] = {
-                "step": torch.zeros((), device=self.device),
-                "square_avg": torch.zeros_like(parameter),
-            }
+        self.optimizer = RmsProp(critic.parameters(), lr=learning_rate)
         self._graph: _CapturedRound | None = None
 
     @classmethod
@@ -183,17 +175,14 @@ class CriticRound:
 
     def state_dict(self) -> dict[str, Any]:
         """The critic and its optimiser."""
-        parameters = dict(self.critic.named_parameters())
-        squares = {name: self.optimizer.state[p]["square_avg"] for name, p in parameters.items()}
-        step = self.optimizer.state[next(iter(parameters.values()))]["step"]
-        return {"critic": self.critic.state_dict(), "squares": squares, "step": float(step)}
+        names = [name for name, _ in self.critic.named_parameters()]
+        squares = dict(zip(names, self.optimizer.squares, strict=True))
+        return {"critic": self.critic.state_dict(), "squares": squares}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse of `state_dict`; in place, so that a captured graph stays valid."""
         self.critic.load_state_dict(state["critic"])
-        for name, parameter in self.critic.named_parameters():
-            self.optimizer.state[parameter]["square_avg"].copy_(state["squares"][name])
-            self.optimizer.state[parameter]["step"].fill_(state["step"])
+        self.optimizer.load(state["squares"][name] for name, _ in self.critic.named_parameters())
 
 
 class Drawn:

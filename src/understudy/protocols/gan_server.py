@@ -12,6 +12,7 @@ from understudy.data.mixed import MixedSchema, side_by_side
 from understudy.errors import BudgetExceeded, PartyError
 from understudy.generator import Generator
 from understudy.models.gan import BranchedGenerator
+from understudy.models.rmsprop import RmsProp
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Parties, Progress, Watcher, settled
@@ -43,7 +44,7 @@ class Server:
             torch.manual_seed(config.seed)
             network = BranchedGenerator.for_parties(outputs, latent=config.latent, common=config.common)
         self.network = network.to(device)
-        self.optimizer = torch.optim.RMSprop(self.network.parameters(), lr=config.learning_rate)
+        self.optimizer = RmsProp(self.network.parameters(), lr=config.learning_rate)
         self.draws = torch.Generator().manual_seed(config.seed)
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         self.begun: dict[str, dict[str, Any]] = {}
@@ -64,11 +65,7 @@ class Server:
             self.begun, self.held = state["begun"], state.get("held", {})
             self.network.load_state_dict(state["network"])
             self.draws.set_state(state["draws"])
-            for parameter, square in zip(self.network.parameters(), state["squares"], strict=True):
-                self.optimizer.state[parameter] = {
-                    "step": torch.tensor(float(self.done)),
-                    "square_avg": square.to(self.device),
-                }
+            self.optimizer.load(state["squares"])
         else:
             align(self.parties)
             replies = self.parties.ask({name: ask(name) for name in self.parties.names})
@@ -124,7 +121,7 @@ class Server:
     def _save(self) -> None:
         if self.store is None or not self.done:
             return
-        squares = [self.optimizer.state[p]["square_avg"].cpu() for p in self.network.parameters()]
+        squares = [square.cpu() for square in self.optimizer.squares]
         weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
         state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
         self.store.save(self.done, state | ({"held": self.held} if self.held else {}))

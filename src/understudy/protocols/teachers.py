@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from understudy.models.client_axis import times_transposed
 from understudy.models.gan import Critic
+from understudy.models.rmsprop import DECAY, TINY
 from understudy.privacy.critic import require_sound
 from understudy.privacy.rng import Rng
 
@@ -23,7 +24,6 @@ Layers = Sequence[tuple[Tensor, Tensor]]  # weights (teachers, out, in) and bias
 
 WORKING_SET = {"cpu": 16 << 20, "cuda": 1 << 30}  # bytes that a chunk of teachers may fill
 _FLAT = 1e-12  # a slope below this has no direction: its penalty gives no gradient
-_DECAY, _TINY = 0.99, 1e-8  # RMSprop as in torch.optim
 
 
 class Teachers:
@@ -90,8 +90,8 @@ class Teachers:
     def _descend(self, layers: Layers, squares: Layers, gradients: Layers) -> None:
         for pair, square_pair, gradient_pair in zip(layers, squares, gradients, strict=True):
             for parameter, square, gradient in zip(pair, square_pair, gradient_pair, strict=True):
-                square.mul_(_DECAY).addcmul_(gradient, gradient, value=1 - _DECAY)
-                parameter.addcdiv_(gradient, square.sqrt().add_(_TINY), value=-self.learning_rate)
+                square.mul_(DECAY).addcmul_(gradient, gradient, value=1 - DECAY)
+                parameter.addcdiv_(gradient, square.sqrt().add_(TINY), value=-self.learning_rate)
 
     def _chunks(self, floats: int) -> Iterator[slice]:
         room = WORKING_SET["cpu" if self.rows.device.type == "cpu" else "cuda"]

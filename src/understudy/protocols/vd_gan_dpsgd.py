@@ -20,6 +20,7 @@ from torch import Tensor
 from understudy.check import positive
 from understudy.data.table import Table
 from understudy.models.gan import BranchedGenerator
+from understudy.models.rmsprop import RmsProp
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.poisson import poisson_samples
@@ -76,7 +77,7 @@ class DpSgdParty(VdGanParty):
     def _warm_up(self) -> None:
         """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
         network = self.work.network
-        optimizer = torch.optim.RMSprop(network.parameters(), lr=self.config.learning_rate)
+        optimizer = RmsProp(network.parameters(), lr=self.config.learning_rate)
         for number in range(self.config.warm_up):
             gradient = self.work(self._batches(), seed=number)
             for parameter, part in split_like(network.parameters(), gradient):

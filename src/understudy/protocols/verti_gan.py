@@ -308,17 +308,18 @@ def train(
         measured, tables = Measured(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
         coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
 
+    parts = {name: list(network.party_parameters(name).values()) for name in parties.names}
+
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
         asks = {
-            name: Round(round=round, seed=seed, weights=parameters_to_vector(parameters.values()).detach())
-            for name in parties.names
-            if (parameters := network.party_parameters(name))
+            name: Round(round=round, seed=seed, weights=parameters_to_vector(parameters).detach())
+            for name, parameters in parts.items()
         }
         for name, reply in parties.ask(asks).items():
             gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
             # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all.
-            for parameter, part in split_like(network.party_parameters(name).values(), gradient):
+            for parameter, part in split_like(parts[name], gradient):
                 parameter.grad = part if parameter.grad is None else parameter.grad + part
         if coupling is not None:
             coupling.add_gradient(network, seed, config.batch)

@@ -1,0 +1,62 @@
+"""RMSprop: torch.optim's, without its compiler."""
+
+import subprocess
+import sys
+
+import torch
+
+from understudy.models.rmsprop import RmsProp
+
+
+def _parameters() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((3, 4), (4,), (2,))]
+
+
+def test_it_steps_as_torch_optim_does() -> None:
+    ours, theirs = _parameters(), _parameters()
+    optimizer, reference = RmsProp(ours, lr=0.01), torch.optim.RMSprop(theirs, lr=0.01)
+    generator = torch.Generator().manual_seed(1)
+    for step in range(50):
+        optimizer.zero_grad()
+        reference.zero_grad()
+        for mine, other in zip(
+            ours[: 3 - step % 2], theirs, strict=False
+        ):  # in every other step one has none
+            mine.grad = torch.randn(mine.shape, generator=generator) * 10.0 ** (step % 7 - 3)
+            other.grad = mine.grad.clone()
+        optimizer.step()
+        reference.step()
+        for mine, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-7)
+
+
+def test_it_goes_on_from_saved_squares_in_place() -> None:
+    ours = _parameters()
+    optimizer = RmsProp(ours, lr=0.1)
+    ours[0].grad = torch.ones_like(ours[0])
+    optimizer.step()
+    again = RmsProp(_parameters(), lr=0.1)
+    places = [square.data_ptr() for square in again.squares]
+    again.load(optimizer.squares)
+    assert all(map(torch.equal, again.squares, optimizer.squares))
+    assert places == [square.data_ptr() for square in again.squares]
+
+
+def test_without_any_gradient_nothing_moves() -> None:
+    parameters = _parameters()
+    before = [parameter.detach().clone() for parameter in parameters]
+    RmsProp(parameters, lr=0.1).step()
+    assert all(map(torch.equal, parameters, before))
+
+
+def test_it_does_not_load_the_compiler() -> None:
+    script = (
+        "import sys, torch\n"
+        "from understudy.models.rmsprop import RmsProp\n"
+        "p = torch.zeros(2, requires_grad=True)\n"
+        "p.grad = torch.ones(2)\n"
+        "RmsProp([p], lr=0.1).step()\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
