@@ -20,6 +20,11 @@ ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
 STUDIES = {
     "rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers",
 }  # fmt: skip
+NAMES = {
+    "rows": "people",
+    "share": "the smaller party's share of the columns",
+    "upload": "share of the gradient sent",
+}
 
 
 def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) -> None:
@@ -75,7 +80,10 @@ def ablations(rows: pd.DataFrame, file: Path) -> None:
             points(axis, group, STUDIES[study], "avd4", label=label)
         if study in ("rows", "parties", "teachers"):
             axis.set_xscale("log")
-        axis.set(xlabel=STUDIES[study], ylim=(0, None))
+        values = sorted(part[STUDIES[study]].unique())
+        axis.set_xticks(values, [f"{value:,g}" for value in values])
+        axis.minorticks_off()
+        axis.set(xlabel=NAMES.get(STUDIES[study], STUDIES[study]), ylim=(0, None))
         axis.grid(alpha=0.3)
         axis.legend(fontsize=6)
     axes[0, 0].set_ylabel("4-way AVD")

@@ -31,6 +31,7 @@ from torch.nn import functional
 from understudy.check import not_negative, positive
 from understudy.errors import ConfigError, PrivacyError
 from understudy.privacy.critic_kernel import FLAT, ULPS, fused
+from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
 Layers = Sequence[tuple[Tensor, Tensor]]
@@ -120,9 +121,10 @@ def clipped_gradient_sum(
     scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
     scales = scales if mask is None else scales * mask
     total = []
-    for left, right in zip(lefts, rights, strict=True):
-        left = left * scales[..., None]
-        total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))
+    with full():
+        for left, right in zip(lefts, rights, strict=True):
+            left = left * scales[..., None]
+            total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))
     return total
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from understudy.check import not_negative
 from understudy.errors import ConfigError
+from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
 Tap = tuple[
@@ -76,7 +77,7 @@ def clipped_sums(
     if not losses.numel():
         return [_summed(read, torch.zeros_like(given)) for read, given in taps]
     deltas = torch.autograd.grad(losses.sum(), outputs)
-    with torch.no_grad():
+    with torch.no_grad(), full():
         inputs = [read for read, _ in taps]
         weight = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
         if math.isfinite(clip_norm):

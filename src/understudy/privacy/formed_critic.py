@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from understudy.privacy.critic import add_noise, require_settings, require_sound
+from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
 ROOM = 1 << 26  # numbers that the formed gradients may take at a time
@@ -59,7 +60,8 @@ def formed_critic_gradient(
         norms = [torch.linalg.vector_norm(each.flatten(1), dim=1, dtype=torch.float64) for each in formed]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         share = torch.where(norm.isfinite(), (clip_norm / norm).clamp_max(1), 0).to(mix.dtype) * weight[part]
-        for total, each in zip(sums, formed, strict=True):
-            total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)
+        with full():
+            for total, each in zip(sums, formed, strict=True):
+                total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)
     add_noise(sums, clip_norm, noise_multiplier, expected_batch, rng)
     return sums

@@ -1,0 +1,123 @@
+"""Clipped sums are taken in full precision, whatever the process asked for."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from understudy.models.image_gan import ImageCritic
+from understudy.privacy.critic import clipped_gradient_sum
+from understudy.privacy.dp_sgd import clipped_sums
+from understudy.privacy.formed_critic import formed_critic_gradient
+from understudy.privacy.precision import coarse, full
+from understudy.privacy.rng import FastRng
+
+
+@pytest.fixture(params=["medium", "high", "by place"])
+def hasty(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A process that asked for fewer bits."""
+    before = torch.get_float32_matmul_precision()
+    if request.param == "by place":
+        torch.backends.cuda.matmul.fp32_precision = "tf32"
+    else:
+        torch.set_float32_matmul_precision(request.param)
+    yield _setting()
+    torch.set_float32_matmul_precision(before)
+
+
+def _setting() -> str:
+    try:
+        common = torch.get_float32_matmul_precision()
+    except RuntimeError:
+        common = "none in common"
+    places = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    return " ".join([common, *(str(place.fp32_precision) for place in places)])
+
+
+class _Watched(TorchDispatchMode):
+    """At which setting each matrix product of this shape was taken."""
+
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.shapes, self.settings = shapes, []  # type: ignore[var-annotated]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        product = func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
+        if product and tuple(result.shape) in self.shapes:
+            self.settings.append(_setting())
+        return result
+
+
+def test_within_full_all_bits_are_asked_for_and_then_as_before(hasty: str) -> None:
+    with full():
+        assert _setting().startswith("highest")
+        with coarse(torch.device("cuda")):
+            assert _setting().startswith("high tf32")
+            with full():
+                assert torch.get_float32_matmul_precision() == "highest"
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert _setting() == hasty
+
+
+def test_an_error_within_restores_the_setting(hasty: str) -> None:
+    with pytest.raises(ZeroDivisionError), full():
+        _ = 1 / 0
+    assert _setting() == hasty
+
+
+def test_coarse_changes_nothing_without_a_gpu(hasty: str) -> None:
+    with coarse(torch.device("cpu")):
+        assert _setting() == hasty
+
+
+def test_two_threads_do_not_undo_each_others_setting() -> None:
+    found: list[str] = []
+
+    def work() -> None:
+        for _ in range(200):
+            with coarse(torch.device("cuda")), full():
+                found.append(torch.get_float32_matmul_precision())
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {"highest"}
+    assert len(found) == 800
+
+
+def test_a_critics_clipped_sum_is_taken_in_full(hasty: str) -> None:
+    layers = [(torch.randn(3, 5), torch.randn(3)), (torch.randn(1, 3), torch.randn(1))]
+    with _Watched((3, 5), (1, 3)) as watched:
+        clipped_gradient_sum(
+            layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0
+        )
+    assert len(watched.settings) == 2
+    assert all(setting.startswith("highest") for setting in watched.settings)
+
+
+def test_sums_and_norms_of_sampled_gradients_are_taken_in_full(hasty: str) -> None:
+    read, weight = torch.randn(2, 6, 4, 7), torch.randn(2, 5, 7, requires_grad=True)
+    given = read @ weight.mT[:, None]
+    losses = given.square().sum((2, 3))
+    with _Watched((2, 5, 7), (12, 4, 4)) as watched:
+        clipped_sums(losses, [(read, given)], clip_norm=1.0)
+    assert len(watched.settings) == 3  # the sum, and the two products of a norm
+    assert all(setting.startswith("highest") for setting in watched.settings)
+
+
+def test_an_image_critics_clipped_sum_is_taken_in_full(hasty: str) -> None:
+    critic = ImageCritic((8, 8))
+    shapes = [(1, parameter.numel()) for parameter in critic.parameters()]
+    with _Watched(*shapes) as watched:
+        formed_critic_gradient(
+            critic, torch.rand(4, 64), torch.rand(4, 64), torch.rand(4), clip_norm=1.0,
+            noise_multiplier=0.0, expected_batch=4, penalty=10.0, rng=FastRng(0),
+        )  # fmt: skip
+    assert len(watched.settings) == len(shapes) - 1  # the last bias is one number, and its sum a dot product
+    assert all(setting.startswith("highest") for setting in watched.settings)
