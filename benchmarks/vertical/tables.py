@@ -17,18 +17,22 @@ COLUMNS = {
     "4-way across": "avd4_cross", "CMD within": "cmd_within", "CMD across": "cmd_cross",
 }  # fmt: skip
 
+STUDIES = {
+    "rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers",
+}  # fmt: skip
+
 
 def table(rows: pd.DataFrame, dataset: str) -> str:
     """All methods of the main study on one table."""
     part = rows[(rows.study == "main") & (rows.dataset == dataset)]
     truth, seeds = part.iloc[0], part.seed.nunique()
     scores = ", ".join(
-        f"{truth[f'trtr_{model}_acc']:.3f} / {truth[f'trtr_{model}_auc']:.3f} ({name})"
+        f"{part[f'trtr_{model}_acc'].mean():.3f} / {part[f'trtr_{model}_auc'].mean():.3f} ({name})"
         for model, name in (("mlp", "MLP"), ("adaboost", "AdaBoost"))
     )
     lines = [
         f"**{dataset}** — {truth.people:,} people, width {truth.width}; {seeds} seed{'s' * (seeds > 1)}; real rows: "
-        f"{scores}; control of the attack {truth.mia_control:.3f}",
+        f"{scores}; control of the attack {part.mia_control.mean():.3f}",
         "",
         "| method | ε | person | "
         + " | ".join(COLUMNS)
@@ -61,8 +65,25 @@ def _line(method: str, price: float, group: pd.DataFrame) -> str:
 
 
 def _mean(values: "pd.Series[float]") -> str:
-    spread = f" ± {(values.max() - values.min()) / 2:.3f}" if len(values) > 1 else ""
+    spread = f" ±{(values.max() - values.min()) / 2:.3f}".replace("0.", ".") if len(values) > 1 else ""
     return f"{values.mean():.3f}{spread}" if values.notna().any() else "–"
+
+
+def ablation(rows: pd.DataFrame, study: str) -> str:
+    """4-way distance (and, after the stroke, AUC of AdaBoost) over what one study varies."""
+    part, over = rows[rows.study == study], STUDIES[study]
+    values = sorted(part[over].unique())
+    kinds = ["dataset", "epsilon", *(["split"] if part.split.nunique() > 1 else [])]
+    lines = [
+        f"| {over} | {' | '.join(f'{value:,g}' for value in values)} |",
+        "|---" * (len(values) + 1) + "|",
+    ]
+    for kind, group in part.groupby(kinds):
+        table, price, *split = kind
+        cells = (group[group[over] == value] for value in values)
+        shown = (f"{_mean(cell.avd4)} / {cell.tstr_adaboost_auc.mean():.2f}" for cell in cells)
+        lines.append(f"| {', '.join([table, f'ε = {price:g}', *split])} | {' | '.join(shown)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -72,6 +93,8 @@ def main() -> None:
     rows = pd.read_csv(HERE / "ours.csv")
     known = [name for name in rows[rows.study == "main"].dataset.unique() if name != "toy"]
     print("\n\n".join(table(rows, name) for name in args.datasets or known))
+    if not args.datasets:
+        print("\n" + "\n\n".join(ablation(rows, study) for study in STUDIES if (rows.study == study).any()))
 
 
 if __name__ == "__main__":
