@@ -20,6 +20,7 @@ from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import BudgetExceeded
 from understudy.evaluate.audit import audit_protocol
 from understudy.evaluate.canaries import VertiGanAudit
+from understudy.models.sparse import sparsify
 from understudy.privacy import critic
 from understudy.privacy.budget import Budget
 from understudy.privacy.poisson import poisson_samples
@@ -28,7 +29,7 @@ from understudy.protocols import critic_round, gan_party, verti_gan
 from understudy.protocols.base import Paid, Public
 from understudy.protocols.critic_round import CriticRound, Drawn
 from understudy.protocols.gan_party import Gradient
-from understudy.protocols.verti_gan import Round, VertiGanParty, sparsify, split_like
+from understudy.protocols.verti_gan import Round, VertiGanParty, split_like
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch

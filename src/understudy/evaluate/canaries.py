@@ -35,6 +35,7 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.evaluate.audit import SERVER, Case
 from understudy.evaluate.transcript import Seen
+from understudy.models.sparse import densify
 from understudy.privacy.budget import Budget
 from understudy.privacy.critic import clipped_gradient_sum
 from understudy.privacy.ledger import Ledger
@@ -43,7 +44,7 @@ from understudy.protocols import verti_gan
 from understudy.protocols.base import Parties, Reply
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import Gradient
-from understudy.protocols.verti_gan import VertiGanParty, densify
+from understudy.protocols.verti_gan import VertiGanParty
 
 STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"

@@ -35,6 +35,7 @@ from understudy.errors import PartyError
 from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Values
 from understudy.models.image_gan import ImageCritic
+from understudy.models.sparse import densify, sparsify
 from understudy.privacy.accounting import DpEvent, Spend
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.poisson import poisson_samples
@@ -325,22 +326,6 @@ def train(
             coupling.add_gradient(network, seed, config.batch)
 
     return server.run(learn, watch)
-
-
-def sparsify(gradient: Tensor, share: float) -> dict[str, Any]:
-    """§7.2: the largest entries alone, with their places; all of them when the share is 1."""
-    if share == 1:
-        return {"values": gradient}
-    places = gradient.abs().topk(max(1, round(share * gradient.numel()))).indices
-    return {"values": gradient[places], "places": places.to(torch.int32)}
-
-
-def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
-    """The inverse of `sparsify`, with zeros where nothing was sent."""
-    if "places" not in sparse:
-        return sparse["values"].reshape(size)  # type: ignore[no-any-return]
-    values: Tensor = sparse["values"]
-    return values.new_zeros(size).index_put_((sparse["places"].long(),), values)
 
 
 def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
