@@ -2,8 +2,7 @@
 
 PyTorch lets a process ask for float32 products of 10 or 7 bits (`torch.set_float32_matmul_precision`), and many scripts
 do. A clipped sum taken that way moves by more than the clipping norm, so whatever bounds a person's part is computed
-in `full` precision. What a clipped gradient is computed *from* bears no guarantee: there `coarse` products are several
-times as fast on a GPU.
+in `full` precision.
 """
 
 from collections.abc import Iterator
@@ -18,27 +17,11 @@ _LOCK = RLock()  # the setting is the whole process's: two threads must not undo
 
 @contextmanager
 def full() -> Iterator[None]:
-    """Float32 products with all of their 24 bits, whatever the process asked for."""
-    with _at("highest"):
-        yield
-
-
-@contextmanager
-def coarse(device: torch.device) -> Iterator[None]:
-    """On a GPU, factors of products rounded to 10 bits (TF32); elsewhere as the process asked."""
-    if device.type != "cuda":
-        yield
-        return
-    with _at("high"):
-        yield
-
-
-@contextmanager
-def _at(precision: str) -> Iterator[None]:
+    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before."""
     with _LOCK:
         places = _places()
         before, own = _common(), [place.fp32_precision for place in places]
-        torch.set_float32_matmul_precision(precision)
+        torch.set_float32_matmul_precision("highest")
         try:
             yield
         finally:

@@ -18,7 +18,6 @@ from understudy.models.image_gan import ImageCritic
 from understudy.models.rmsprop import RmsProp
 from understudy.privacy.critic import private_critic_gradient, require_sound
 from understudy.privacy.formed_critic import formed_critic_gradient
-from understudy.privacy.precision import coarse
 from understudy.privacy.rng import FastRng, Normals, Rng
 
 
@@ -96,13 +95,11 @@ class CriticRound:
 
     def _run(self, work: "_Work", batches: Sequence[Tensor], public: Tensor) -> Tensor:
         fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
-        with coarse(self.device):  # the clipped sum itself is taken in full
-            if self.device.type == "cuda" and fits:
-                if self._graph is None or not self._graph.serves(work, len(batches), public):
-                    self._graph = _CapturedRound(self, work, len(batches), public)
-                return self._graph(batches, public)
-            rows = [self.rows[batch.to(self.device)] for batch in batches]
-            return work(rows, [None] * len(batches), public)
+        if self.device.type == "cuda" and fits:
+            if self._graph is None or not self._graph.serves(work, len(batches), public):
+                self._graph = _CapturedRound(self, work, len(batches), public)
+            return self._graph(batches, public)
+        return work([self.rows[batch.to(self.device)] for batch in batches], [None] * len(batches), public)
 
     def _against_network(
         self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], latent: Tensor
