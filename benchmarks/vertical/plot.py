@@ -38,7 +38,7 @@ def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) 
 
 def joint(rows: pd.DataFrame, file: Path) -> None:
     """Within above, across below, a column for each table. Open marks on the right: without DP."""
-    main = rows[rows.study == "main"]
+    main = rows[(rows.study == "main") & (rows.dataset != "toy")]
     tables = list(main.dataset.unique())
     right = 4 * float(main.epsilon.max())
     figure, axes = plt.subplots(2, len(tables), figsize=(3.4 * len(tables), 6), sharex=True, squeeze=False)
