@@ -3,6 +3,7 @@
     python -m venv central && central/bin/pip install dpmm==0.1.9
     python benchmarks/joint/bench.py --export rows [--datasets …]
     central/bin/python benchmarks/joint/central.py rows [--methods MST AIM] [--epsilons 1] [--only adult]
+    central/bin/python benchmarks/joint/central.py rows --methods AIM --megabytes 4 --iterations 200    # minutes
 
 It runs in an environment of its own and needs nothing of ours: codes in, codes out. For every `<table>-<seed>.csv` in
 the folder it writes `<table>-<seed>-<method>-<ε>.csv`, and one line in `seconds.csv`; what is there already is skipped.
@@ -27,13 +28,20 @@ DELTA = 1e-5
 
 
 def synthesise(
-    frame: pd.DataFrame, domain: dict[str, int], method: str, epsilon: float, seed: int
+    frame: pd.DataFrame,
+    domain: dict[str, int],
+    method: str,
+    epsilon: float,
+    seed: int,
+    args: argparse.Namespace,
 ) -> pd.DataFrame:
     """As many rows as there are real ones, from (ε, δ)-DP measurements of them."""
-    options = {"max_model_size": 80} if method == "AIM" else {}
+    options = {"max_model_size": args.megabytes} if method == "AIM" else {}
     pipeline = PIPELINES[method](
         epsilon=epsilon, delta=DELTA, proc_epsilon=None, disable_processing=True, n_jobs=1, **options
     )
+    if method == "AIM":
+        pipeline.gen.generator.n_iters = args.iterations
     pipeline.fit(frame.astype(int), domain=domain, random_state=seed)
     return pipeline.generate(n_records=len(frame), random_state=seed)[list(frame.columns)]
 
@@ -46,6 +54,10 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(PIPELINES), default=["MST"])
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.5, 1.0, 2.0, 8.0])
     parser.add_argument("--only", nargs="*", default=[], help="texts, one of which must be in a file's name")
+    parser.add_argument("--megabytes", type=float, default=80, help="how large AIM's model may become")
+    parser.add_argument(
+        "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
+    )
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     for domain_file in sorted(args.folder.glob("*.json")):
@@ -60,7 +72,7 @@ def main() -> None:
                     continue
                 start = time.process_time()
                 try:
-                    made = synthesise(frame, domain, method, epsilon, int(name.rpartition("-")[2]))
+                    made = synthesise(frame, domain, method, epsilon, int(name.rpartition("-")[2]), args)
                 except Exception as error:  # one table's failure is not the others'
                     print(f"{out.name}: {type(error).__name__}: {error}", flush=True)
                     continue
