@@ -54,27 +54,52 @@ def over(rows: pd.DataFrame, figure: str) -> str:
     return "\n".join(lines)
 
 
-def central(rows: pd.DataFrame) -> str:
-    """Gram over two holders beside central methods at the other ε; seed 0."""
-    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0)]
-    part = part[part.epsilon.notna() & (part.epsilon != 1)]
-    beside = part[part.method.isin(["MST", "AIM"])][["dataset", "epsilon"]].drop_duplicates()
-    part = part.merge(beside)
+def prices(rows: pd.DataFrame) -> str:
+    """Every private method over two holders of columns at every ε: 2-way distance, then AUC; seed 0."""
+    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0) & rows.epsilon.notna()]
+    every = sorted(part.epsilon.unique())
     lines = [
-        "| table | ε | method | " + " | ".join(FIGURES.values()) + " |",
+        "| table | method | " + " | ".join(f"2-way, ε={e:g}" for e in every) + " | "
+        + " | ".join(f"AUC, ε={e:g}" for e in every) + " |",
+        "|---|---|" + "---:|" * (2 * len(every)),
+    ]  # fmt: skip
+    for dataset, group in part.groupby("dataset", sort=False):
+        first = str(dataset)
+        for method in [m for m in METHODS if (group.method == m).any()]:
+            found = group[group.method == method].set_index("epsilon")
+            cells = [
+                f"{found.loc[e, figure]:{form}}" if e in found.index else "–"
+                for figure, form in (("avd2", ".4f"), ("tstr_boosting_auc", ".3f"))
+                for e in every
+            ]
+            lines.append("| " + " | ".join([first, NAMES.get(method, method), *cells]) + " |")
+            first = ""
+    return "\n".join(lines)
+
+
+def seeds(rows: pd.DataFrame) -> str:
+    """Gram over two holders beside central MST at ε=1, where more than one seed was run: mean, and the seeds' F1."""
+    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.epsilon == 1)]
+    part = part[part.method.isin(["Gram", "MST"])]
+    lines = [
+        "| table | method | seeds | " + " | ".join(FIGURES.values()) + " |",
         "|---|---|---|" + "---:|" * len(FIGURES),
     ]
-    for (dataset, epsilon), group in part.groupby(["dataset", "epsilon"]):
-        found = group.set_index("method")
-        for method in [m for m in METHODS[:3] if m in found.index]:
-            figures = [f"{found.loc[method, name]:.4f}" for name in FIGURES]
-            lines.append("| " + " | ".join([dataset, f"{epsilon:g}", NAMES[method], *figures]) + " |")
+    for (dataset, method), group in part.groupby(["dataset", "method"], sort=False):
+        if len(group) > 1:
+            cells = [
+                f"{group[name].mean():{'.4f' if 'avd' in name else '.3f'}}"
+                + (f" ±{(group[name].max() - group[name].min()) / 2:.3f}" if "avd" not in name else "")
+                for name in FIGURES
+            ]
+            lines.append("| " + " | ".join([dataset, NAMES[method], str(len(group)), *cells]) + " |")
     return "\n".join(lines)
 
 
 def main() -> None:
     rows = pd.read_csv(HERE / "ours.csv")
-    print(beside(rows, 1.0), central(rows), over(rows, "avd2"), over(rows, "tstr_boosting_auc"), sep="\n\n")
+    tables = beside(rows, 1.0), seeds(rows), prices(rows), over(rows, "avd2"), over(rows, "tstr_boosting_auc")
+    print(*tables, sep="\n\n")
 
 
 if __name__ == "__main__":

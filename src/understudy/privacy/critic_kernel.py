@@ -11,7 +11,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-_CHUNK = 256  # entries of a factor that a program reads at a time
+_CHUNK = 256  # entries of a factor that a program reads at a time, at least
+_TERMS = 16  # what one lane adds up at most, so that a sum's rounding stays within ULPS
 _PEOPLE = 256  # of one program of `_weigh`
 
 try:
@@ -47,9 +48,10 @@ def scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, cl
     if not batch:
         return result
     for number, (left, right) in enumerate(zip(lefts, rights, strict=True)):
-        left, right = left.contiguous(), right.contiguous()
+        wide, deep = left.shape[2], right.shape[2]
+        chunk = max(_CHUNK, triton.next_power_of_2(triton.cdiv(max(wide, deep), _TERMS)))
         _layer[(batch,)](
-            left, right, gram, batch, left.shape[2], right.shape[2], FIRST=number == 0, CHUNK=_CHUNK
+            left.contiguous(), right.contiguous(), gram, batch, wide, deep, FIRST=number == 0, CHUNK=chunk
         )
     rounding = ULPS * torch.finfo(torch.float32).eps
     _weigh[(triton.cdiv(batch, _PEOPLE),)](
