@@ -8,12 +8,16 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from understudy.errors import PrivacyError
 from understudy.models.image_gan import ImageCritic
+from understudy.privacy import precision
 from understudy.privacy.critic import clipped_gradient_sum
 from understudy.privacy.dp_sgd import clipped_sums
 from understudy.privacy.formed_critic import formed_critic_gradient
 from understudy.privacy.precision import full
 from understudy.privacy.rng import FastRng
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(params=["medium", "high", "by place"])
@@ -53,16 +57,32 @@ class _Watched(TorchDispatchMode):
 
 
 def test_within_full_all_bits_are_asked_for_and_then_as_before(hasty: str) -> None:
-    with full():
+    with full(CPU):
         assert _setting().startswith("highest")
-        with full():
+        with full(CPU):
             assert _setting().startswith("highest")
         assert _setting().startswith("highest")
     assert _setting() == hasty
 
 
+def test_a_machine_whose_products_have_fewer_bits_even_so_is_refused(
+    hasty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounded = torch.Tensor.__matmul__
+    monkeypatch.setattr(
+        torch.Tensor, "__matmul__", lambda a, b: rounded(a.bfloat16().float(), b.bfloat16().float())
+    )
+    precision._exact.cache_clear()
+    try:
+        with pytest.raises(PrivacyError, match="Nothing was computed"), full(CPU):
+            raise AssertionError("this was computed")
+    finally:
+        precision._exact.cache_clear()
+    assert _setting() == hasty
+
+
 def test_an_error_within_restores_the_setting(hasty: str) -> None:
-    with pytest.raises(ZeroDivisionError), full():
+    with pytest.raises(ZeroDivisionError), full(CPU):
         _ = 1 / 0
     assert _setting() == hasty
 
@@ -72,7 +92,7 @@ def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
 
     def work() -> None:
         for _ in range(200):
-            with full():
+            with full(CPU):
                 found.append(torch.get_float32_matmul_precision())
 
     threads = [threading.Thread(target=work) for _ in range(4)]

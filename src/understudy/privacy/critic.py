@@ -121,7 +121,7 @@ def clipped_gradient_sum(
     scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
     scales = scales if mask is None else scales * mask
     total = []
-    with full():
+    with full(real.device):
         for left, right in zip(lefts, rights, strict=True):
             left = left * scales[..., None]
             total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))

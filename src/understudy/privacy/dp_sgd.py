@@ -77,7 +77,7 @@ def clipped_sums(
     if not losses.numel():
         return [_summed(read, torch.zeros_like(given)) for read, given in taps]
     deltas = torch.autograd.grad(losses.sum(), outputs)
-    with torch.no_grad(), full():
+    with torch.no_grad(), full(losses.device):
         inputs = [read for read, _ in taps]
         weight = torch.ones_like(losses) if mask is None else mask.to(losses.dtype)
         if math.isfinite(clip_norm):

@@ -60,7 +60,7 @@ def formed_critic_gradient(
         norms = [torch.linalg.vector_norm(each.flatten(1), dim=1, dtype=torch.float64) for each in formed]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
         share = torch.where(norm.isfinite(), (clip_norm / norm).clamp_max(1), 0).to(mix.dtype) * weight[part]
-        with full():
+        with full(real.device):
             for total, each in zip(sums, formed, strict=True):
                 total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)
     add_noise(sums, clip_norm, noise_multiplier, expected_batch, rng)

@@ -1,34 +1,57 @@
 """How exactly matrix products are taken.
 
-PyTorch lets a process ask for float32 products of 10 or 7 bits (`torch.set_float32_matmul_precision`), and many scripts
-do. A clipped sum taken that way moves by more than the clipping norm, so whatever bounds a person's part is computed
-in `full` precision.
+PyTorch lets a process ask for float32 products of 10 or 7 bits (`torch.set_float32_matmul_precision`), many scripts do,
+and some containers ask by an environment variable. A clipped sum taken that way moves by more than the clipping norm,
+so whatever bounds a person's part is computed in `full` precision.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import RLock
 from typing import Any
 
 import torch
 
+from understudy.errors import PrivacyError
+
 _LOCK = RLock()  # the setting is the whole process's: two threads must not undo each other's
+_SIDE = 256  # of the products that are tried: large enough for what a library does to large ones
+_FINE = 1 + 2**-20  # 1 with fewer bits
 
 
 @contextmanager
-def full() -> Iterator[None]:
-    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before."""
+def full(device: torch.device) -> Iterator[None]:
+    """Float32 products with all of their 24 bits, whatever the process asked for; afterwards as before.
+
+    Edges: a machine that takes fewer even so (a library's own setting, NVIDIA_TF32_OVERRIDE, DNNL_DEFAULT_FPMATH_MODE)
+    → PrivacyError before anything is computed. It is tried once on each device; not while a CUDA graph is captured.
+    """
     with _LOCK:
         places = _places()
         before, own = _common(), [place.fp32_precision for place in places]
         torch.set_float32_matmul_precision("highest")
         try:
+            capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+            if not capturing and not _exact(device):
+                raise PrivacyError(
+                    f"Float32 products on {device} have fewer bits than asked for: a clipped sum could move by more "
+                    "than its bound. Is NVIDIA_TF32_OVERRIDE or DNNL_DEFAULT_FPMATH_MODE set? Nothing was computed."
+                )
             yield
         finally:
             if before is not None:
                 torch.set_float32_matmul_precision(before)
             for place, value in zip(places, own, strict=True):
                 place.fp32_precision = value
+
+
+@cache
+def _exact(device: torch.device) -> bool:
+    """Whether products keep what has more than ten bits."""
+    fine = torch.full((_SIDE, _SIDE), _FINE, device=device)
+    product = fine @ torch.eye(_SIDE, device=device)
+    return bool((product == _FINE).all())
 
 
 def _common() -> str | None:
