@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ from network_cases import Counting, Network, Next, Number, contract_for, countin
 from understudy.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
 from understudy.runtime.authority import Authority
+from understudy.runtime.grpc import streams
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.grpc.streams import Limits
@@ -226,6 +228,27 @@ def test_a_party_that_knocks_too_often_is_told_to_stop(network: Network) -> None
         seen = [raw(network.invitations["b"], parties.port, b"x")[0] for _ in range(8)]
     assert seen[:5] == [grpc.StatusCode.INVALID_ARGUMENT] * 5
     assert seen[5:] == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
+
+
+def test_a_party_that_was_told_to_stop_and_kept_knocking_is_heard_after_a_minute(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = 0.0
+    monkeypatch.setattr(
+        streams, "time", SimpleNamespace(time=time.time, monotonic=lambda: time.monotonic() + later)
+    )
+    with network.serve(contract_for("b"), limits=Limits(joins=2)) as parties:
+
+        def knock() -> grpc.StatusCode:
+            return raw(network.invitations["b"], parties.port, b"x")[0]
+
+        assert [knock() for _ in range(3)] == [
+            *[grpc.StatusCode.INVALID_ARGUMENT] * 2, grpc.StatusCode.RESOURCE_EXHAUSTED,
+        ]  # fmt: skip
+        later = 50.0
+        assert {knock() for _ in range(3)} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        later = 61.0
+        assert knock() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 @given(st.lists(st.binary(max_size=300), min_size=100, max_size=100))

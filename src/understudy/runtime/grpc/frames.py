@@ -96,6 +96,7 @@ class within:  # noqa: N801  (used as a function)
             self._reader = None
             if not isinstance(frame, bytes) and self._timer is not None:  # the stream is over
                 self._timer.cancel()
+                self._timer = None
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()

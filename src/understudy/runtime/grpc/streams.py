@@ -97,11 +97,11 @@ class Streams:
         if (why := roster.refusal(name, pem)) and not roster.may_enrol(name, pem):
             raise _Denied(why)
         visits, now = self._visits[name], time.monotonic()
-        visits.append(now)
-        while visits[0] < now - 60:
+        while visits and visits[0] < now - 60:
             visits.popleft()
-        if len(visits) > self.limits.joins:
+        if len(visits) >= self.limits.joins:  # a refused visit does not count: who keeps knocking gets in again
             raise _Slow
+        visits.append(now)
         return name, pem
 
     def _admitted(self, name: str, pem: bytes) -> Link:
