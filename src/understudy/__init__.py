@@ -2,21 +2,25 @@
 
 Several holders obtain one synthetic table from rows that never leave them, at a price that is written into
 each holder's ledger before anything is sent. Start with `Federation` and `train`.
+
+A name is imported when it is first asked for, so that what needs none of them, as `understudy --help`, starts at once.
 """
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from understudy.classifier import Classifier
-from understudy.data.population import Population
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
-from understudy.errors import UnderstudyError
-from understudy.federation import Federation
-from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.run import Result, train
+if TYPE_CHECKING:
+    from understudy.classifier import Classifier
+    from understudy.data.population import Population
+    from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+    from understudy.errors import UnderstudyError
+    from understudy.federation import Federation
+    from understudy.generator import Generator
+    from understudy.privacy.budget import Budget
+    from understudy.privacy.ledger import Ledger
+    from understudy.run import Result, train
 
-__version__ = version("understudy")
+    __version__: str
 
 __all__ = [
     "Boolean",
@@ -36,3 +40,37 @@ __all__ = [
     "UnderstudyError",
     "train",
 ]
+
+_FROM = {
+    "Boolean": "data.schema",
+    "Budget": "privacy.budget",
+    "Categorical": "data.schema",
+    "Classifier": "classifier",
+    "Date": "data.schema",
+    "Federation": "federation",
+    "Generator": "generator",
+    "Integer": "data.schema",
+    "Ledger": "privacy.ledger",
+    "Ordinal": "data.schema",
+    "Population": "data.population",
+    "Real": "data.schema",
+    "Result": "run",
+    "Schema": "data.schema",
+    "UnderstudyError": "errors",
+    "train": "run",
+}
+
+if not TYPE_CHECKING:  # a type checker would believe in any name of a module that has a __getattr__
+
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            value = import_module("importlib.metadata").version(__name__)
+        elif name in _FROM:
+            value = getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__, "__version__"})

@@ -12,6 +12,10 @@ from pathlib import Path
 
 import torch._dynamo  # noqa: F401  the first optimizer of a process imports it, which takes seconds
 
+import understudy.report.page
+import understudy.run
+import understudy.runtime.authority
+import understudy.runtime.policy  # noqa: F401
 from understudy import cli
 
 

@@ -1,4 +1,7 @@
-"""The `understudy` command."""
+"""The `understudy` command.
+
+A command imports what it works with when it is called, so that help and a mistyped word are answered at once.
+"""
 
 import dataclasses
 import json
@@ -7,27 +10,20 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import understudy
 from understudy.cli import exchange, ledger, network, schema
 from understudy.cli.console import FileArg, err, escape, out
-from understudy.data.schema import Schema
-from understudy.data.table import read_table
-from understudy.demo import run_demo
 from understudy.errors import PrivacyWarning, UnderstudyError
-from understudy.evaluate.audit_file import audit_run_file
-from understudy.evaluate.comparison import compare
-from understudy.generator import Generator
 from understudy.privacy.figures import shown
-from understudy.protocols.base import Progress as Rounds
-from understudy.registry import PROTOCOLS, config_for, protocol_named
-from understudy.report.page import write_evaluation_page, write_report
-from understudy.run import Result, run_file
 from understudy.runfile import RunFile
+
+if TYPE_CHECKING:
+    from understudy.protocols.base import Progress as Rounds
+    from understudy.run import Result
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +71,8 @@ def demo(
     Experiment). They find the shared people without showing ids, obtain one generator without showing
     rows, and write down what it cost. The page at the end shows how good it is.
     """
+    from understudy.demo import run_demo
+
     with _training() as watch:
         run_demo(to, protocol=protocol, epsilon=epsilon, say=_say, watch=watch)
 
@@ -95,8 +93,11 @@ def run(
         return
     if file is None:
         raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
+    body = RunFile.load(file)
+    from understudy.run import run_file
+
     with _training() as watch:
-        result, folder = run_file(RunFile.load(file), resume=resume, watch=watch, seed=seed)
+        result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
     _summary(result, folder)
 
 
@@ -118,6 +119,8 @@ def report(
     ] = None,
 ) -> None:
     """Write the page by which a holder decides whether to publish."""
+    from understudy.report.page import write_report
+
     page = write_report(
         folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout
     )
@@ -138,6 +141,11 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Write a page, too (HTML).")] = None,
 ) -> None:
     """Compare a synthetic table with the real one, for the holder of the real rows."""
+    from understudy.data.schema import Schema
+    from understudy.data.table import read_table
+    from understudy.evaluate.comparison import compare
+    from understudy.report.page import write_evaluation_page
+
     public = dataclasses.replace(Schema.load(schema), person=None)
     held_out = None if holdout is None else read_table(holdout, public).frame
     comparison = compare(
@@ -167,6 +175,9 @@ def audit(
     beside it, and `understudy report` shows it.
     """
     body = RunFile.load(file)
+    from understudy.evaluate.audit_file import audit_run_file
+    from understudy.registry import config_for, protocol_named
+
     config = config_for(body.protocol, body.settings)
     result = audit_run_file(
         body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
@@ -188,6 +199,8 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
+    from understudy.generator import Generator
+
     frame = Generator.load(folder).sample(rows, seed=seed)
     if to is None:
         sys.stdout.write(frame.to_csv(index=False))
@@ -199,7 +212,7 @@ def sample(
         out.print(f"{len(frame):,} rows written to {to}")
 
 
-def _summary(result: Result, folder: Path) -> None:
+def _summary(result: "Result", folder: Path) -> None:
     out.print(str(result.privacy), markup=False)
     out.print(f"\nWritten to {folder}:")
     for name, what in _ARTEFACTS.items():
@@ -208,7 +221,7 @@ def _summary(result: Result, folder: Path) -> None:
 
 
 @contextmanager
-def _training() -> Iterator[Callable[[Rounds], None] | None]:
+def _training() -> Iterator["Callable[[Rounds], None] | None"]:
     """A bar while it trains; Ctrl-C ends in words."""
     try:
         with _bar() as watch:
@@ -221,11 +234,13 @@ def _training() -> Iterator[Callable[[Rounds], None] | None]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Rounds], None] | None]:
+def _bar() -> Iterator["Callable[[Rounds], None] | None"]:
     """A bar of rounds, ε so far and time left. Nothing of any row is shown; quiet when not in a terminal."""
     if not err.is_terminal:
         yield None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -236,7 +251,7 @@ def _bar() -> Iterator[Callable[[Rounds], None] | None]:
     with Progress(*columns, console=err, transient=True) as bar:
         task: Any = None
 
-        def watch(rounds: Rounds) -> None:
+        def watch(rounds: "Rounds") -> None:
             nonlocal task
             if task is None:
                 task = bar.add_task("training", total=rounds.rounds, spent="")
@@ -282,6 +297,8 @@ delta = 1e-6"""
 @app.command()
 def protocols() -> None:
     """The protocols that a run file can name, each with its source."""
+    from understudy.registry import PROTOCOLS
+
     for name, module in PROTOCOLS.items():
         out.print(f"[bold]{name}[/]  {escape((module.__doc__ or '').splitlines()[0])}")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import need
@@ -49,6 +48,8 @@ def transfers() -> Iterator[Callable[[str], Callable[[int, int], None] | None]]:
     if not err.is_terminal:
         yield lambda name: None
         return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
     with Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), console=err, transient=True
     ) as bar:

@@ -2,29 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from understudy.check import nearest
 from understudy.cli.console import plain as out
 from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
-from understudy.data.images import ImageSchema
-from understudy.data.labelled import read_labelled_images
-from understudy.data.population import Population
-from understudy.data.table import Table, read_table
 from understudy.errors import ConfigError
-from understudy.federation import open_ledger
-from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.protocols.sgde import labelled_images
-from understudy.protocols.sgde import pool as pool_of
-from understudy.protocols.sgde_check import suspicions
-from understudy.protocols.sgde_offer import Requirements, check_price
-from understudy.protocols.sgde_party import FOR_IMAGES, KINDS, Recipe, train_offers
 from understudy.report.words import at_price, chance, price, size
+
+if TYPE_CHECKING:
+    from understudy.data.population import Population
+    from understudy.data.table import Table
+    from understudy.protocols.sgde_offer import Requirements
+    from understudy.protocols.sgde_party import Recipe
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
 Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only of this silo; may be repeated.")]
@@ -78,11 +71,16 @@ def train(
         typer.Option(
             help="beta-vae: a network for each class; marginals: the levels' counts, where rows are few."
         ),
-    ] = KINDS[0],
+    ] = "beta-vae",
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
     """Train a generator for each class by the pool's requirements. Paid from the ledger; nothing is sent."""
+    from understudy.federation import open_ledger
+    from understudy.privacy.budget import Budget
+    from understudy.protocols.sgde_offer import check_price
+    from understudy.protocols.sgde_party import train_offers
+
     with client_of(at, token_file, ca) as client:
         name, silo = membership(client)
         required = client.subscribe(name)
@@ -112,6 +110,8 @@ def push(
     ca: Authorities = None,
 ) -> None:
     """Offer generators to the pool of this token. Each is checked here first."""
+    from understudy.generator import Generator
+
     generators = [Generator.load(folder) for folder in folders]
     with client_of(at, token_file, ca) as client, transfers() as watch:
         name, _ = membership(client)
@@ -159,6 +159,10 @@ def pull(
     Offers that the rest of the pool does not recognise are left out of it, unless --suspects. Draw rows with
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
+    from understudy.data.images import ImageSchema
+    from understudy.protocols.sgde import pool as pool_of
+    from understudy.protocols.sgde_check import suspicions
+
     with client_of(at, token_file, ca) as client, transfers() as watch:
         name, _ = membership(client)
         required = client.subscribe(name)
@@ -196,6 +200,12 @@ def draw(
 
     The file holds the arrays `images` and, under the name of the pool's class, the class of each.
     """
+    import numpy as np
+
+    from understudy.data.images import ImageSchema
+    from understudy.generator import Generator
+    from understudy.protocols.sgde import labelled_images
+
     generator = Generator.load(folder)
     if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
         raise ConfigError(
@@ -210,15 +220,20 @@ def draw(
     out.print(f"{rows:,} images and their classes written to {to}")
 
 
-def _read(path: Path, required: Requirements, person: str | None) -> tuple[Table | Population, Recipe]:
+def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Table | Population, Recipe]":
     """A silo's rows by the pool's schema, and how such rows are trained on."""
+    from understudy.data.images import ImageSchema
+    from understudy.data.labelled import read_labelled_images
+    from understudy.data.table import read_table
+    from understudy.protocols.sgde_party import FOR_IMAGES, Recipe
+
     schema = required.schema if person is None else replace(required.schema, person=person)
     if isinstance(schema, ImageSchema):
         return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
     return read_table(path, schema), Recipe()
 
 
-def _chosen(required: Requirements, words: list[str] | None) -> list[Any]:
+def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
     """The classes that these words mean: a class may be a number or a truth value."""
     known = {str(label): label for label in required.labels}
     if strange := [word for word in words or () if word not in known]:

@@ -1,7 +1,7 @@
 """`understudy federation`: found one, invite parties, renew, revoke."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -9,7 +9,10 @@ from rich.table import Table as Grid
 
 from understudy.cli.console import plain as out
 from understudy.errors import ConfigError
-from understudy.runtime.authority import DAYS, INVITED_DAYS, Authority
+from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
+
+if TYPE_CHECKING:
+    from understudy.runtime.authority import Authority
 
 app = typer.Typer(
     no_args_is_help=True, help="A federation of holders: found it, invite parties, renew, revoke."
@@ -27,6 +30,8 @@ def init(
     days: Annotated[int, typer.Option(min=1, help="How long certificates are good.")] = DAYS,
 ) -> None:
     """Found a federation: a private authority, the server's certificate, and an invitation for each party."""
+    from understudy.runtime.authority import Authority
+
     authority = Authority.found(folder, name=name, address=at, days=days)
     out.print(
         f"{name} is founded in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."
@@ -50,6 +55,8 @@ def invite(
     A finished one is the party's identity already, to be kept as identity.toml in its home: whoever sees it on its
     way can pose as that party to the server.
     """
+    from understudy.runtime.authority import Authority
+
     authority = Authority(folder)
     if party in authority.roster.parties:
         raise ConfigError(
@@ -73,6 +80,8 @@ def renew(
     days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
 ) -> None:
     """Renew a party (a new invitation; what it had is refused from now on) or the server's certificate."""
+    from understudy.runtime.authority import Authority
+
     authority = Authority(folder)
     if server:
         authority.renew_server()
@@ -91,6 +100,8 @@ def revoke(
     folder: FolderOption = FEDERATION,
 ) -> None:
     """Refuse a party from now on, also on a server that is running."""
+    from understudy.runtime.authority import Authority
+
     Authority(folder).revoke(party)
     out.print(f"{party} is refused from now on.")
 
@@ -98,6 +109,8 @@ def revoke(
 @app.command("show")
 def show(folder: FolderOption = FEDERATION) -> None:
     """Who is on the roster."""
+    from understudy.runtime.authority import Authority
+
     roster = Authority(folder).roster
     grid = Grid(title=f"{roster.name}, at {roster.address}", box=SIMPLE_HEAD, title_justify="left")
     for column in ("party", "is", "until", "certificate"):
@@ -108,7 +121,7 @@ def show(folder: FolderOption = FEDERATION) -> None:
     out.print(grid, soft_wrap=False)
 
 
-def _invited(authority: Authority, party: str, days: int) -> None:
+def _invited(authority: "Authority", party: str, days: int) -> None:
     path = authority.invite(party, days=days)
     out.print(
         f"Hand {path} to {party}, over a channel that both trust, within {days} days; then delete it here."

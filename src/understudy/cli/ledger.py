@@ -7,7 +7,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from understudy.cli.console import FileArg, escape, out
-from understudy.privacy.ledger import Ledger
 
 app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
 
@@ -18,6 +17,8 @@ def ledger_show(
     last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
 ) -> None:
     """When, what, which run, price, total."""
+    from understudy.privacy.ledger import Ledger
+
     with Ledger(ledger) as book:
         entries = book.entries(merged=True)
         grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))

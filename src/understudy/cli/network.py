@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.live import Live
 
 from understudy.cli import federation
 from understudy.cli.console import plain as out
 from understudy.cli.party import approve, join
 from understudy.cli.serve import serve
 from understudy.cli.status import status_view
-from understudy.privacy.ledger import Ledger
 
 
 def mount(app: typer.Typer) -> None:
@@ -32,6 +30,8 @@ def status(
     def now() -> dict[str, Any]:
         found = read_status(folder)
         if found["role"] == "party" and Path(found["book"]).exists():
+            from understudy.privacy.ledger import Ledger
+
             with Ledger(found["book"]) as book:
                 found["ledger"] = book.summary()
         return found
@@ -39,6 +39,8 @@ def status(
     if once or not out.is_terminal:
         out.print(status_view(now()))
         return
+    from rich.live import Live
+
     with Live(status_view(shown := now()), console=out, auto_refresh=False) as live:
         while shown["state"] not in (*OVER, "silent"):
             time.sleep(1)

@@ -8,16 +8,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import with_grpc
-from understudy.runtime.contract import Contract
-from understudy.runtime.identity import Invitation
-from understudy.runtime.policy import Policy
+
+if TYPE_CHECKING:
+    from understudy.runtime.contract import Contract
 
 
 def join(
@@ -46,6 +46,8 @@ def join(
     from understudy.network.holder import Queue, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
     from understudy.runtime.grpc.party import join as take_part
+    from understudy.runtime.identity import Invitation
+    from understudy.runtime.policy import Policy
 
     if invitation is None or table is None or schema is None or policy is None:
         raise typer.BadParameter(
@@ -102,7 +104,7 @@ def _heard(event: str, facts: Mapping[str, Any]) -> None:
             err.print(f"No connection ({facts['why']}); trying again.")
 
 
-def _show(contract: Contract, party: str) -> None:
+def _show(contract: "Contract", party: str) -> None:
     from understudy.network.holder import contract_words
 
     err.print("\nA contract waits for your decision:")

@@ -6,16 +6,7 @@ from typing import Annotated
 import typer
 
 from understudy.cli.console import FileArg, err, out
-from understudy.data.coarsen import coarsen
-from understudy.data.described import load_schema, read_rows
-from understudy.data.infer import infer_schema, write_draft
-from understudy.data.schema import Schema
-from understudy.data.table import check_table
 from understudy.errors import ConfigError
-from understudy.federation import open_ledger
-from understudy.privacy.budget import Budget
-from understudy.privacy.buy_schema import buy_schema, quote
-from understudy.privacy.rng import SecureRng
 
 app = typer.Typer(
     no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
@@ -28,6 +19,10 @@ def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
+    from understudy.data.described import load_schema, read_rows
+    from understudy.data.schema import Schema
+    from understudy.data.table import check_table
+
     public = load_schema(schema)
     if not isinstance(public, Schema):
         read_rows(table, public)  # the first violation is its error
@@ -50,6 +45,8 @@ def schema_infer(
     person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
+    from understudy.data.infer import infer_schema, write_draft
+
     write_draft(infer_schema(table, person=person), to)
     out.print(
         f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
@@ -78,6 +75,13 @@ def schema_buy(
     Only column names and kinds are taken from the draft; everything else is measured privately. Values that did
     not show (rare categories, outliers) become "(other)" or are clipped in the cleaned table.
     """
+    from understudy.data.coarsen import coarsen
+    from understudy.data.schema import Schema
+    from understudy.federation import open_ledger
+    from understudy.privacy.budget import Budget
+    from understudy.privacy.buy_schema import buy_schema, quote
+    from understudy.privacy.rng import SecureRng
+
     columns = Schema.load(draft)
     if not confirm:
         raise ConfigError(
@@ -99,4 +103,6 @@ def schema_buy(
 @app.command("show")
 def schema_show(schema: FileArg) -> None:
     """Print a schema as a table."""
+    from understudy.data.described import load_schema
+
     out.print(str(load_schema(schema)), markup=False)

@@ -9,7 +9,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
 
 from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
@@ -85,6 +84,8 @@ def _as_interrupt(number: int, frame: FrameType | None) -> None:
 def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
     """Live in a terminal; elsewhere a line for each thing that happens."""
     if err.is_terminal:
+        from rich.live import Live
+
         with Live(get_renderable=lambda: status_view(status.now()), console=err, refresh_per_second=2):
             yield
         return

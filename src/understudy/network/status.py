@@ -10,12 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from understudy.errors import ArtefactError
-from understudy.protocols.base import Progress
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.durable import replace_json
+
+if TYPE_CHECKING:
+    from understudy.protocols.base import Progress
 
 FILE = "status.json"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
@@ -88,7 +90,7 @@ class Prices:
     def __init__(self, status: Status) -> None:
         self._status, self._next = status, 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: "Progress") -> None:
         self._status.say(round=progress.done, rounds=progress.rounds)
         began = time.monotonic()
         if began >= self._next:

@@ -27,10 +27,7 @@ from understudy.runtime import certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, fingerprint
 from understudy.runtime.durable import replace, write_secret
 from understudy.runtime.identity import Invitation, Roster, ServerIdentity, load_server
-
-DAYS = 365
-INVITED_DAYS = 14
-_AUTHORITY_DAYS = 3650
+from understudy.runtime.lifetimes import AUTHORITY_DAYS, DAYS, INVITED_DAYS
 
 
 class Authority:
@@ -53,7 +50,7 @@ class Authority:
         if (folder / "federation.toml").exists() or (folder / "ca.key").exists():
             raise ArtefactError(f"{folder} already has a federation in it. Nothing was changed.")
         key = certificates.new_key()
-        root = certificates.issue(name, name, key.public_key(), key, None, days=_AUTHORITY_DAYS)
+        root = certificates.issue(name, name, key.public_key(), key, None, days=AUTHORITY_DAYS)
         write_secret(folder / "ca.key", certificates.key_pem(key))
         (folder / "ca.pem").write_bytes(root)
         body = {"name": name, "address": address, "days": days, "revoked": [], "parties": {}}
