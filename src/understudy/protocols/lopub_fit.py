@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from sklearn.linear_model import Lasso
 from torch import Tensor
 
 from understudy.models.bayes import BayesNet, GaussianCopula
@@ -105,6 +104,8 @@ def lasso(design: Array, moments: Array, noise: float) -> Array | None:
     penalty = max(1e-9, noise * length * math.sqrt(2 * math.log(max(2, len(moments)))))
     if (design.T @ moments).max() <= penalty:
         return None
+    from sklearn.linear_model import Lasso
+
     fit = Lasso(
         penalty / len(moments), fit_intercept=False, positive=True, max_iter=20_000, tol=1e-6, copy_X=False
     )
