@@ -35,6 +35,10 @@ def test_a_ledger_loads_the_accountant_and_no_networks() -> None:
     assert loaded_by("from understudy import Ledger") == {"dp_accounting", "scipy"}
 
 
+def test_a_table_is_checked_without_networks() -> None:
+    assert loaded_by("import understudy.data.described, understudy.data.infer") == {"pandas"}
+
+
 @pytest.mark.parametrize("name", understudy.__all__)
 def test_every_public_name_is_what_it_says(name: str) -> None:
     assert name in dir(understudy)

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.codec import typed
 from understudy.data.column import EXACT, Binned, Categorical, Column, Date, day_number, shorten
+from understudy.data.dtypes import typed
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
