@@ -99,9 +99,9 @@ class Streams:
         visits, now = self._visits[name], time.monotonic()
         while visits and visits[0] < now - 60:
             visits.popleft()
-        if len(visits) >= self.limits.joins:  # a refused visit does not count: who keeps knocking gets in again
+        if len(visits) >= self.limits.joins:
             raise _Slow
-        visits.append(now)
+        visits.append(now)  # a refused visit does not count: who keeps knocking gets in again
         return name, pem
 
     def _admitted(self, name: str, pem: bytes) -> Link:
