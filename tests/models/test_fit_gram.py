@@ -3,10 +3,11 @@ from itertools import accumulate, combinations
 
 import pytest
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.fit_gram import _descend, fit_gram, read_tables
+from understudy.models.fit_gram import _descend, _most, fit_gram, read_tables
 from understudy.models.mixture import MixtureOfProducts
 
 SIZES = (2, 3, 4)
@@ -165,6 +166,33 @@ def test_stopping_is_nearer_to_the_truth_than_going_on() -> None:
     longer = _descend(longer, replace(tables, least=-1.0), 200, 0.2, None)
     stopped, gone_on = (pair_distances(m.gram(), gram / n, sizes).mean() for m in (fit, longer))
     assert stopped < 0.95 * gone_on
+
+
+def test_a_strong_table_is_not_outvoted_by_many_without_dependence() -> None:
+    sizes, n, noise = (20, 20, *(4,) * 20), 20_000, 40.0
+    generator = torch.Generator().manual_seed(0)
+    codes = torch.stack([torch.randint(size, (n,), generator=generator) for size in sizes], 1)
+    codes[:, 1] = torch.where(torch.rand(n, generator=generator) < 0.95, codes[:, 0], codes[:, 1])
+    gram = gram_of(codes, sizes)
+    tables = read_tables(noisy(gram, noise), sizes, noise=noise)
+    fit = fit_gram(noisy(gram, noise), sizes, noise=noise, components=64, seed=0)
+    left = ((fit.gram() * tables.people - noisy(gram, noise))[:20, 20:40] / noise).square().sum()
+    assert left <= tables.most[0, 1]
+    hasty = MixtureOfProducts(sizes, 64)
+    start = torch.randn(64, sum(sizes), generator=torch.Generator().manual_seed(0)) * 0.5
+    with torch.no_grad():
+        hasty.logits.copy_(tables.ways.clamp(min=1e-6).log() + start)
+    hasty = _descend(hasty, replace(tables, most=torch.full_like(tables.most, torch.inf)), 600, 0.2, None)
+    strong, half = (pair_distances(m.gram(), gram / n, sizes)[0] for m in (fit, hasty))
+    assert strong < 0.7 * half
+
+
+@pytest.mark.parametrize("cells", [4, 16, 100, 5_000])
+def test_what_noise_may_leave_in_a_table_is_a_quantile_of_chi_square(cells: int) -> None:
+    found = _most(torch.full((11, 11), float(cells), dtype=torch.float64))
+    assert float(found[0, 1]) == pytest.approx(
+        chi2.isf(0.05 / 55, cells), rel=0.02
+    )  # of eleven columns, 55 tables
 
 
 def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:

@@ -12,7 +12,8 @@ Once it is released under noise of known size, all that follows is post-processi
    its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
    2021, GEM, fit a network likewise). It makes all tables those of one distribution.
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
-   (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells.
+   (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
+   cells together and of every two-way table by itself, since many tables without dependence would outvote a strong one.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise².
 
@@ -42,6 +43,7 @@ _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measure
 _RESOLUTION = 1e-5  # frequencies nearer than this are the same; stands in for the noise of exact cells
 _RAREST = 1e-6  # least initial probability of a level
 _JITTER = 0.5  # of the initial logits: enough for the components to part
+_CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
 _TINY = 1e-30  # a divisor in place of 0
 
 
@@ -53,7 +55,7 @@ class Tables:
     with `weight` = 1/noise², and as estimated, `target` with `precision`; all of these in an orthogonal `basis`
     that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
-    were measured).
+    were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
     """
 
     people: float
@@ -64,7 +66,9 @@ class Tables:
     target: Tensor
     precision: Tensor
     basis: Tensor
+    columns: Tensor
     least: float
+    most: Tensor
 
     def plain(self, table: Tensor) -> Tensor:
         """`measured` or `target` by levels."""
@@ -97,7 +101,8 @@ def fit_gram(
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
     deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
     `watch(step, residual, least)` is called before every step and at the end, which comes at `steps`, or once
-    the residual falls to the least that is not noise. The same seed gives the same mixture on one device.
+    the residual falls to the least that is not noise, and no table is left with more. The same seed gives the
+    same mixture on one device.
     """
     whole(steps=steps)
     positive(rate=rate)
@@ -125,7 +130,11 @@ def _descend(
     target, precision = tables.target.float(), (tables.precision * scale).float()
     measured, weight = tables.measured.float(), tables.weight.float()
     turn = _Turn.of(tables.basis.float(), mixture.sizes)
-    cells = max(int(torch.count_nonzero(weight)), 1)
+    cells, columns, most = (
+        max(int(torch.count_nonzero(weight)), 1),
+        tables.columns.float(),
+        tables.most.float(),
+    )
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
@@ -134,10 +143,13 @@ def _descend(
         with torch.no_grad():
             turned = turn(odds)
             pairs = turned.T @ turned / mixture.components
-            residual = float(((pairs - measured).square() * weight).sum() / cells)
+            left = (pairs - measured).square() * weight
+            residual = float(left.sum() / cells)
             if watch is not None:
                 watch(step, residual, tables.least)
-            if residual <= tables.least or step == steps:
+            if step == steps or (
+                residual <= tables.least and bool((columns.T @ left @ columns <= most).all())
+            ):
                 break
             # By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough.
             slope = turn.back(turned @ ((pairs - target) * precision))
@@ -238,8 +250,21 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
         target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / people,
         precision=weight * (1 + pull),
         basis=prior.basis,
+        columns=columns,
         least=1 - 3 * (2 / max(cells, 1)) ** 0.5,
+        most=_most(columns.T @ measured.double() @ columns),
     )
+
+
+def _most(cells: Tensor) -> Tensor:
+    """What so many squares of standard normals add up to at most, in all tables at once but for `_CHANCE`: (m, m).
+
+    Wilson and Hilferty, "The distribution of chi-square" (PNAS 1931).
+    """
+    tables, spread = cells.triu(1).count_nonzero().clamp(min=1), 2 / (9 * cells.clamp(min=1))
+    bound = torch.special.ndtri(1 - _CHANCE / tables.double())
+    most: Tensor = cells * (1 - spread + bound * spread.sqrt()) ** 3
+    return most
 
 
 def _one_way(counts: Tensor, variance: Tensor, columns: Tensor) -> tuple[float, Tensor, Tensor]:
