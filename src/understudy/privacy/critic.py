@@ -31,6 +31,7 @@ from torch.nn import functional
 from understudy.check import not_negative, positive
 from understudy.errors import ConfigError, PrivacyError
 from understudy.privacy.critic_kernel import FLAT, ULPS, fused
+from understudy.privacy.dp_sgd import add_noise
 from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
@@ -68,7 +69,7 @@ def private_critic_gradient(
     total = clipped_gradient_sum(
         layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask
     )
-    add_noise([part for pair in total for part in pair], clip_norm, noise_multiplier, expected_batch, rng)
+    noised_mean([part for pair in total for part in pair], clip_norm, noise_multiplier, expected_batch, rng)
     return total
 
 
@@ -82,15 +83,12 @@ def require_settings(
         raise ConfigError(f"clip_norm must be above 0, and finite where there is noise, not {clip_norm!r}.")
 
 
-def add_noise(
+def noised_mean(
     sums: list[Tensor], clip_norm: float, noise_multiplier: float, expected_batch: float, rng: Normals
 ) -> None:
     """(sums + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, in place."""
     if noise_multiplier:
-        noise = rng.normal(sum(part.numel() for part in sums), device=sums[0].device)
-        parts = torch.split(noise, [part.numel() for part in sums])
-        shaped = [drawn.view_as(part) for part, drawn in zip(sums, parts, strict=True)]
-        torch._foreach_add_(sums, shaped, alpha=noise_multiplier * clip_norm)
+        add_noise(sums, noise_multiplier * clip_norm, rng)
     torch._foreach_div_(sums, expected_batch)
 
 

@@ -60,9 +60,9 @@ def private_sums(
 def add_noise(sums: list[Tensor], deviation: float, rng: Normals) -> list[Tensor]:
     """Clipped sums, noised in place: once for a batch, also where it was summed in pieces."""
     sizes = [part.numel() for part in sums]
-    noise = rng.normal(sum(sizes), device=sums[0].device).mul_(deviation)
-    for part, drawn in zip(sums, torch.split(noise, sizes), strict=True):
-        part.add_(drawn.view_as(part))
+    noise = torch.split(rng.normal(sum(sizes), device=sums[0].device), sizes)
+    shaped = [drawn.view_as(part) for part, drawn in zip(sums, noise, strict=True)]
+    torch._foreach_add_(sums, shaped, alpha=deviation)
     return sums
 
 

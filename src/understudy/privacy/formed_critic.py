@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from understudy.privacy.critic import add_noise, require_settings, require_sound
+from understudy.privacy.critic import noised_mean, require_settings, require_sound
 from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
@@ -63,5 +63,5 @@ def formed_critic_gradient(
         with full(real.device):
             for total, each in zip(sums, formed, strict=True):
                 total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)
-    add_noise(sums, clip_norm, noise_multiplier, expected_batch, rng)
+    noised_mean(sums, clip_norm, noise_multiplier, expected_batch, rng)
     return sums
