@@ -78,7 +78,7 @@ def prices(rows: pd.DataFrame) -> str:
 
 
 def seeds(rows: pd.DataFrame) -> str:
-    """Gram over two holders beside central MST at ε=1, where more than one seed was run: mean, and the seeds' F1."""
+    """Gram over two holders beside central MST at ε=1 where several seeds were run: means, ± half the range."""
     part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.epsilon == 1)]
     part = part[part.method.isin(["Gram", "MST"])]
     lines = [

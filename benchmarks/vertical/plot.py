@@ -12,14 +12,12 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import pandas as pd
+from tables import STUDIES
 
 HERE = Path(__file__).parent
 ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
 COLOURS = dict(zip(ORDER, plt.get_cmap("tab10").colors, strict=False))
 ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
-STUDIES = {
-    "rows": "rows", "split": "share", "parties": "parties", "upload": "upload", "teachers": "teachers",
-}  # fmt: skip
 NAMES = {
     "rows": "people",
     "share": "the smaller party's share of the columns",

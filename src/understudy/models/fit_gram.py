@@ -130,11 +130,8 @@ def _descend(
     target, precision = tables.target.float(), (tables.precision * scale).float()
     measured, weight = tables.measured.float(), tables.weight.float()
     turn = _Turn.of(tables.basis.float(), mixture.sizes)
-    cells, columns, most = (
-        max(int(torch.count_nonzero(weight)), 1),
-        tables.columns.float(),
-        tables.most.float(),
-    )
+    cells = max(int(torch.count_nonzero(weight)), 1)
+    columns, most = tables.columns.float(), tables.most.float()
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)

@@ -40,10 +40,9 @@ def densify(sparse: Mapping[str, Any], size: int) -> Tensor:
     if packed.dtype != torch.uint8 or packed.numel() != -(-size // 8):
         raise MessageError(f"the places of values are not those of a vector of {size:,}.")
     bits = ((packed.reshape(-1, 1) >> _shifts(packed)) & 1).bool().flatten()
-    chosen = bits[:size]
-    if int(bits.sum()) != values.numel() or int(chosen.sum()) != values.numel():
-        raise MessageError(f"{values.numel():,} values came for {int(bits.sum()):,} places of {size:,}.")
-    return values.new_zeros(size).masked_scatter_(chosen, values.flatten())
+    if bool(bits[size:].any()) or int(bits.sum()) != values.numel():
+        raise MessageError(f"{values.numel():,} values did not come with as many places of {size:,}.")
+    return values.new_zeros(size).masked_scatter_(bits[:size], values.flatten())
 
 
 def _shifts(like: Tensor) -> Tensor:

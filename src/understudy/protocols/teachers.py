@@ -18,12 +18,12 @@ from understudy.models.client_axis import times_transposed
 from understudy.models.gan import Critic
 from understudy.models.rmsprop import DECAY, TINY
 from understudy.privacy.critic import require_sound
+from understudy.privacy.critic_kernel import FLAT
 from understudy.privacy.rng import Rng
 
 Layers = Sequence[tuple[Tensor, Tensor]]  # weights (teachers, out, in) and biases (teachers, out)
 
 WORKING_SET = {"cpu": 16 << 20, "cuda": 1 << 30}  # bytes that a chunk of teachers may fill
-_FLAT = 1e-12  # a slope below this has no direction: its penalty gives no gradient
 
 
 class Teachers:
@@ -139,7 +139,7 @@ def critic_gradients(
     for (weight, _), z, a in zip(layers, hidden, inputs[1:], strict=False):
         tangent = _through(times_transposed(tangent, weight), z[:, 2 * n :], slope)
         rights.append(torch.cat([a[:, : 2 * n], tangent], 1))
-    pull = torch.where(steepness > _FLAT, 2 * penalty * (1 - 1 / steepness), 0)
+    pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
     signs = (torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share)[..., None]
     gradients = [
         (torch.bmm(left.mT, right), left[:, : 2 * n].sum(1))
