@@ -47,7 +47,7 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
                 own, look = part[part.method == method], {"color": COLOURS[method]}
                 points(axis, own.dropna(subset=["epsilon"]), "epsilon", f"avd2_{scope}", label=method, **look)
                 free, look = own[own.epsilon.isna()].assign(epsilon=right), look | {"mfc": "none"}
-                points(axis, free, "epsilon", f"avd2_{scope}", label=method, linestyle="none", **look)
+                points(axis, free, "epsilon", f"avd2_{scope}", linestyle="none", **look)
             for end, (colour, line) in ENDS.items():
                 value = part[part.method == end][f"avd2_{scope}"].mean()
                 axis.axhline(value, color=colour, linestyle=line, linewidth=1, label=end)
