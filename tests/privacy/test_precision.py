@@ -14,10 +14,10 @@ from understudy.privacy import precision
 from understudy.privacy.critic import clipped_gradient_sum
 from understudy.privacy.dp_sgd import clipped_sums
 from understudy.privacy.formed_critic import formed_critic_gradient
-from understudy.privacy.precision import full
+from understudy.privacy.precision import coarse, full
 from understudy.privacy.rng import FastRng
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture(params=["medium", "high", "by place"])
@@ -63,6 +63,22 @@ def test_within_full_all_bits_are_asked_for_and_then_as_before(hasty: str) -> No
             assert _setting().startswith("highest")
         assert _setting().startswith("highest")
     assert _setting() == hasty
+
+
+def test_coarse_products_are_asked_for_on_a_gpu_alone_and_a_clipped_sum_within_is_taken_in_full(
+    hasty: str,
+) -> None:
+    with coarse(CPU):
+        assert _setting() == hasty
+    layers = [(torch.randn(1, 5), torch.randn(1))]
+    with coarse(GPU), _Watched((1, 5)) as watched:
+        assert _setting().startswith("high ")
+        clipped_gradient_sum(
+            layers, torch.rand(7, 5), torch.rand(7, 5), torch.rand(7), clip_norm=1.0, penalty=10.0
+        )
+        assert _setting().startswith("high ")
+    assert _setting() == hasty
+    assert [setting.startswith("highest") for setting in watched.settings] == [True]
 
 
 def test_a_machine_whose_products_have_fewer_bits_even_so_is_refused(

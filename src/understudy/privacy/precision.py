@@ -2,7 +2,8 @@
 
 PyTorch lets a process ask for float32 products of 10 or 7 bits (`torch.set_float32_matmul_precision`), many scripts do,
 and some containers ask by an environment variable. A clipped sum taken that way moves by more than the clipping norm,
-so whatever bounds a person's part is computed in `full` precision.
+so whatever bounds a person's part is computed in `full` precision. What a clipped gradient is computed *from* bears no
+guarantee: there `coarse` products are several times as fast on a GPU.
 """
 
 from collections.abc import Iterator
@@ -27,21 +28,39 @@ def full(device: torch.device) -> Iterator[None]:
     Edges: a machine that takes fewer even so (a library's own setting, NVIDIA_TF32_OVERRIDE, DNNL_DEFAULT_FPMATH_MODE)
     → PrivacyError before anything is computed. It is tried once on each device; not while a CUDA graph is captured.
     """
+    with _at("highest"):
+        capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        if not capturing and not _exact(device):
+            raise PrivacyError(
+                f"Float32 products on {device} have fewer bits than asked for: a clipped sum could move by more "
+                "than its bound. Is NVIDIA_TF32_OVERRIDE or DNNL_DEFAULT_FPMATH_MODE set? Nothing was computed."
+            )
+        yield
+
+
+@contextmanager
+def coarse(device: torch.device) -> Iterator[None]:
+    """On a GPU, products of factors rounded to 10 bits (TF32); elsewhere as the process asked. `full` goes inside."""
+    if device.type != "cuda":
+        yield
+        return
+    with _at("high"):
+        yield
+
+
+@contextmanager
+def _at(precision: str) -> Iterator[None]:
+    """Float32 products so throughout the process; afterwards as before."""
     with _LOCK:
         places = _places()
         before, own = _common(), [place.fp32_precision for place in places]
-        torch.set_float32_matmul_precision("highest")
+        torch.set_float32_matmul_precision(precision)
         try:
-            capturing = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-            if not capturing and not _exact(device):
-                raise PrivacyError(
-                    f"Float32 products on {device} have fewer bits than asked for: a clipped sum could move by more "
-                    "than its bound. Is NVIDIA_TF32_OVERRIDE or DNNL_DEFAULT_FPMATH_MODE set? Nothing was computed."
-                )
             yield
         finally:
-            if before is not None:
-                torch.set_float32_matmul_precision(before)
+            torch.set_float32_matmul_precision(
+                before or "highest"
+            )  # where places differed, they go on to do so
             for place, value in zip(places, own, strict=True):
                 place.fp32_precision = value
 

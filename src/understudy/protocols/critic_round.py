@@ -18,6 +18,7 @@ from understudy.models.image_gan import ImageCritic
 from understudy.models.rmsprop import RmsProp
 from understudy.privacy.critic import private_critic_gradient, require_sound
 from understudy.privacy.formed_critic import formed_critic_gradient
+from understudy.privacy.precision import coarse
 from understudy.privacy.rng import FastRng, Normals, Rng
 
 
@@ -95,11 +96,13 @@ class CriticRound:
 
     def _run(self, work: "_Work", batches: Sequence[Tensor], public: Tensor) -> Tensor:
         fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
-        if self.device.type == "cuda" and fits:
-            if self._graph is None or not self._graph.serves(work, len(batches), public):
-                self._graph = _CapturedRound(self, work, len(batches), public)
-            return self._graph(batches, public)
-        return work([self.rows[batch.to(self.device)] for batch in batches], [None] * len(batches), public)
+        with coarse(self.device):  # the clipped sum itself is taken in full
+            if self.device.type == "cuda" and fits:
+                if self._graph is None or not self._graph.serves(work, len(batches), public):
+                    self._graph = _CapturedRound(self, work, len(batches), public)
+                return self._graph(batches, public)
+            rows = [self.rows[batch.to(self.device)] for batch in batches]
+            return work(rows, [None] * len(batches), public)
 
     def _against_network(
         self, reals: Sequence[Tensor], masks: Sequence[Tensor | None], latent: Tensor
@@ -200,8 +203,11 @@ class Drawn:
 
 
 def _capacity(batch: int) -> int:
-    """Room for a Poisson batch of this mean: eight standard deviations above, rounded up to 32."""
-    return 32 * math.ceil((batch + 8 * math.sqrt(batch) + 8) / 32)
+    """Room for a Poisson batch of this mean: five standard deviations above, rounded up to 32.
+
+    One batch in millions is larger, and runs outside the graph.
+    """
+    return 32 * math.ceil((batch + 5 * math.sqrt(batch) + 5) / 32)
 
 
 # (real rows of each step, masks, what is public) → gradient
