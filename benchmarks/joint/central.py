@@ -20,6 +20,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import lean_pgm
 import pandas as pd
 from dpmm.pipelines import AIMPipeline, MSTPipeline
 
@@ -58,7 +59,10 @@ def main() -> None:
     parser.add_argument(
         "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
     )
+    parser.add_argument("--plain", action="store_true", help="dpmm as it is, without lean_pgm")
     args = parser.parse_args()
+    if not args.plain:
+        lean_pgm.install()
     warnings.simplefilter("ignore")
     for domain_file in sorted(args.folder.glob("*.json")):
         name = domain_file.stem

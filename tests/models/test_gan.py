@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from understudy.errors import ConfigError
+from understudy.models import gan
 from understudy.models.gan import BlockSoftmax, BranchedGenerator, Critic, critic_hidden
 
 # Table 2: one-hot dimension and parameters of each party's critic, parameters of the generator.
@@ -76,6 +77,19 @@ def test_a_branch_alone_gives_what_the_whole_gives(generator):
     for name in BLOCKS:
         torch.testing.assert_close(generator.branch(name, z), whole[name])
     torch.testing.assert_close(generator.rows(z), torch.cat([whole["clinic"], whole["insurer"]], 1))
+
+
+def test_aligned_layers_give_what_plain_ones_give(generator, monkeypatch):
+    z = torch.randn(5, generator.latent)
+    plain = generator.rows(z)
+    plain.square().sum().backward()
+    slopes = [parameter.grad for parameter in generator.parameters()]
+    generator.zero_grad()
+    monkeypatch.setattr(gan, "pays", lambda weight: True)
+    rows = generator.rows(z)
+    rows.square().sum().backward()
+    torch.testing.assert_close(rows, plain)
+    torch.testing.assert_close([parameter.grad for parameter in generator.parameters()], slopes)
 
 
 def test_a_description_survives_json_and_rebuilds_the_network(generator):

@@ -3,8 +3,10 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
+from understudy.models import rmsprop
 from understudy.models.rmsprop import RmsProp
 
 
@@ -13,7 +15,10 @@ def _parameters() -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator).requires_grad_() for shape in ((3, 4), (4,), (2,))]
 
 
-def test_it_steps_as_torch_optim_does() -> None:
+@pytest.mark.parametrize("large", [False, True], ids=["many at once", "one by one"])
+def test_it_steps_as_torch_optim_does(large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(rmsprop, "_large", lambda parameter: parameter.numel() > 2)
     ours, theirs = _parameters(), _parameters()
     optimizer, reference = RmsProp(ours, lr=0.01), torch.optim.RMSprop(theirs, lr=0.01)
     generator = torch.Generator().manual_seed(1)

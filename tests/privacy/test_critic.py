@@ -8,6 +8,7 @@ from torch.nn.functional import leaky_relu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.errors import ConfigError, PrivacyError
+from understudy.privacy import critic
 from understudy.privacy.critic import clipped_gradient_sum, private_critic_gradient, require_sound
 from understudy.privacy.rng import SecureRng
 
@@ -84,6 +85,19 @@ def test_the_clipped_sum_equals_clipping_each_persons_gradient(sizes, reference)
     ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=clip_norm, penalty=10.0)
     for mine, theirs in zip([part for pair in ours for part in pair], clipped(each, clip_norm), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_units_of_zeros_that_align_a_wide_critic_change_nothing(sizes, monkeypatch):
+    layers, real, fake, mix = make(sizes)
+    settings = {"clip_norm": 0.7, "penalty": 10.0}
+    expected = clipped_gradient_sum(layers, real, fake, mix, **settings)
+    monkeypatch.setattr(critic, "pays", lambda weight: True)
+    wider, *rows = critic._aligned(layers, real, fake)
+    assert all(size % 8 == 0 for matrix in (*(w for w, _ in wider), *rows) for size in matrix.shape[1:])
+    found = clipped_gradient_sum(layers, real, fake, mix, **settings)
+    for pair, other in zip(expected, found, strict=True):
+        torch.testing.assert_close(pair, other)
 
 
 @pytest.mark.parametrize("sizes", [(137, 69, 1), (60, 40, 20, 1)])

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from understudy.aligned import aligned, pays
 from understudy.check import not_negative, one_of, whole
 from understudy.errors import ConfigError
 from understudy.models.image_gan import CHANNELS, image_branch
@@ -194,7 +195,7 @@ def _branch(shared: int, hidden: Sequence[int], output: Output) -> nn.Sequential
     if isinstance(output, Values) and output.image:
         return image_branch(shared, hidden, output.shape)
     end = nn.Sigmoid() if isinstance(output, Values) else BlockSoftmax(output)
-    return nn.Sequential(*_stack(shared, *hidden), nn.Linear((shared, *hidden)[-1], width_of(output)), end)
+    return nn.Sequential(*_stack(shared, *hidden), Linear((shared, *hidden)[-1], width_of(output)), end)
 
 
 def _described(output: Output) -> dict[str, Any]:
@@ -205,6 +206,18 @@ def _described(output: Output) -> dict[str, Any]:
 
 def _output(part: Mapping[str, Any]) -> Output:
     return Values(tuple(part["shape"]), part["image"]) if "shape" in part else tuple(part["blocks"])
+
+
+class Linear(nn.Linear):
+    """`nn.Linear`, aligned where that pays."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (…, in) → (…, out)."""
+        if not pays(self.weight):
+            return super().forward(x)
+        bias = aligned(self.bias[None], rows=False)[0]
+        made = functional.linear(aligned(x, rows=False), aligned(self.weight), bias)
+        return made[..., : self.out_features]
 
 
 class BlockSoftmax(nn.Module):
@@ -251,7 +264,7 @@ class Critic(nn.Module):
         for size in sizes:
             whole(hidden=size)
         self.width, self.hidden, self.slope = width, sizes, slope
-        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise((width, *sizes, 1)))
+        self.linears = nn.ModuleList(Linear(a, b) for a, b in pairwise((width, *sizes, 1)))
 
     @property
     def layers(self) -> list[tuple[Tensor, Tensor]]:
@@ -266,10 +279,10 @@ class Critic(nn.Module):
         scores: Tensor = last(x).squeeze(1)
         return scores
 
-    def _linears(self) -> list[nn.Linear]:
-        return [linear for linear in self.linears if isinstance(linear, nn.Linear)]
+    def _linears(self) -> list[Linear]:
+        return [linear for linear in self.linears if isinstance(linear, Linear)]
 
 
 def _stack(*sizes: int) -> nn.Sequential:
     """Linear layers of these sizes, a ReLU after each."""
-    return nn.Sequential(*(layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())))
+    return nn.Sequential(*(layer for a, b in pairwise(sizes) for layer in (Linear(a, b), nn.ReLU())))

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.aligned import aligned, pays
 from understudy.check import not_negative, positive
 from understudy.errors import ConfigError, PrivacyError
 from understudy.privacy.critic_kernel import FLAT, ULPS, fused
@@ -114,16 +115,27 @@ def clipped_gradient_sum(
     A gradient whose norm overflows counts for nothing. `clip_norm=inf` is the plain sum. Nothing is asked of
     the host, so that the function can be captured in a CUDA graph.
     """
-    lefts, rights = _factors(layers, real, fake, mix, slope)
+    lefts, rights = _factors(*_aligned(layers, real, fake), mix, slope)
     weigh = fused(real.device) if real.dtype == torch.float32 else None
     scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
     scales = scales if mask is None else scales * mask
     total = []
     with full(real.device):
-        for left, right in zip(lefts, rights, strict=True):
-            left = left * scales[..., None]
+        for (weight, _), left, right in zip(layers, lefts, rights, strict=True):
+            high, wide = weight.shape
+            left, right = left[..., :high] * scales[..., None], right[..., :wide]
             total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))
     return total
+
+
+def _aligned(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor, Tensor]:
+    """Where that pays, all of it with columns and units of zeros: they score nothing, and their factors are zeros."""
+    if not pays(layers[0][0]):
+        return layers, real, fake
+    *inner, (weight, bias) = layers
+    wider = [(aligned(w), aligned(b[None], rows=False)[0]) for w, b in inner]
+    last = aligned(weight, rows=False), bias
+    return [*wider, last], aligned(real, rows=False), aligned(fake, rows=False)
 
 
 def require_sound(rows: Tensor) -> None:

@@ -96,12 +96,13 @@ class CriticRound:
 
     def _run(self, work: "_Work", batches: Sequence[Tensor], public: Tensor) -> Tensor:
         fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
-        with coarse(self.device):  # the clipped sum itself is taken in full
-            if self.device.type == "cuda" and fits:
-                if self._graph is None or not self._graph.serves(work, len(batches), public):
+        if self.device.type == "cuda" and fits:
+            if self._graph is None or not self._graph.serves(work, len(batches), public):
+                with coarse(self.device):  # the clipped sum itself is taken in full
                     self._graph = _CapturedRound(self, work, len(batches), public)
-                return self._graph(batches, public)
-            rows = [self.rows[batch.to(self.device)] for batch in batches]
+            return self._graph(batches, public)
+        rows = [self.rows[batch.to(self.device)] for batch in batches]
+        with coarse(self.device):
             return work(rows, [None] * len(batches), public)
 
     def _against_network(
