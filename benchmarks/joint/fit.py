@@ -47,7 +47,7 @@ from understudy.privacy.rng import FastRng
 QUICK = os.environ.get("QUICK") == "1"
 DATA = Path(os.environ.get("DATA") or "data")
 OURS = Path(__file__).parent / "fit.csv"
-DELTA, STEPS = 1e-5, 20 if QUICK else 600
+DELTA, STEPS = 1e-5, 20 if QUICK else 1200
 SETTING = ("dataset", "method", "epsilon", "delta", "seed", "sigma", "seconds")
 FIGURES = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
 

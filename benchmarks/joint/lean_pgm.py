@@ -29,99 +29,118 @@ from scipy.special import softmax
 
 Floats = NDArray[np.float64]
 Clique = tuple[str, ...]
+Places = NDArray[np.intp]
+Message = tuple[int, int, Places, Places, int]
+_LEAST = 1e-280  # far above where doubles lose digits
 
 
 class Tree:
-    """A model's junction tree, laid out for belief propagation over one vector of all cliques' cells."""
+    """A model's junction tree, laid out for belief propagation over one vector of all cliques' cells.
+
+    Sums over some of a clique's columns, and what comes back, go by each cell's place in the smaller table: many short
+    axes are what NumPy's own sums and broadcasts are slow at.
+    """
 
     def __init__(self, model: Any) -> None:
         self.model, domain = model, model.domain
-        self.shapes = [tuple(int(domain[a]) for a in clique) for clique in model.cliques]
-        self.bounds = np.cumsum([0, *map(math.prod, self.shapes)]).tolist()
-        places = {clique: place for place, clique in enumerate(model.cliques)}
-        sent: dict[tuple[Clique, Clique], int] = {}
-        self.messages = []
-        for number, (i, j) in enumerate(model.message_order):
-            shared = set(i) & set(j)
-            over = tuple(axis for axis, a in enumerate(i) if a not in shared)
-            into = tuple(int(domain[a]) if a in shared else 1 for a in j)
-            self.messages.append((places[i], places[j], over, into, sent.get((j, i))))
-            sent[i, j] = number
+        self.bounds = np.cumsum([0, *(int(domain.size(clique)) for clique in model.cliques)]).tolist()
+        self.number = {clique: number for number, clique in enumerate(model.cliques)}
+        root = max(model.cliques, key=domain.size)  # the largest one is summed once, towards all others
+        down = [(root, near) for near in model.neighbors[root]]
+        for i, j in down:  # grows while it is read
+            down += [(j, near) for near in model.neighbors[j] if near != i]
+        self.down = [self._message(i, j) for i, j in down]
+        self.up = [(j, i, at_j, at_i, size) for i, j, at_i, at_j, size in reversed(self.down)]
+
+    def _message(self, i: Clique, j: Clique) -> "Message":
+        shared = self.model.domain.canonical(set(i) & set(j))
+        size = int(self.model.domain.size(shared))
+        return self.number[i], self.number[j], self.places(i, shared), self.places(j, shared), size
+
+    def places(self, clique: Clique, asked: Clique) -> Places:
+        """For each cell of a clique its place in the table of some of its columns."""
+        domain, shape = self.model.domain, [int(self.model.domain[a]) for a in clique]
+        place = np.zeros([1] * len(clique), np.intp)
+        for a in asked:
+            axis = clique.index(a)
+            level = np.arange(shape[axis]).reshape([-1 if n == axis else 1 for n in range(len(shape))])
+            place = place * int(domain[a]) + level
+        return np.broadcast_to(place, shape).ravel()
 
     def views(self, cells: Floats) -> list[Floats]:
-        """Each clique's part of a vector, in its shape."""
-        parts = zip(itertools.pairwise(self.bounds), self.shapes, strict=True)
-        return [cells[start:end].reshape(shape) for (start, end), shape in parts]
+        """Each clique's part of a vector."""
+        return [cells[start:end] for start, end in itertools.pairwise(self.bounds)]
 
     def vector(self, factors: Any) -> Floats:
         return np.concatenate([factors[clique].values.ravel() for clique in self.model.cliques])
 
     def factors(self, cells: Floats) -> Any:
-        domain, views = self.model.domain, self.views(cells)
-        named = zip(self.model.cliques, views, strict=True)
+        domain, named = self.model.domain, zip(self.model.cliques, self.views(cells), strict=True)
         return CliqueVector({clique: Factor(domain.project(clique), view) for clique, view in named})
 
     def marginals(self, potentials: Floats) -> Floats:
         """Every clique's table of expected counts."""
         beliefs = potentials.copy()
-        views, sent = self.views(beliefs), []
-        for i, j, over, into, back in self.messages:
-            said = _log_sum(views[i], over)
-            if (
-                back is not None
-            ):  # what j said is a function of the separator: it leaves after the sum as well
-                said = said - sent[back]
-            sent.append(said)
-            views[j] += said.reshape(into)
-        beliefs += math.log(self.model.total) - float(_log_sum(views[0], tuple(range(views[0].ndim))))
+        views = self.views(beliefs)
+        heard: list[Any] = [None] * len(views)  # what each said towards the root
+        powers: list[Any] = [None] * len(views)
+        for i, j, at_i, at_j, size in self.up:
+            heard[i] = _log_sum(_powers(views[i]), at_i, size, views[i])
+            views[j] += heard[i][at_j]
+        for i, j, at_i, at_j, size in self.down:
+            powers[i] = powers[i] or _powers(views[i])
+            # What j said is a function of what they share: it is taken away after the sum.
+            views[j] += (_log_sum(powers[i], at_i, size, views[i]) - heard[j])[at_j]
+        top, power = _powers(views[0])
+        beliefs += math.log(self.model.total) - top - math.log(power.sum())
         return np.exp(beliefs, out=beliefs)
 
 
-def _log_sum(cells: Floats, over: tuple[int, ...]) -> Floats:
-    if not over:
-        return cells.copy()
-    top = np.maximum.reduce(cells, axis=over, keepdims=True)
-    apart = np.subtract(cells, top)
-    np.exp(apart, out=apart)
-    total: Floats = np.asarray(np.add.reduce(apart, axis=over))
-    return np.log(total) + top.reshape(total.shape)
+def _powers(cells: Floats) -> tuple[float, Floats]:
+    top = float(cells.max())
+    return top, np.exp(cells - top)
+
+
+def _log_sum(power: tuple[float, Floats], places: Places, size: int, cells: Floats) -> Floats:
+    """The logarithm of sums of e^cells by place; where one is too small beside the largest, from the cells again."""
+    top, powers = power
+    total: Floats = np.bincount(places, powers, size)
+    if total.min() > _LEAST:
+        return np.log(total) + top
+    tops = np.full(size, -np.inf)
+    np.maximum.at(tops, places, cells)
+    total = np.bincount(places, np.exp(cells - tops[places]), size)
+    return np.log(total) + tops
 
 
 class Answers:
     """Measurements of a model's marginals, side by side: half their weighted squared distance, and its slope."""
 
     def __init__(self, tree: Tree, groups: Any) -> None:
-        domain, counts, shares, weights = tree.model.domain, [], [], []
-        self.tree, self.reads, end = tree, [], 0
-        for place, clique in enumerate(tree.model.cliques):
+        self.tree, self.reads, counts, shares, weights, end = tree, [], [], [], [], 0
+        for number, clique in enumerate(tree.model.cliques):
             for query, answer, noise, asked in groups[clique]:
-                own = domain.canonical(asked)
-                order = [asked.index(a) for a in own]
-                shape = tuple(int(domain[a]) for a in asked)
-                over = tuple(axis for axis, a in enumerate(clique) if a not in own)
-                wide = tuple(int(domain[a]) if a in own else 1 for a in clique)
-                start, end = end, end + math.prod(shape)
-                self.reads.append((place, over, start, end, wide))
-                diagonal = query.diagonal() if hasattr(query, "diagonal") else np.ones(query.shape[0])
-                for kept, values in ((counts, np.asarray(answer)), (shares, diagonal)):
-                    kept.append(values.reshape(shape).transpose(order).ravel())
-                weights.append(np.full(end - start, 1 / noise))
+                start, end = end, end + answer.size
+                whole = tuple(asked) == clique
+                self.reads.append((number, None if whole else tree.places(clique, asked), start, end))
+                counts.append(np.asarray(answer).ravel())
+                shares.append(query.diagonal() if hasattr(query, "diagonal") else np.ones(answer.size))
+                weights.append(np.full(answer.size, 1 / noise))
         self.counts, self.shares = np.concatenate(counts), np.concatenate(shares)
         self.weights, self.found = np.concatenate(weights), np.empty(end)
 
     def loss(self, marginals: Floats) -> tuple[float, Floats]:
         views = self.tree.views(marginals)
-        for place, over, start, end, _ in self.reads:
-            self.found[start:end] = (
-                np.add.reduce(views[place], axis=over).ravel() if over else views[place].ravel()
-            )
+        for number, places, start, end in self.reads:
+            cells = views[number]
+            self.found[start:end] = cells if places is None else np.bincount(places, cells, end - start)
         off = self.weights * (self.shares * self.found - self.counts)
         loss = 0.5 * float(off @ off)
         off *= self.weights * self.shares
         slope = np.zeros_like(marginals)
         slopes = self.tree.views(slope)
-        for place, _, start, end, wide in self.reads:
-            slopes[place] += off[start:end].reshape(wide)
+        for number, places, start, end in self.reads:
+            slopes[number] += off[start:end] if places is None else off[start:end][places]
         return loss, slope
 
 

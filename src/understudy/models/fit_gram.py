@@ -91,7 +91,7 @@ def fit_gram(
     noise: float | Tensor,
     triples: Sequence[Triple] = (),
     components: int = 512,
-    steps: int = 600,
+    steps: int = 1200,
     rate: float = 0.2,
     seed: int | None = None,
     watch: Watch | None = None,

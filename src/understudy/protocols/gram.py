@@ -69,7 +69,7 @@ class Config:
     """
 
     components: int = 512
-    steps: int = 600
+    steps: int = 1200
     rate: float = 0.2
     refined: int = 0
     scouting: float = 0.8
