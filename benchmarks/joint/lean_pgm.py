@@ -25,6 +25,7 @@ import pandas as pd
 from dpmm.models import aim
 from dpmm.models.base.mbi import CliqueVector, Dataset, Factor, FactoredInference, GraphicalModel
 from numpy.typing import NDArray
+from scipy import sparse
 from scipy.special import softmax
 
 Floats = NDArray[np.float64]
@@ -388,13 +389,12 @@ def install() -> None:
     GraphicalModel.project, GraphicalModel.synthetic_data = project, synthetic_data
     Dataset.datavector = datavector
     aim.hypothetical_model_size, aim.compile_workload = hypothetical_model_size, compile_workload
+    aim.Identity = sparse.eye  # dpmm's own needs an older SciPy and NumPy
     aim.filter_candidates, aim.AIM.worst_approximated = Candidates, worst_approximated
 
 
 def check() -> None:
     """Each replacement against dpmm's own, on generated tables."""
-    from scipy import sparse
-
     rng = np.random.default_rng(0)
     theirs = {
         "descent": FactoredInference.mirror_descent, "size": aim.hypothetical_model_size,

@@ -192,7 +192,9 @@ def test_a_table_is_its_own_roster_and_arrays_keep_their_places() -> None:
     people = roster(rows)
     picked = people.take([3, 0]).frame
     assert picked["id"].tolist() == [6, 9]
-    assert torch.equal(encode(rows, picked), torch.from_numpy(rows.values[[3, 0]]).flatten(1))
+    assert torch.equal(
+        encode(rows, picked, torch.device("cpu")), torch.from_numpy(rows.values[[3, 0]]).flatten(1)
+    )
 
 
 def test_a_second_beginning_is_refused_and_a_round_after_the_last_is_not_sent() -> None:

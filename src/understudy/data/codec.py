@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Categorical, Column, Date
+from understudy.data.column import Binned, Boolean, Categorical, Column, Date
 from understudy.data.dtypes import dtype, typed
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
@@ -61,21 +61,23 @@ class Codec:
         """The level of every cell, (rows, columns)."""
         if absent := [name for name in self.schema.names if name not in frame.columns]:
             raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')
-        codes = np.empty((len(frame), len(self.sizes)), dtype=np.int32)
+        codes = np.empty(
+            (len(self.sizes), len(frame)), dtype=np.int32
+        )  # columns one after the other: quick to write
         for j, column in enumerate(self.schema.columns):
-            codes[:, j] = _to_codes(column, frame[column.name])
-        return codes
+            codes[j] = _to_codes(column, frame[column.name])
+        return np.ascontiguousarray(codes.T)
 
-    def encode(self, frame: pd.DataFrame) -> Tensor:
+    def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
         """Rows as one-hot vectors, float32, (rows, width)."""
-        return self.one_hot(self.codes(frame))
+        return self.one_hot(self.codes(frame), device)
 
-    def one_hot(self, codes: Codes | Tensor) -> Tensor:
+    def one_hot(self, codes: Codes | Tensor, device: torch.device | str = "cpu") -> Tensor:
         """Codes as one-hot vectors, float32, (rows, width)."""
         codes = self._checked(_array(codes))
-        starts = np.array([block.start for block in self.blocks])
-        slots = torch.from_numpy(codes.astype(np.int64) + starts)  # (n, m)
-        return torch.zeros(len(codes), self.width).scatter_(1, slots, 1.0)
+        starts = torch.tensor([block.start for block in self.blocks], device=device)
+        slots = torch.from_numpy(codes).to(device) + starts  # (n, m), int64
+        return torch.zeros(len(codes), self.width, device=device).scatter_(1, slots, 1.0)
 
     def decode(self, values: Codes | Tensor, rng: Uniform | None = None) -> pd.DataFrame:
         """A table from codes (integers) or from one-hot or probability rows (floats, by the largest slot).
@@ -130,13 +132,16 @@ class Codec:
         if codes.dtype.kind not in "iu" or codes.ndim != 2 or codes.shape[1] != len(self.sizes):
             shape = f"(rows, {len(self.sizes)})"
             raise SchemaError(f"codes are integers of the shape {shape}, not {codes.dtype} {codes.shape}.")
-        if (wrong := ((codes < 0) | (codes >= self.sizes)).any(axis=0)).any():
+        low, high = codes.min(axis=0, initial=0), codes.max(axis=0, initial=0)
+        if (wrong := (low < 0) | (high >= self.sizes)).any():
             column = self.schema.columns[int(wrong.argmax())]
             raise column.error(f"a code lies outside its {column.size} levels.")
-        return codes.astype(np.int32)
+        return codes.astype(np.int32, copy=False)
 
 
 def _to_codes(column: Column, values: "pd.Series[Any]") -> Codes:
+    if isinstance(column, Boolean) and values.dtype == np.bool_:
+        return values.to_numpy(np.int32)
     missing = values.isna().to_numpy()
     codes = np.where(missing, column.levels if column.nullable else -1, _levels(column, values))
     if (wrong := codes < 0).any():

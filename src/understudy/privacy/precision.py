@@ -39,9 +39,9 @@ def full(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def coarse(device: torch.device) -> Iterator[None]:
-    """On a GPU, products of factors rounded to 10 bits (TF32); elsewhere as the process asked. `full` goes inside."""
-    if device.type != "cuda":
+def coarse(worth: bool = True) -> Iterator[None]:
+    """Where it is `worth` that, products of factors rounded to 10 bits on a GPU (TF32); `full` goes inside."""
+    if not worth:
         yield
         return
     with _at("high"):

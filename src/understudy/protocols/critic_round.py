@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.aligned import pays
 from understudy.errors import PrivacyError
 from understudy.models.gan import BranchedGenerator, Critic
 from understudy.models.image_gan import ImageCritic
@@ -58,6 +59,7 @@ class CriticRound:
         self.device = rows.device
         require_sound(rows)
         self.optimizer = RmsProp(critic.parameters(), lr=learning_rate)
+        self._wide = any(pays(parameter) for parameter in critic.parameters())
         self._graph: _CapturedRound | None = None
 
     @classmethod
@@ -98,11 +100,11 @@ class CriticRound:
         fits = isinstance(self.critic, Critic) and max(map(len, batches)) <= _capacity(self.batch)
         if self.device.type == "cuda" and fits:
             if self._graph is None or not self._graph.serves(work, len(batches), public):
-                with coarse(self.device):  # the clipped sum itself is taken in full
+                with coarse(self._wide):  # the clipped sum itself is taken in full
                     self._graph = _CapturedRound(self, work, len(batches), public)
             return self._graph(batches, public)
         rows = [self.rows[batch.to(self.device)] for batch in batches]
-        with coarse(self.device):
+        with coarse(self._wide):
             return work(rows, [None] * len(batches), public)
 
     def _against_network(

@@ -225,7 +225,7 @@ class GanParty(AlignedParty):
 
     def encoded(self) -> Tensor:
         """The shared people's rows: one-hot, or values in [0, 1]."""
-        return encode(self.rows, self.aligned).to(self.device)
+        return encode(self.rows, self.aligned, self.device)
 
     def state_dict(self) -> dict[str, Any]:
         if self.begun is None:

@@ -46,8 +46,8 @@ def roster(rows: Rows) -> Table:
     return Table(frame=frame, schema=Schema(columns=(place,), person=person), source=rows.source)
 
 
-def encode(rows: Rows, aligned: pd.DataFrame) -> Tensor:
+def encode(rows: Rows, aligned: pd.DataFrame, device: torch.device) -> Tensor:
     """The rows that are left of the roster after alignment, in its order: (people, width)."""
     if isinstance(rows, Table):
-        return Codec(rows.schema).encode(aligned)
-    return torch.from_numpy(rows.values[aligned[_PLACE].to_numpy()]).flatten(1)
+        return Codec(rows.schema).encode(aligned, device)
+    return torch.from_numpy(rows.values[aligned[_PLACE].to_numpy()]).flatten(1).to(device)
