@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 Clique = tuple[str, ...]
 Places = NDArray[np.intp]
 Message = tuple[int, int, Places, Places, int]
+_DRAWS = 500  # of the check
 _LEAST = 1e-280  # far above where doubles lose digits
 
 
@@ -177,7 +178,8 @@ class Pairs:
     """Tables of two columns anywhere in a model, read along its junction tree."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.kept = model, {}  # type: ignore[var-annotated]
+        self.model, self.marginals = model, model.marginals
+        self.kept: dict[str, dict[str, Floats]] = {}
         self.homes: dict[str, list[Clique]] = {a: [] for a in model.domain.attrs}
         for clique in sorted(model.cliques, key=model.domain.size):
             for a in clique:
@@ -191,13 +193,12 @@ class Pairs:
     def table(self, a: str, b: str) -> Floats:
         if a not in self.kept:
             self.kept[a] = dict(self._reach(a))
-        found: Floats = self.kept[a][b]
-        return found
+        return self.kept[a][b]
 
     def _reach(self, a: str) -> Iterator[tuple[str, Floats]]:
         """P(a, b) for every other b, each found where b is met first."""
         size, home = int(self.model.domain[a]), self.homes[a][0]
-        own = np.diag(self.model.marginals[home].project((a,)).values)
+        own = np.diag(self.marginals[home].project((a,)).values)
         waiting: list[tuple[Clique, Clique | None, Clique, Floats]] = [(home, None, (a,), own)]
         met = {a}
         while waiting:
@@ -218,7 +219,7 @@ class Pairs:
         gone, new = (tuple(x for x in xs if x not in both) for xs in (known, wanted))
         given = self.given.get((clique, known, wanted))
         if given is None:
-            joint = self.model.marginals[clique].project((*both, *gone, *new)).values
+            joint = self.marginals[clique].project((*both, *gone, *new)).values
             joint = joint.reshape(domain.size(both), domain.size(gone), domain.size(new))
             base = joint.sum(2, keepdims=True)
             given = np.divide(joint, base, out=np.zeros(joint.shape), where=base > 0)
@@ -243,7 +244,6 @@ def project(self: Any, attrs: Any) -> Any:
     pairs = self.__dict__.get("_pairs")
     if pairs is None or pairs.marginals is not self.marginals:
         pairs = self._pairs = Pairs(self)
-        pairs.marginals = self.marginals
     home = pairs.home(attrs)
     if home is not None:
         return self.marginals[home].project(attrs)
@@ -277,7 +277,7 @@ def hypothetical_model_size(domain: Any, cliques: Sequence[Clique]) -> float:
             if joined != near[b]:
                 near[b], cost[b] = joined, _cells(joined, sizes)
                 heapq.heappush(queue, (cost[b], b))
-    # A clique found later is never within an earlier one's remainder: it has that one's column no more.
+    # A later clique may lie within an earlier one, and not the other way round: the earlier has its own column more.
     largest = [bits for n, bits in enumerate(found) if not any(bits & ~other == 0 for other in found[:n])]
     return sum(_cells(bits, sizes) for bits in largest) * 8 / 2**20
 
@@ -328,13 +328,12 @@ def worst_approximated(
     off = (np.abs(answers[name] - model.project(name).values.ravel()).sum() for name in names)
     sizes = np.array([model.domain.size(name) for name in names], float)
     errors = weights * (np.fromiter(off, float, len(names)) - bias * sizes)
-    chances = softmax(0.5 * eps / heaviest * (errors - errors.max()))
+    scores = 0.5 * eps / heaviest * errors
     while True:
-        drawn = int(self.prng.choice(len(names), p=chances))
+        drawn = int(self.prng.choice(len(names), p=softmax(scores)))
         if candidates.allowed(names[drawn]):
             return names[drawn]  # type: ignore[no-any-return]
-        chances[drawn] = 0  # it would be refused again
-        chances /= chances.sum()
+        scores[drawn] = -np.inf  # it would be refused again
 
 
 def datavector(self: Any, flatten: bool = True) -> Floats:
@@ -398,7 +397,8 @@ def check() -> None:
     rng = np.random.default_rng(0)
     theirs = {
         "descent": FactoredInference.mirror_descent, "size": aim.hypothetical_model_size,
-        "workload": aim.compile_workload, "counts": Dataset.datavector, "rows": GraphicalModel.synthetic_data,
+        "workload": aim.compile_workload, "filter": aim.filter_candidates, "counts": Dataset.datavector,
+        "rows": GraphicalModel.synthetic_data,
     }  # fmt: skip
     for trial in range(20):
         sizes = rng.integers(2, 6, 9)
@@ -435,7 +435,24 @@ def check() -> None:
                 found = theirs["counts"](rows.project(list(clique)))
                 distance = np.abs(found / 5000 - expected / expected.sum()).sum() / 2
                 assert distance < 0.05, (draw, clique, distance)
+        if trial == 19:
+            _check_draws(models[1], compile_workload(pairs), data, theirs["filter"])
     print("the same as dpmm's own: 20 tables, 40 steps each")
+
+
+def _check_draws(model: Any, weights: dict[Clique, int], data: Any, filtered: Any) -> None:
+    """How often each candidate is drawn, against dpmm's chances among those that it leaves."""
+    answers = {clique: data.project(list(clique)).datavector() for clique in weights}
+    limit = 1.2 * model.size * 8 / 2**20
+    left, chooser = filtered(weights, model, limit), aim.AIM(prng=np.random.RandomState(0), n_jobs=1)
+    assert 0 < len(left) < len(weights)
+    off = {c: chooser._worst_approximated(c, w, answers[c], model, 5.0)[1] for c, w in left.items()}
+    chances = softmax(0.5 * 0.05 / max(left.values()) * np.array(list(off.values())))
+    asked = Candidates(weights, model, limit)
+    draws = [worst_approximated(chooser, asked, answers, model, 0.05, 5.0) for _ in range(_DRAWS)]
+    often = np.array([draws.count(clique) for clique in left])
+    assert often.sum() == len(draws), "something was drawn that is too large"
+    assert (np.abs(often - _DRAWS * chances) < 4.5 * np.sqrt(_DRAWS * chances) + 1).all()
 
 
 def _same(a: Floats, b: Floats) -> None:
