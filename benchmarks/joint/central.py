@@ -43,19 +43,19 @@ def synthesise(
         epsilon=epsilon, delta=DELTA, proc_epsilon=None, disable_processing=True, n_jobs=1, **options
     )
     if method == "AIM":
-        _hasten(pipeline.gen.generator, args.iterations)
+        _hasten(pipeline.gen.generator, args.iterations, args.last)
     pipeline.fit(frame.astype(int), domain=domain, random_state=seed)
     return pipeline.generate(n_records=len(frame), random_state=seed)[list(frame.columns)]
 
 
-def _hasten(generator: Any, iterations: int) -> None:
-    """So many iterations in each of AIM's rounds, which go on from the last; its last estimate keeps dpmm's number."""
-    fit, usual = generator._fit, generator.n_iters
+def _hasten(generator: Any, iterations: int, last: int) -> None:
+    """So many iterations in each of AIM's rounds, which go on from the one before, and in its last estimate."""
+    fit = generator._fit
 
     def rounds(*args: Any, **kwargs: Any) -> Any:
         generator.n_iters = iterations
         found = fit(*args, **kwargs)
-        generator.n_iters = usual
+        generator.n_iters = last
         return found
 
     generator._fit = rounds
@@ -73,6 +73,7 @@ def main() -> None:
     parser.add_argument(
         "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
     )
+    parser.add_argument("--last", type=int, default=1000, help="of AIM's estimate after its last round")
     parser.add_argument("--plain", action="store_true", help="dpmm as it is, without lean_pgm")
     args = parser.parse_args()
     if not args.plain:
