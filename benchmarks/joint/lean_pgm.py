@@ -32,6 +32,7 @@ Floats = NDArray[np.float64]
 Clique = tuple[str, ...]
 Places = NDArray[np.intp]
 Message = tuple[int, int, Places, Places, int]
+_FIRST = 1000  # iterations of AIM's first estimate, at least
 _DRAWS = 500  # of the check
 _LEAST = 1e-280  # far above where doubles lose digits
 
@@ -149,9 +150,13 @@ class Answers:
 def mirror_descent(
     self: Any, measurements: Any, total: Any = None, stepsize: Any = None, callback: Any = None
 ) -> float:
-    """dpmm's: steps along the slope in the potentials, twice as long as the last one that was short enough."""
+    """dpmm's: steps along the slope in the potentials, twice as long as the last one that was short enough.
+
+    Where AIM's rounds have fewer than dpmm's 1,000 iterations, the first estimate, of columns alone, still has them.
+    """
     if self.metric != "L2" or stepsize is not None or callback is not None:
         raise NotImplementedError("squared distance and a line search alone")
+    first = self.warm_start and not hasattr(self, "model")  # of AIM's estimates; the others go on from it
     self._setup(measurements, total)
     model = self.model
     tree = Tree(model)
@@ -159,7 +164,7 @@ def mirror_descent(
     mu = tree.marginals(theta)
     loss, slope = answers.loss(mu)
     alpha = 1 / model.total**2
-    for _ in range(self.iters if loss else 0):
+    for _ in range(max(self.iters, _FIRST * first) if loss else 0):
         before, start, least = theta, mu, loss
         direction = slope
         alpha *= 2
