@@ -61,9 +61,8 @@ class Codec:
         """The level of every cell, (rows, columns)."""
         if absent := [name for name in self.schema.names if name not in frame.columns]:
             raise SchemaError(f'the table has no column "{absent[0]}". Nothing was encoded.')
-        codes = np.empty(
-            (len(self.sizes), len(frame)), dtype=np.int32
-        )  # columns one after the other: quick to write
+        # Columns one after the other: quick to write.
+        codes = np.empty((len(self.sizes), len(frame)), dtype=np.int32)
         for j, column in enumerate(self.schema.columns):
             codes[j] = _to_codes(column, frame[column.name])
         return np.ascontiguousarray(codes.T)

@@ -117,10 +117,10 @@ def clipped_gradient_sum(
     """
     lefts, rights = _factors(*_aligned(layers, real, fake), mix, slope)
     weigh = fused(real.device) if real.dtype == torch.float32 else None
-    scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
-    scales = scales if mask is None else scales * mask
     total = []
-    with full(real.device):
+    with full(real.device):  # the norms, too: no product that PyTorch may take for them is a coarse one
+        scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
+        scales = scales if mask is None else scales * mask
         for (weight, _), left, right in zip(layers, lefts, rights, strict=True):
             high, wide = weight.shape
             left, right = left[..., :high] * scales[..., None], right[..., :wide]
