@@ -45,7 +45,7 @@ def synthesise(
     pipeline = PIPELINES[method](
         epsilon=epsilon, delta=DELTA, proc_epsilon=None, disable_processing=True, n_jobs=1, **options
     )
-    if method == "AIM":
+    if method == "AIM" and not args.plain:
         _hasten(pipeline.gen.generator, args.iterations)
     pipeline.fit(frame.astype(int), domain=domain, random_state=seed)
     return pipeline.generate(n_records=len(frame), random_state=seed)[list(frame.columns)]
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument(
         "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
     )
-    parser.add_argument("--plain", action="store_true", help="dpmm as it is, without lean_pgm")
+    parser.add_argument("--plain", action="store_true", help="dpmm as it is: no lean_pgm, no --iterations")
     args = parser.parse_args()
     if not args.plain:
         lean_pgm.install()

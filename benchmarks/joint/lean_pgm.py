@@ -3,7 +3,7 @@
 dpmm 0.1.9 spends nearly all of its time on the objects around arrays of a few cells: half a millisecond a message where
 the numbers take ten microseconds. `install` replaces the following by functions that compute the same:
 
-    FactoredInference.mirror_descent    one vector for all cliques; messages by prepared axes
+    FactoredInference.mirror_descent    one vector for all cliques; sums by prepared places
     GraphicalModel.project              pairs across cliques from one column to all others along the tree, kept
     GraphicalModel.synthetic_data       groups by sorting, not by one data frame each
     hypothetical_model_size             the same greedy triangulation on sets of bits
