@@ -1,11 +1,11 @@
 """Central MST and AIM on the rows that benchmarks/joint/bench.py exported: all data in one place, the same ε.
 
-    python -m venv central && central/bin/pip install dpmm==0.1.9
+    python -m venv central && central/bin/pip install dpmm==0.1.9 numba
     python benchmarks/joint/bench.py --export rows [--datasets …]
     central/bin/python benchmarks/joint/central.py rows [--methods MST AIM] [--epsilons 1] [--only adult]
     central/bin/python benchmarks/joint/central.py rows --methods AIM --megabytes 4 --iterations 100    # minutes
 
-It runs in an environment of its own and needs nothing of ours but `lean_pgm.py`: codes in, codes out. For every
+It runs in an environment of its own and needs nothing of ours but `lean_pgm.py` and what lies beside it: codes in, codes out. For every
 `<table>-<seed>.csv` in the folder it writes `<table>-<seed>-<method>-<ε>.csv`, and one line in `seconds.csv`; what is
 there already is skipped.
 McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021); McKenna, Mullins, Sheldon, Miklau, "AIM" (VLDB 2022),
