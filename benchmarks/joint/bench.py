@@ -9,6 +9,7 @@ in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` pr
 first: the first seed, ε of 1 and 8, two holders of columns; so a run that is cut short leaves the rest undone.
 
     Gram           over columns and rows, 2, 4 and 8 holders; mixed: two groups of columns, two holders of rows in each
+    Gram+target    over columns, 2 holders: the column that classifiers are to foretell is named
     VertiGAN, VertiGAN+gram, VDGAN-DPSGD, DPLT   over columns, 2 holders; ε is each party's
     MST, AIM       all data in one place; rows made by central.py (see there), read from `--central`
     independent    every column shuffled by itself, not private
@@ -53,6 +54,7 @@ from understudy.run import train
 EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gram": ("gram", {}),
+    "Gram+target": ("gram", {}),
     "VertiGAN": ("verti-gan", {}),
     "VertiGAN+gram": ("verti-gan", {"coupling": "gram"}),
     "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),
@@ -142,6 +144,8 @@ def publish(
     protocol, settings = METHODS[cell.method]
     if protocol != "dplt":
         settings = settings | {"device": args["device"], "seed": cell.seed}
+    if cell.method == "Gram+target":
+        settings |= {"target": table.target}
     if protocol != "dplt" and protocol != "gram" and args["rounds"]:
         settings |= {"rounds": args["rounds"], "batch": 100}
     federation = federated(cell, table, owner)

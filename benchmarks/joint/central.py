@@ -5,9 +5,9 @@
     central/bin/python benchmarks/joint/central.py rows [--methods MST AIM] [--epsilons 1] [--only adult]
     central/bin/python benchmarks/joint/central.py rows --methods AIM --megabytes 4 --iterations 100    # minutes
 
-It runs in an environment of its own and needs nothing of ours but `lean_pgm.py` and what lies beside it: codes in, codes out. For every
-`<table>-<seed>.csv` in the folder it writes `<table>-<seed>-<method>-<ε>.csv`, and one line in `seconds.csv`; what is
-there already is skipped.
+It runs in an environment of its own and needs nothing of ours but `lean_pgm.py` and `lean_tree.py`: codes in, codes
+out. For every `<table>-<seed>.csv` in the folder it writes `<table>-<seed>-<method>-<ε>.csv`, and one line in
+`seconds.csv`; what is there already is skipped.
 McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021); McKenna, Mullins, Sheldon, Miklau, "AIM" (VLDB 2022),
 both by `dpmm`. Codes are given with their domain, so that none of the budget goes into bins.
 """

@@ -6,9 +6,12 @@ import pandas as pd
 
 HERE = Path(__file__).parent
 METHODS = [
-    "Gram", "MST", "AIM", "DPLT", "VertiGAN", "VertiGAN+gram", "VDGAN-DPSGD", "bootstrap", "independent",
+    "Gram", "Gram+target", "MST", "AIM", "DPLT", "VertiGAN", "VertiGAN+gram", "VDGAN-DPSGD", "bootstrap", "independent",
 ]  # fmt: skip
-NAMES = {"Gram": "**Gram**, two holders", "MST": "*central* MST", "AIM": "*central* AIM"}
+NAMES = {
+    "Gram": "**Gram**, two holders", "Gram+target": "**Gram**, target named", "MST": "*central* MST",
+    "AIM": "*central* AIM",
+}  # fmt: skip
 FIGURES = {
     "avd2": "2-way", "avd2_within": "within", "avd2_cross": "across", "avd3": "3-way", "tstr_boosting_f1": "F1",
     "tstr_boosting_auc": "AUC",
@@ -80,7 +83,7 @@ def prices(rows: pd.DataFrame) -> str:
 def seeds(rows: pd.DataFrame) -> str:
     """Gram over two holders beside central MST at ε=1 where several seeds were run: means, ± half the range."""
     part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.epsilon == 1)]
-    part = part[part.method.isin(["Gram", "MST"])]
+    part = part[part.method.isin(["Gram", "Gram+target", "MST"])]
     lines = [
         "| table | method | seeds | " + " | ".join(FIGURES.values()) + " |",
         "|---|---|---|" + "---:|" * len(FIGURES),

@@ -267,5 +267,8 @@ CASES = [
         "Gram, a grid, pairs measured twice, a three-way table", "gram", gram,
         MIXTURE | {"refined": 5, "triples": (("colour", "grade", "smoker"),)}, grid, one_payment=True,
     ),
+    Case(
+        "Gram, columns, a target", "gram", gram, MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
+    ),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
 ]  # fmt: skip

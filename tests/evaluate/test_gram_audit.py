@@ -46,6 +46,12 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
     assert result.observed > 0.3 * result.claimed
 
 
+def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
+    result = audited({"a": XY}, target="x", scouting=0.3)
+    assert result.passed
+    assert result.observed > 0.4 * result.claimed
+
+
 @pytest.mark.parametrize("schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"])
 def test_holders_that_add_a_third_of_their_noise_are_found_out(
     schemas: dict[str, Schema], monkeypatch: pytest.MonkeyPatch

@@ -64,7 +64,9 @@ def test_a_pool_that_asks_a_silo_for_other_settings_is_refused_and_nothing_is_ch
     )
 
 
-@pytest.mark.parametrize("change", [{"colluding": 1}, {"refined": 2}, {"private": False}], ids=str)
+@pytest.mark.parametrize(
+    "change", [{"colluding": 1}, {"refined": 2}, {"target": "smoker"}, {"private": False}], ids=str
+)
 @pytest.mark.parametrize("cut", ["rows", "columns"])
 def test_a_server_that_measures_otherwise_than_agreed_is_refused_and_nothing_is_charged(
     change: Any, cut: str

@@ -47,7 +47,7 @@ TRIPLE = (SCHEMA.names[0], SCHEMA.names[1], SCHEMA.names[2])
 PAIRS = torch.tensor([[0, 1], [0, 7], [2, 5]])
 
 
-def pick(gram: Tensor, noise: Tensor) -> Tensor:
+def pick(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
     return PAIRS
 
 
@@ -405,6 +405,84 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
     with pytest.raises(PartyError, match="went away"):
         measure(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+# A target: all pairs with one column, once more
+
+TARGET = SCHEMA.names[2]
+WITH_TARGET = torch.tensor([[0, 2], [1, 2], *([2, n] for n in range(3, len(SCHEMA.columns)))])
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
+    tables, schemas = cut()
+    found = measured(tables, schemas, Plan(private=False, target=TARGET, scouting=0.5))
+    assert torch.equal(found.gram.long(), true_gram(Grid.of(schemas).join(schemas)))
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    found = measure(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
+    plain = measured(tables, schemas, Plan())
+    joint = Grid.of(schemas).join(schemas)
+    column = torch.repeat_interleave(torch.tensor(Codec(joint).sizes))
+    place = joint.names.index(TARGET)
+    with_it = ((column == place)[:, None] ^ (column == place)[None, :]) & found.measured
+    others = ~with_it & found.measured
+    assert bool((found.noise[with_it] < plain.noise[with_it]).all())
+    assert bool((found.noise[others] > plain.noise[others]).all())
+    *first, (second, again) = found.releases
+    assert (sum(count for _, count in first), again) == (cells(), len(SCHEMA.columns) - 1)
+    assert sum(n / sigma**2 for sigma, n in first) / (again / second**2) == pytest.approx(1.5, rel=5e-3)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+    other = torch.cat([WITH_TARGET[1:], torch.tensor([[0, 1]])])
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, pairs=other) if isinstance(message, Refine) else message
+
+    with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
+        measure(Seen(parties, odd), schemas, Plan(target=TARGET, scouting=0.5))
+    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(2)])
+def test_a_target_that_nobody_has_is_refused_and_nothing_is_charged(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    with pytest.raises(ConfigError, match='nobody has a column "shoes"'):
+        measure(LocalParties(parties), schemas, Plan(target="shoes", scouting=0.5))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def fewer(name: str, message: Any) -> Any:
+        return replace(message, refined=-3) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match="refined"):
+        measure(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_pairs_are_chosen_besides_those_with_the_target() -> None:
+    tables, schemas = by_rows(2)
+    seen = Seen(all_parties(tables, schemas))
+    gram.train(gram.Config(target=TARGET, refined=4, **SMALL), seen, schemas)
+    (asked,) = {tuple(map(tuple, ask.pairs.tolist())) for _, ask, _ in seen.log if isinstance(ask, Refine)}
+    mine = set(map(tuple, WITH_TARGET.tolist()))
+    assert len(asked) == len(set(asked)) == len(mine) + 4
+    assert mine < set(asked)
 
 
 @pytest.mark.parametrize("triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])])

@@ -4,6 +4,8 @@ By a mixture that was fitted to a first, very noisy measurement of all pairs: it
 so tells strong pairs from noise where a single two-way table cannot. A pair's strength is the total variation
 distance between its two-way table and the product of its one-way tables.
 
+Pairs that are measured again anyhow are left out of both, and tie their columns.
+
 1. A spanning tree of largest total strength, so that every column is tied to the others (Chow and Liu 1968; McKenna,
    Miklau, Sheldon, JPC 2021, MST, choose by noisy scores likewise).
 2. The strongest of the other pairs, until the wanted number is reached.
@@ -21,15 +23,21 @@ from understudy.check import in_range
 from understudy.models.mixture import MixtureOfProducts
 
 
-def strongest_pairs(mixture: MixtureOfProducts, wanted: int) -> Tensor:
-    """The numbers of the columns of each pair, the lower first: (wanted, 2), int64, in rising order."""
-    columns = len(mixture.sizes)
-    in_range(1, columns * (columns - 1) // 2, wanted=wanted)
+def strongest_pairs(mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None) -> Tensor:
+    """The numbers of the columns of each pair, the lower first: (wanted, 2), int64, in rising order.
+
+    `besides` (n, 2): pairs that are not to be chosen.
+    """
     strength = pair_strength(mixture).cpu().numpy()
     upper = np.triu(np.ones_like(strength, dtype=bool), 1)
+    free = upper.copy()
+    if besides is not None:
+        known = tuple(besides.numpy().T)
+        strength[known], free[known] = 2, False  # more than any distance
+    in_range(1, int(free.sum()), wanted=wanted)
     tree = minimum_spanning_tree(np.where(upper, strength.max() + 1 - strength, 0)).toarray() > 0
-    order = np.argsort(-(strength + tree * (strength.max() + 1))[upper], kind="stable")[:wanted]
-    pairs = np.argwhere(upper)[np.sort(order)]
+    order = np.argsort(-(strength + tree * (strength.max() + 1))[free], kind="stable")[:wanted]
+    pairs = np.argwhere(free)[np.sort(order)]
     return torch.from_numpy(pairs.astype(np.int64))
 
 

@@ -58,11 +58,14 @@ OUTSIDE_GRID = (
 class Config:
     """`components`, `steps` and `rate` are the fit's.
 
-    `refined`: so many pairs of columns, the strongest by a first release of all (`models/strongest_pairs.py`), are
-    measured once more under less noise; `scouting` is the share of the budget that the first release takes then. By
-    default all pairs are measured once, however wide the table: the fit reads wide tables by what their pairs share
+    `target`: the column that is to be foretold from the others, if there is one. All pairs with it are measured once
+    more under less noise; `scouting` is the share of the budget that the first release, of all pairs, takes then. What
+    a classifier learns gains much by it, most on wide tables, and the distance of other pairs hardly suffers
+    (benchmarks/joint).
+    `refined`: so many other pairs, the strongest by the first release (`models/strongest_pairs.py`), are measured once
+    more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
     (`models/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
-    on the others (benchmarks/joint).
+    on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders).
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
@@ -71,6 +74,7 @@ class Config:
     components: int = 512
     steps: int = 1200
     rate: float = 0.2
+    target: str | None = None
     refined: int = 0
     scouting: float = 0.8
     triples: tuple[tuple[str, str, str], ...] = ()
@@ -98,8 +102,14 @@ class Config:
     @property
     def plan(self) -> Plan:
         """What is released."""
-        scouting = self.scouting if self.refined else 1.0
-        return Plan(private=self.private, refined=self.refined, scouting=scouting, triples=self.triples)
+        twice = self.target is not None or self.refined
+        return Plan(
+            private=self.private,
+            target=self.target,
+            refined=self.refined,
+            scouting=self.scouting if twice else 1.0,
+            triples=self.triples,
+        )
 
 
 def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> GramParty:
@@ -139,8 +149,8 @@ def train(
         seed=config.seed,
     )
 
-    def choose(gram: Tensor, noise: Tensor) -> Tensor:
-        return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined)
+    def choose(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
+        return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined, besides=chosen)
 
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     if store is not None and resume and (saved := store.load()) is not None:

@@ -131,6 +131,10 @@ class Layout:
             return (first,)
         return first, Spread(dict.fromkeys(factors, 1.0), ((1.0, refined + len(self.triples)),), colluding)
 
+    def again(self, target: str | None, refined: int) -> int:
+        """How many pairs are measured twice: those with the target, and so many others."""
+        return refined + (0 if target is None else len(self.pairs_with(target)))
+
     def stream(self, release: int, part: int) -> int:
         """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
         return release * (len(self.blocks) + len(self.triples)) + part
@@ -142,8 +146,21 @@ class Layout:
         group = torch.repeat_interleave(torch.tensor([len(codec.sizes) for codec in self.codecs]))
         return ((group[:, None] != group) | (not across)).triu()
 
-    def only(self, pairs: Tensor, expected: int) -> Tensor:
-        """These pairs of columns: (pairs, 2) → (m, m), upper triangle. MessageError if they are not so many pairs."""
+    def pairs_with(self, target: str | None) -> Tensor:
+        """All pairs with this column, the lower first: (m − 1, 2); none for None."""
+        if target is None:
+            return torch.empty(0, 2, dtype=torch.int64)
+        if target not in self.joint.names:
+            raise ConfigError(f'nobody has a column "{target}". Nothing was charged.')
+        place = self.joint.names.index(target)
+        others = torch.tensor([n for n in range(self.columns) if n != place], dtype=torch.int64)
+        return torch.stack([others.clamp(max=place), others.clamp(min=place)], dim=1)
+
+    def only(self, pairs: Tensor, expected: int, target: str | None = None) -> Tensor:
+        """These pairs of columns: (pairs, 2) → (m, m), upper triangle.
+
+        Edges: not so many pairs, or one with the target is missing → MessageError.
+        """
         wanted = torch.zeros(self.columns, self.columns, dtype=torch.bool)
         good = pairs.dtype == torch.int64 and pairs.shape == (expected, 2)
         if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
@@ -152,6 +169,8 @@ class Layout:
             raise MessageError(
                 f"{expected} different pairs of columns were due, the lower first. Nothing was charged or sent."
             )
+        if not bool(wanted[tuple(self.pairs_with(target).T)].all()):
+            raise MessageError(f"all pairs with {target} were due. Nothing was charged or sent.")
         return wanted
 
     def cells(self, block: Block, wanted: Tensor) -> Tensor:

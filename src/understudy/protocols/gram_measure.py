@@ -2,9 +2,9 @@
 
 Of the parts it sees only uniform numbers; what it can put together is the matrix with every party's noise.
 
-A wide table is measured twice: the whole matrix under much noise, and then the pairs that `choose` picks by it, and by
-nothing else, once more under less. Both are whole-number Gaussian, so the two are one measurement in the end, each cell
-being the mean of its measurements, weighted by 1/variance.
+Some pairs may be measured twice: after the whole matrix, those with a `target`, and those that `choose` picks by the
+first release, and by nothing else, once more under less noise. Both are whole-number Gaussian, so the two are one
+measurement in the end, each cell being the mean of its measurements, weighted by 1/variance.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,8 @@ from understudy.protocols.gram_layout import Block, Layout, Spread
 from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
 from understudy.protocols.products import Dealing, Swap, relayed
 
-Choose = Callable[[Tensor, Tensor], Tensor]  # the matrix, the deviation of its noise → pairs (k, 2)
+# The matrix, the deviation of its noise, pairs (n, 2) that are chosen already → others (k, 2)
+Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
 Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
@@ -34,13 +35,15 @@ _MESSAGE = 1 << 27  # bytes, at most
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is to be released. `refined`: so many pairs twice; `scouting`: the first release's share of the budget then.
+    """What is to be released. `target`: all pairs with this column twice; `refined`: so many others, too.
 
-    `across`: only pairs of columns that are with different groups of holders. `triples`: three-way tables, too.
+    `scouting`: the first release's share of the budget then. `across`: only pairs of columns that are with different
+    groups of holders. `triples`: three-way tables, too.
     """
 
     private: bool = True
     across: bool = False
+    target: str | None = None
     refined: int = 0
     scouting: float = 1.0
     triples: tuple[tuple[str, str, str], ...] = ()
@@ -85,7 +88,8 @@ def measure(
     layout = Layout({name: schemas[name] for name in parties.names}, plan.triples)
     for names in layout.triples:
         layout.triple(names)
-    spreads = layout.spreads(colluding, across=plan.across, refined=plan.refined)
+    again = layout.again(plan.target, plan.refined)
+    spreads = layout.spreads(colluding, across=plan.across, refined=again)
     begin = Begin(
         schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
         **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
@@ -109,13 +113,15 @@ def measure(
     holders, server = list(begun), _Adder(layout, ring, list(begun))
     replies = parties.ask(share)
     gram, noise, measured = server.add(replies, layout.everything(across=plan.across), *noises[0])
-    if plan.refined:
-        if choose is None:
-            raise MessageError("pairs are to be refined, but nothing chooses them.")
-        pairs = choose(gram, noise)
+    if again:
+        pairs = layout.pairs_with(plan.target)
+        if plan.refined:
+            if choose is None:
+                raise MessageError("pairs are to be refined, but nothing chooses them.")
+            pairs = torch.cat([pairs, choose(gram, noise, pairs)])
         replies = parties.ask(dict.fromkeys(holders, Refine(pairs=pairs)))
-        again = server.add(replies, layout.only(pairs, plan.refined), *noises[1])
-        gram, noise, measured = _together((gram, noise, measured), again)
+        second = server.add(replies, layout.only(pairs, again, plan.target), *noises[1])
+        gram, noise, measured = _together((gram, noise, measured), second)
     triples = server.triples(replies, *noises[-1])
     releases: list[list[float]] = [[*one] for spread, sigma in noises for one in spread.classes(sigma)]
     return Measured(layout.grid.partition, gram, noise, measured, releases, people, begun, triples)

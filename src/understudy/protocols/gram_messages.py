@@ -16,14 +16,16 @@ class Begin(Ask):
     """Every party's schema, by which all see how the table is cut, and what is to be released.
 
     `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
-    `refined`: so many pairs, named later, are released once more; `scouting` is the first release's share of the
-    budget then. `triples`: three-way tables within one group, released with the last release. `colluding`: how many
-    holders of a block may pool what they know; with the schemas it says how noise is spread (`gram_layout`).
+    `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
+    the first release's share of the budget then. `triples`: three-way tables within one group, released with the last
+    release. `colluding`: how many holders of a block may pool what they know; with the schemas it says how noise is
+    spread (`gram_layout`).
     """
 
     schemas: dict[str, dict[str, Any]]
     private: bool
     across: bool = False
+    target: str | None = None
     refined: int = 0
     scouting: float = 1.0
     triples: list[list[str]]

@@ -142,7 +142,7 @@ class GramParty(AlignedParty):
                 PrivacyWarning,
                 stacklevel=2,
             )
-        shares = [ask.scouting, 1 - ask.scouting] if ask.refined else [1.0]
+        shares = [ask.scouting, 1 - ask.scouting] if len(self.spreads) > 1 else [1.0]
         plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
         self.sigmas = list(shared_noise(plan, budget)) if ask.private else [0.0] * len(plan)
         self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
@@ -184,8 +184,10 @@ class GramParty(AlignedParty):
         return self._release(session, self._first)
 
     def _refine(self, ask: Refine, session: Session) -> Shared:
-        refined = 0 if self.begun is None else self.begun.refined
-        return self._release(session, self.layout.only(ask.pairs, refined))
+        assert self.begun is not None
+        target, refined = self.begun.target, self.begun.refined
+        wanted = self.layout.only(ask.pairs, self.layout.again(target, refined), target)
+        return self._release(session, wanted)
 
     def _release(self, session: Session, wanted: Tensor) -> Shared:
         """Charge the next release, add noise and pads, and end the session with the last one."""
@@ -196,7 +198,7 @@ class GramParty(AlignedParty):
             composed(price),
             run=self.run,
             what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
-            f"{', chosen pairs' if number else ''}; keys {fingerprint(agree.keys)}",
+            f"{', some pairs once more' if number else ''}; keys {fingerprint(agree.keys)}",
         )
         self.paid = Counter(self.paid) + price
         session.released += 1
@@ -267,8 +269,10 @@ class GramParty(AlignedParty):
         whole(colluding=ask.colluding)
         if ask.refined:
             whole(refined=ask.refined)
+        again = layout.again(ask.target, ask.refined)
+        if again:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
-        self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=ask.refined)
+        self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=again)
         self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
