@@ -279,6 +279,17 @@ def test_an_unknown_party_or_target_is_an_error_in_words(folder: Path) -> None:
         write_report(folder, target="incone")
 
 
+def test_a_runs_own_target_is_predicted_unless_another_is_named_or_its_column_is_elsewhere(
+    copied: Path,
+) -> None:
+    file = copied / "generator" / "card.json"
+    card = json.loads(file.read_text())
+    file.write_text(json.dumps(card | {"config": card["config"] | {"target": "smoker"}}))
+    assert "Models that predict “smoker”" in private(copied)
+    assert "Models that predict “age”" in private(copied, target="age")
+    assert "Models that predict" not in private(copied, parties=["insurer"])
+
+
 # --- what is missing
 
 PIECES = (

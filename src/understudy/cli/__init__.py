@@ -112,7 +112,10 @@ def report(
     ] = None,
     party: Annotated[list[str] | None, typer.Option(help="Only what these holders can see.")] = None,
     target: Annotated[
-        str | None, typer.Option(help="A column to predict: train on synthetic, test on real.")
+        str | None,
+        typer.Option(
+            help="A column to predict: train on synthetic, test on real; default: the run's target."
+        ),
     ] = None,
     holdout: Annotated[
         Path | None, typer.Option(help="Real rows that no training has seen (CSV or Parquet).")

@@ -181,10 +181,11 @@ class Store:
     def each(self, run: str | None = None) -> dict[str, dict[int, int]]:
         """What every charged person has spent alone, in all or in one run: event id → uses."""
         owns: dict[str, dict[int, int]] = {}
-        query = (
-            "SELECT person, event, SUM(count) FROM tally WHERE ?1 IS NULL OR run = ?1 GROUP BY person, event"
+        rows = self.connection.execute(
+            "SELECT person, event, SUM(count) FROM tally WHERE :run IS NULL OR run = :run GROUP BY person, event",
+            {"run": run},
         )
-        for person, event, uses in self.connection.execute(query, (run,)):
+        for person, event, uses in rows:
             owns.setdefault(person, {})[event] = uses
         return owns
 

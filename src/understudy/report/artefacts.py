@@ -50,6 +50,18 @@ class Artefacts:
         return str((self.card or self.settings or {}).get("protocol", ""))
 
     @property
+    def config(self) -> Mapping[str, Any]:
+        """The protocol's settings."""
+        config = (self.card or {}).get("config")
+        return config if isinstance(config, dict) else {}
+
+    @property
+    def target(self) -> str | None:
+        """The column that the run was told is to be foretold, if it was."""
+        target = self.config.get("target")
+        return target if isinstance(target, str) else None
+
+    @property
     def parties(self) -> dict[str, dict[str, Any]]:
         """What the run file says of each party: where its table, schema and ledger lie."""
         sections = (self.settings or {}).get("parties", {})

@@ -36,7 +36,10 @@ def measure(
     target: str | None = None,
     seed: int = 0,
 ) -> Measured:
-    """Compare the synthetic rows with the real rows that can be read here."""
+    """Compare the synthetic rows with the real rows that can be read here.
+
+    `target`: what models learn to foretell; by default what the run itself was told of, where its column is here.
+    """
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
     if run.synthetic is None or run.schema is None:
@@ -60,7 +63,7 @@ def measure(
             holdout=unseen,
             outsiders=found.outsiders if unseen is None else (),
             owners=found.owners,
-            target=target,
+            target=run.target if target is None and run.target in found.schema.names else target,
             notes=found.notes,
             seed=seed,
         )

@@ -66,7 +66,8 @@ def write_report(
 
     Real rows come from the tables that the run file names, of all `parties` or those given here; `tables` maps
     parties to tables elsewhere. `holdout` are people who took no part, `target` the column that downstream
-    models learn, `attacks` results to show besides those that need tables alone.
+    models learn (by default the run's own, if it named one), `attacks` results to show besides those that need
+    tables alone.
     """
     run = load_artefacts(folder)
     if publish:
@@ -197,9 +198,8 @@ def _facts(
     return [(name, value) for name, value in facts if value]
 
 
-def _settings(run: Artefacts | None) -> dict[str, Any]:
-    config = {} if run is None else (run.card or {}).get("config")
-    return config if isinstance(config, dict) else {}
+def _settings(run: Artefacts | None) -> Mapping[str, Any]:
+    return {} if run is None else run.config
 
 
 def _versions() -> list[tuple[str, str]]:
