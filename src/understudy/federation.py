@@ -105,7 +105,8 @@ class Federation:
     ) -> dict[str, Party]:
         """One party of this protocol for each holder; a run costs what the holder allows it, however often it asks.
 
-        `config` are the settings that the holders agreed to; without them no party agrees to more than the defaults.
+        `config` are the settings that the holders agreed to. Without them some parties agree to the defaults alone, and
+        some, such as Gram's, to whatever the server asks for within the budget.
         """
         module = protocol_named(protocol)
         build, more = module.build_party, {} if config is None else agreed(module, config)

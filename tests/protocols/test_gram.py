@@ -56,7 +56,7 @@ from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols import gram, gram_party
 from understudy.protocols.base import Keep, Paid, Return
 from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share, Shared
+from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share, Shared
 from understudy.protocols.products import Swap
 from understudy.runtime.local import BytesParties, LocalParties
 
@@ -464,7 +464,8 @@ def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
     for ask in (
         Swap(chunk=0, inbox={}),
         Share(inbox={}, corrections={}),
-        Refine(pairs=torch.zeros(1, 2, dtype=torch.int64)),
+        Propose(pairs=torch.zeros(1, 2, dtype=torch.int64)),
+        Refine(pairs=torch.zeros(1, 2, dtype=torch.int64), inbox={}),
     ):
         with pytest.raises(MessageError, match="not expected"):
             lonely.answer(ask)

@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -38,7 +39,7 @@ from understudy.privacy.ledger import Ledger
 from understudy.protocols import gram
 from understudy.protocols.gram_layout import Layout
 from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
+from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share
 from understudy.protocols.products import Swap
 from understudy.run import train
 from understudy.runtime.local import BytesParties, LocalParties
@@ -405,6 +406,73 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
     with pytest.raises(PartyError, match="went away"):
         measure(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+# What the server chooses, it chooses for all
+
+APART = [
+    ("a part of the sum alone, under its own noise", lambda: by_rows(5), [[0, 1]], [[0, 3]]),
+    ("pairs of each holder's own", lambda: by_columns(2), [[0, 1], [0, 2], [1, 2]], [[4, 5], [4, 6], [5, 6]]),
+    ("a share without its counterpart", lambda: by_columns(2), [[0, 4]], [[4, 5]]),
+    ("a grid", by_grid, [[0, 1]], [[0, 2]]),
+]
+
+
+@pytest.mark.parametrize(("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART])
+@pytest.mark.parametrize(
+    "when", [(Propose, Refine), (Propose,), (Refine,)], ids=["both", "proposed", "asked"]
+)
+@pytest.mark.parametrize("target", [None, SCHEMA.names[7]], ids=["no target", "a target"])
+def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
+    why: str, cut: Any, one: Any, other: Any, when: Any, target: str | None
+) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    first = next(iter(parties))
+    joint = Grid.of(schemas).join(schemas)
+    place = None if target is None else joint.names.index(target)
+    if place is not None and any(place in pair for pair in one + other):
+        pytest.skip("the target has these pairs already")
+
+    def apart(name: str, message: Any) -> Any:
+        if isinstance(message, when) and name != first:
+            pairs = message.pairs.clone()
+            pairs[-len(other) :] = torch.tensor(other)
+            return replace(message, pairs=pairs)
+        return message
+
+    plan = Plan(target=target, refined=len(one), scouting=0.5)
+    seen = Seen(parties, apart)
+    with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
+        measure(seen, schemas, plan, choose=lambda gram, noise, chosen: torch.tensor(one))
+    assert not seen.replies(Refine), "nothing came out of the second release"
+
+
+@pytest.mark.parametrize("cut", [lambda: by_rows(3), lambda: by_columns(2)])
+def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+
+    def hasty(name: str, message: Any) -> Any:
+        if isinstance(message, Propose):
+            with pytest.raises(MessageError, match="other pairs were proposed"):
+                parties[name].answer(Refine(pairs=message.pairs, inbox={}))
+            parties[name].answer(message)  # the server's own is then the second
+        return message
+
+    with pytest.raises(MessageError, match="Propose was not expected"):
+        measure(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert all(one.ledger.spend().total() == cells() for one in parties.values())
+
+
+def test_a_release_is_not_resumed_with_settings_that_it_was_not_made_by(tmp_path: Path) -> None:
+    tables, schemas = by_rows(2)
+    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    saved = {"checkpoint": tmp_path / "saved"}
+    gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, **saved)
+    with pytest.raises(ConfigError, match="not what these settings ask for"):
+        gram.train(gram.Config(target=TARGET, **SMALL), LocalParties(parties), schemas, resume=True, **saved)
+    gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, resume=True, **saved)
 
 
 # A target: all pairs with one column, once more

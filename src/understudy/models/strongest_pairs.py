@@ -11,7 +11,7 @@ Pairs that are measured again anyhow are left out of both, and tie their columns
 2. The strongest of the other pairs, until the wanted number is reached.
 
 Guarantee: reads the fitted mixture alone, so the choice is post-processing of the first release.
-Edges: a number below that of the tree's pairs → the strongest of the tree; one above all pairs → ConfigError.
+Edges: a number below that of the tree's pairs → the strongest of the tree; above all that may be chosen → ConfigError.
 """
 
 import numpy as np

@@ -15,6 +15,7 @@ Edges: the server deals the masks of products, so where columns are split it mus
 over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -58,15 +59,16 @@ OUTSIDE_GRID = (
 class Config:
     """`components`, `steps` and `rate` are the fit's.
 
-    `target`: the column that is to be foretold from the others, if there is one. All pairs with it are measured once
-    more under less noise; `scouting` is the share of the budget that the first release, of all pairs, takes then. What
-    a classifier learns gains much by it, most on wide tables, and the distance of other pairs hardly suffers
-    (benchmarks/joint).
+    `target`: the column that is to be foretold from the others, if there is one. All pairs with it are measured a
+    second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
+    all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
+    pairs hardly suffers (benchmarks/joint).
     `refined`: so many other pairs, the strongest by the first release (`models/strongest_pairs.py`), are measured once
     more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
     (`models/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
     on the others.
-    `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders).
+    `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
+    where pairs are measured twice they share the second release's part of the budget.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
@@ -153,7 +155,13 @@ def train(
         return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined, besides=chosen)
 
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    told = json.loads(json.dumps(asdict(config.plan)))
     if store is not None and resume and (saved := store.load()) is not None:
+        if saved[1].pop("plan") != told:
+            raise ConfigError(
+                "what was measured is not what these settings ask for: resume with those of the run. "
+                "Nothing was charged."
+            )
         measured = Measured(**saved[1])
     else:
         measured = measure(
@@ -166,7 +174,7 @@ def train(
             at_least=config.at_least,
         )
         if store is not None:
-            store.save(1, dict(vars(measured)))
+            store.save(1, dict(vars(measured)) | {"plan": told})
     privacy = _statement(measured, settled(parties, measured.begun, at_least=config.at_least))
 
     def look(done: int = 1) -> None:
@@ -187,7 +195,7 @@ def train(
         "config": asdict(config),
         "partition": measured.partition,
         "rounds": 1,
-        "ended": "after the one release",
+        "ended": "after both releases" if config.plan.scouting < 1 else "after the one release",
         "left_out": [name for name in parties.names if name not in measured.begun],
         "people": people,
         "releases": measured.releases,

@@ -103,13 +103,15 @@ class Layout:
     def spreads(self, colluding: int, *, across: bool = False, refined: int = 0) -> tuple[Spread, ...]:
         """The noise of each release, by what is public. The largest factor of what is released is 1.
 
-        Pairs that are `refined` all have the same noise: the price is agreed on before they are chosen, and with
-        noise by block it would depend on how many of them lie across holders.
+        Pairs that are measured again, so many as `refined` says, all have the same noise, and triples with them: the
+        price is agreed on before some are chosen, and with noise by block it would depend on how many of them lie
+        across holders.
         Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
         if refined > (pairs := math.comb(len(self.sizes), 2)):
             raise ConfigError(
-                f"there are {pairs:,} pairs of columns, and no more to refine. Nothing was charged."
+                f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
+                "twice. Nothing was charged."
             )
         wanted, cells = self.everything(across=across), Counter[Block]()
         for g, h in self.blocks:

@@ -3,8 +3,8 @@
 Of the parts it sees only uniform numbers; what it can put together is the matrix with every party's noise.
 
 Some pairs may be measured twice: after the whole matrix, those with a `target`, and those that `choose` picks by the
-first release, and by nothing else, once more under less noise. Both are whole-number Gaussian, so the two are one
-measurement in the end, each cell being the mean of its measurements, weighted by 1/variance.
+first release, and by nothing else, of which the holders assure each other first. Both are whole-number Gaussian, so
+the two are one measurement in the end, each cell being the mean of its measurements, weighted by 1/variance.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ from understudy.privacy.secure.ring import Ring
 from understudy.protocols.alignment import align_grid
 from understudy.protocols.base import Ask, Parties
 from understudy.protocols.gram_layout import Block, Layout, Spread
-from understudy.protocols.gram_messages import Agree, Begin, Refine, Share
+from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share
 from understudy.protocols.products import Dealing, Swap, relayed
 
 # The matrix, the deviation of its noise, pairs (n, 2) that are chosen already → others (k, 2)
@@ -119,12 +119,21 @@ def measure(
             if choose is None:
                 raise MessageError("pairs are to be refined, but nothing chooses them.")
             pairs = torch.cat([pairs, choose(gram, noise, pairs)])
-        replies = parties.ask(dict.fromkeys(holders, Refine(pairs=pairs)))
+        replies = parties.ask(_refine(parties, holders, pairs, chosen=bool(plan.refined)))
         second = server.add(replies, layout.only(pairs, again, plan.target), *noises[1])
         gram, noise, measured = _together((gram, noise, measured), second)
     triples = server.triples(replies, *noises[-1])
     releases: list[list[float]] = [[*one] for spread, sigma in noises for one in spread.classes(sigma)]
     return Measured(layout.grid.partition, gram, noise, measured, releases, people, begun, triples)
+
+
+def _refine(parties: Parties, holders: Sequence[str], pairs: Tensor, *, chosen: bool) -> dict[str, Refine]:
+    """What releases these pairs. Where some were chosen, the holders tell each other first which."""
+    inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in holders}
+    if chosen:
+        told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs)))
+        inboxes = relayed({name: told[name].outbox for name in holders}, holders)
+    return {name: Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()}
 
 
 def _agree(

@@ -1,6 +1,7 @@
 """What the server and the holders say to each other while they measure a joint Gram matrix.
 
-`Begin`, `Agree`, where columns are split `products.Swap` chunk by chunk, `Share`, and for wide tables `Refine`.
+`Begin`, `Agree`, where columns are split `products.Swap` chunk by chunk, `Share`, and where pairs are released twice
+`Refine`, after `Propose` if some of them were chosen.
 """
 
 from dataclasses import dataclass
@@ -78,10 +79,25 @@ class Share(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refine(Ask):
-    """Release these pairs of columns, (pairs, 2), once more."""
+class Propose(Ask):
+    """These pairs of columns, (pairs, 2), are to be released once more: tell the other holders which."""
 
     pairs: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed(Reply):
+    """For each other holder the pairs as this one was told them, sealed."""
+
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refine(Ask):
+    """Release these pairs of columns, (pairs, 2), once more. `inbox`: what the others said to `Propose`, if asked."""
+
+    pairs: Tensor
+    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,12 +55,14 @@ from understudy.protocols.gram_messages import (
     Agreed,
     Begin,
     Begun,
+    Propose,
+    Proposed,
     Refine,
     Share,
     Shared,
 )
 from understudy.protocols.gram_session import Session, check_noise, chunks_of, factors_of
-from understudy.protocols.products import Products, Swap, Swapped
+from understudy.protocols.products import Products, Swap, Swapped, heard, said
 
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
@@ -77,7 +79,7 @@ class GramParty(AlignedParty):
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Share, Refine, Shared,
+        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Share, Propose, Proposed, Refine, Shared,
     )  # fmt: skip
 
     def __init__(
@@ -124,6 +126,8 @@ class GramParty(AlignedParty):
                     return session.products.swap(ask)
             case Share() if session is not None and session.products.done and not session.parts:
                 return self._share(ask, session)
+            case Propose() if session is not None and session.released == 1 and not session.proposed:
+                return self._propose(ask, session)
             case Refine() if session is not None and session.released == 1:
                 return self._refine(ask, session)
         raise self.unexpected(ask)
@@ -183,11 +187,26 @@ class GramParty(AlignedParty):
         session.parts = {layout.blocks.index(block): part for block, part in parts.items()}
         return self._release(session, self._first)
 
+    def _propose(self, ask: Propose, session: Session) -> Proposed:
+        """Tell the others which pairs it will be: a server that asks each for other ones gets none."""
+        session.proposed = word = _word(self._twice(ask.pairs))
+        return Proposed(
+            outbox=Public(said(session.channels, word), "what the server chose, sealed; no row is in it")
+        )
+
     def _refine(self, ask: Refine, session: Session) -> Shared:
-        assert self.begun is not None
-        target, refined = self.begun.target, self.begun.refined
-        wanted = self.layout.only(ask.pairs, self.layout.again(target, refined), target)
+        wanted = self._twice(ask.pairs)
+        word = _word(wanted)
+        if self.begun is not None and self.begun.refined:  # else the pairs follow from what was agreed
+            if session.proposed != word:
+                raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
+            heard(session.channels, word, ask.inbox, what="pairs")
         return self._release(session, wanted)
+
+    def _twice(self, pairs: Tensor) -> Tensor:
+        """Those pairs, if they are what was agreed on."""
+        target, refined = (None, 0) if self.begun is None else (self.begun.target, self.begun.refined)
+        return self.layout.only(pairs, self.layout.again(target, refined), target)
 
     def _release(self, session: Session, wanted: Tensor) -> Shared:
         """Charge the next release, add noise and pads, and end the session with the last one."""
@@ -312,6 +331,7 @@ class GramParty(AlignedParty):
             state["session"] = {
                 "ask": asdict(session.agree),
                 "released": session.released,
+                "proposed": session.proposed,
                 "parts": {str(place): part for place, part in session.parts.items()},
                 "products": session.products.state_dict(),
             }
@@ -326,7 +346,7 @@ class GramParty(AlignedParty):
             self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
         if (held := state.get("session")) is not None:
             self.session = session = self._open(Agree(**held["ask"]))
-            session.released = held["released"]
+            session.released, session.proposed = held["released"], held["proposed"]
             session.parts = {int(place): part for place, part in held["parts"].items()}
             session.products.load_state_dict(held["products"])
 
@@ -334,3 +354,8 @@ class GramParty(AlignedParty):
 def composed(spend: Spend) -> DpEvent:
     """All uses as one event."""
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
+
+
+def _word(wanted: Tensor) -> bytes:
+    """What holders say to each other about the pairs that they are asked for."""
+    return hashlib.sha256(b"understudy pairs " + wanted.numpy().tobytes()).digest()

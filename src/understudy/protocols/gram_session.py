@@ -30,6 +30,7 @@ class Session:
     products: Products
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     released: int = 0
+    proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
 
 
 def check_noise(

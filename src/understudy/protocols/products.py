@@ -110,7 +110,7 @@ def greetings(channels: Mapping[str, Channel], keys: Mapping[str, bytes]) -> dic
 
     The channel's context holds whatever else was told. A holder that was told anything else cannot open it.
     """
-    return {peer: _sealed(channel, _word(keys)) for peer, channel in channels.items()}
+    return said(channels, _word(keys))
 
 
 def confirm(channels: Mapping[str, Channel], keys: Mapping[str, bytes], inbox: Mapping[str, Tensor]) -> None:
@@ -120,12 +120,22 @@ def confirm(channels: Mapping[str, Channel], keys: Mapping[str, bytes], inbox: M
     Edges: a server that made those keys itself speaks for their holders; the fingerprint of the keys, in every ledger,
     is what tells.
     """
+    heard(channels, _word(keys), inbox, what="keys")
+
+
+def said(channels: Mapping[str, Channel], word: bytes) -> dict[str, Tensor]:
+    """A word for every other holder, sealed."""
+    return {peer: _sealed(channel, word) for peer, channel in channels.items()}
+
+
+def heard(channels: Mapping[str, Channel], word: bytes, inbox: Mapping[str, Tensor], *, what: str) -> None:
+    """Open the other holders' words. Edges: one is missing, too many or another → MessageError."""
     if inbox.keys() != channels.keys():
         raise MessageError("a greeting of another holder is missing or too many. Nothing was charged.")
     for peer, channel in channels.items():
-        if not hmac.compare_digest(channel.open(inbox[peer].numpy().tobytes()), _word(keys)):
+        if not hmac.compare_digest(channel.open(inbox[peer].numpy().tobytes()), word):
             raise MessageError(
-                f"{channel.own}: {peer} was told other keys than {channel.own}. Nothing was charged."
+                f"{channel.own}: {peer} was told other {what} than {channel.own}. Nothing was charged."
             )
 
 
