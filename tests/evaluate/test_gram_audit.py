@@ -47,7 +47,7 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
 
 
 def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
-    result = audited({"a": XY}, target="x", scouting=0.3)
+    result = audited({"a": XY}, trials=60, target="x", scouting=0.3)
     assert result.passed
     assert result.observed > 0.4 * result.claimed
 
@@ -60,7 +60,7 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_party, "noise_on", quiet)
-    assert not audited(schemas, trials=60).passed
+    assert not audited(schemas, trials=45).passed
 
 
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
