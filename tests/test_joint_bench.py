@@ -33,6 +33,22 @@ def test_holders_of_rows_and_columns_at_once_are_measured_too(bench: ModuleType,
     assert row["tstr_boosting_auc"] > 0.9
 
 
+def test_the_target_that_is_named_is_the_one_that_classifiers_are_to_foretell(
+    bench: ModuleType, load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
+    twice = load_bench("joint", "twice")
+    table = bench.load("toy", tmp_path, 0)
+    assert twice.settings(table, "none", 0.0) == {}
+    assert twice.settings(table, "target", 0.2) == {"target": table.target, "scouting": 0.8}
+    assert twice.settings(table, "2m strongest", 0.5) == {"refined": 10, "scouting": 0.5}
+    args = {"data": tmp_path, "device": "cpu", "learn": 500}
+    row = twice.measure(next(job for job in twice.cells(["toy"], [8.0], 1) if job["share"] == 0.2), args)
+    assert row["again"] == "target"
+    assert 0 <= row["avd2_target"] < 0.1
+    assert row["boosting_auc"] > 0.9
+    assert twice.with_target(table, table.train) == 0
+
+
 def test_what_matters_most_comes_first(bench: ModuleType) -> None:
     names = [cell.name for cell in bench.cells(["toy", "adult"], 2)]
     assert len(set(names)) == len(names)
