@@ -195,9 +195,8 @@ def _propagate(beliefs, bounds, edges, said, above, below, starts, log_total):  
         if math.isnan(tops[i]):
             tops[i] = _powers(beliefs, powers, start, end)
         _log_sums(beliefs, powers, tops[i], start, end, above[starts[e, 0] : starts[e + 1, 0]], sums)
-        sums -= heard[
-            said[e] : said[e + 1]
-        ]  # what j said is a function of what they share: taken away after the sum
+        # What j said is a function of what they share: taken away after the sum.
+        sums -= heard[said[e] : said[e + 1]]
         places = below[starts[e, 1] : starts[e + 1, 1]]
         for n in range(len(places)):
             beliefs[bounds[j] + n] += sums[places[n]]

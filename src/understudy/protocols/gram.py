@@ -157,7 +157,7 @@ def train(
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     told = json.loads(json.dumps(asdict(config.plan)))
     if store is not None and resume and (saved := store.load()) is not None:
-        if saved[1].pop("plan") != told:
+        if saved[1].pop("plan", None) != told:
             raise ConfigError(
                 "what was measured is not what these settings ask for: resume with those of the run. "
                 "Nothing was charged."

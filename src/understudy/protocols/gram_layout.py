@@ -135,7 +135,7 @@ class Layout:
 
     def again(self, target: str | None, refined: int) -> int:
         """How many pairs are measured twice: those with the target, and so many others."""
-        return refined + (0 if target is None else len(self.pairs_with(target)))
+        return refined + len(self.pairs_with(target))
 
     def stream(self, release: int, part: int) -> int:
         """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
