@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pandas as pd
+import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec
@@ -140,3 +141,26 @@ def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: 
     budget = more.pop("budget", BUDGET if plan is None or plan.private else FREE)
     parties = LocalParties(all_parties(tables, schemas, budget=budget, **more))
     return measure(parties, schemas, plan, **keep)
+
+
+TRIPLE = (SCHEMA.names[0], SCHEMA.names[1], SCHEMA.names[2])
+PAIRS = torch.tensor([[0, 1], [0, 7], [2, 5]])
+
+
+def pick(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
+    return PAIRS
+
+
+def triple_counts(frame: pd.DataFrame = FRAME) -> Tensor:
+    codec = Codec(SCHEMA.select(TRIPLE))
+    rows = codec.encode(frame).double()
+    a, b, c = (rows[:, block] for block in codec.blocks)
+    return torch.einsum("na,nb,nc->abc", a, b, c).long()
+
+
+def upper(matrix: Tensor) -> Tensor:
+    return torch.ones_like(matrix, dtype=torch.bool).triu()
+
+
+def all_sizes() -> tuple[int, ...]:
+    return Codec(SCHEMA).sizes

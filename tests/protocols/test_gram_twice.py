@@ -1,0 +1,340 @@
+"""Gram with pairs that are measured twice, for a target or by choice, and with three-way tables."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gram_cases import (
+    BUDGET,
+    FRAME,
+    FREE,
+    PAIRS,
+    SCHEMA,
+    SMALL,
+    TRIPLE,
+    Seen,
+    all_parties,
+    all_sizes,
+    by_columns,
+    by_grid,
+    by_rows,
+    cells,
+    measured,
+    party,
+    pick,
+    triple_counts,
+    true_gram,
+    upper,
+)
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.grid import Grid
+from understudy.errors import ConfigError, MessageError, PartyError
+from understudy.privacy.accounting import DiscreteGaussian, epsilon
+from understudy.protocols import gram
+from understudy.protocols.gram_measure import Plan, measure
+from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share
+from understudy.runtime.local import LocalParties
+
+# Pairs measured once more, and three-way tables
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_refined_pairs_and_triples_are_exact_without_noise(cut: Any) -> None:
+    tables, schemas = cut()
+    columns = [*Grid.of(schemas).join(schemas).names]
+    one = Grid.of(schemas).groups[0][0]
+    triple = tuple(schemas[one].names[:3])
+    found = measured(
+        tables, schemas, Plan(private=False, refined=3, scouting=0.5, triples=(triple,)), choose=pick
+    )
+    assert torch.equal(found.gram.long(), true_gram(SCHEMA.select(columns)))
+    table = found.triples[0]["table"]
+    assert found.triples[0]["columns"] == [columns.index(name) for name in triple]
+    assert int(table.sum()) == len(FRAME)
+    if triple == TRIPLE:
+        assert torch.equal(table, triple_counts())
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), by_grid])
+def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
+    tables, schemas = cut()
+    plan = Plan(refined=3, scouting=0.6, triples=(tuple(next(iter(schemas.values())).names[:3]),))
+    parties = all_parties(tables, schemas)
+    found = measure(LocalParties(parties), schemas, plan, choose=pick)
+    *first, (second, refined) = found.releases
+    assert (sum(count for _, count in first), refined) == (cells(), 4)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert sum(n / sigma**2 for sigma, n in first) / (4 / second**2) == pytest.approx(1.5, rel=5e-3)
+    assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
+    tables, schemas = by_columns(2)
+    plan, true = Plan(refined=3, scouting=0.3), true_gram(Grid.of(schemas).join(schemas))
+    errors = []
+    for seed in range(4):
+        found = measured(tables, schemas, plan, choose=pick, seed=seed)
+        errors.append(((found.gram - true) / found.noise.clamp(min=1e-9))[found.measured & upper(found.gram)])
+    values = torch.cat(errors)
+    assert float(values.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(values)))
+    first, second = max(found.releases)[0], found.releases[-1][0]
+    levels = torch.tensor(sorted(set(found.noise[found.measured].tolist())))
+    assert float(levels.min()) == pytest.approx((1 / first**2 + 1 / second**2) ** -0.5, rel=1e-3)
+    assert len(levels) == 4  # one party or two, once or twice
+
+
+def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
+    tables, schemas = by_rows(2)
+    seen = Seen(all_parties(tables, schemas, budget=FREE))
+    measure(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
+    (_, a), (_, b) = seen.replies(Refine)
+    total = a.blocks.value["0"] + b.blocks.value["0"]
+    column = torch.repeat_interleave(torch.tensor(all_sizes()))
+    chosen = torch.zeros(len(SCHEMA.columns), len(SCHEMA.columns), dtype=torch.bool)
+    chosen[PAIRS[:, 0], PAIRS[:, 1]] = True
+    chosen |= chosen.T.clone()
+    asked = chosen[column[:, None], column]
+    assert torch.equal(total, true_gram(SCHEMA) * asked)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [PAIRS[:2], PAIRS[[0, 0, 1]], PAIRS.flip(1), PAIRS + 6, PAIRS - 1, PAIRS.double(), PAIRS.flatten()],
+    ids=["fewer", "twice", "turned", "too high", "too low", "no numbers", "another shape"],
+)
+def test_other_pairs_than_were_announced_are_refused_and_not_charged(pairs: Tensor) -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, pairs=pairs) if isinstance(message, Refine) else message
+
+    with pytest.raises(MessageError, match="pairs of columns were due"):
+        measure(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    for one in parties.values():
+        assert one.ledger.spend().total() == cells(), "the first release alone"
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        *(({"scouting": share}, "scouting must lie") for share in (0.0, 1e-12, 1 - 1e-12, 1.0, math.nan)),
+        *(({"refined": pairs}, "28 pairs of columns") for pairs in (29, 10**18, 10**400)),
+    ],
+)
+def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_priced(
+    told: dict[str, Any], why: str
+) -> None:
+    """A share near 0 or 1, or pairs without end, would need noise that no machine can price."""
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def endless(name: str, message: Any) -> Any:
+        return replace(message, **told) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match=why):
+        measure(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    if "refined" in told:
+        with pytest.raises(ConfigError, match=why):
+            measure(LocalParties(parties), schemas, Plan(scouting=0.5, **told), choose=pick)
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+    asked: dict[str, Any] = {}
+
+    def again(name: str, message: Any) -> Any:
+        if isinstance(message, Agree | Share):
+            asked[type(message).__name__] = message
+        if isinstance(message, Refine):
+            for old in asked.values():
+                with pytest.raises(MessageError, match="not expected"):
+                    parties[name].answer(old)
+            parties[name].answer(message)
+        return message
+
+    with pytest.raises(MessageError, match="Refine was not expected"):
+        measure(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert parties["host 0"].ledger.spend().total() == cells() + 3
+
+
+def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+
+    def leave(name: str, message: Any) -> Any:
+        if name == "holder 1" and isinstance(message, Refine):
+            raise PartyError(f"{name} went away.")
+        return message
+
+    with pytest.raises(PartyError, match="went away"):
+        measure(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+# What the server chooses, it chooses for all
+
+APART = [
+    ("a part of the sum alone, under its own noise", lambda: by_rows(5), [[0, 1]], [[0, 3]]),
+    ("pairs of each holder's own", lambda: by_columns(2), [[0, 1], [0, 2], [1, 2]], [[4, 5], [4, 6], [5, 6]]),
+    ("a share without its counterpart", lambda: by_columns(2), [[0, 4]], [[4, 5]]),
+    ("a grid", by_grid, [[0, 1]], [[0, 2]]),
+]
+
+
+@pytest.mark.parametrize(("why", "cut", "one", "other"), APART, ids=[why for why, *_ in APART])
+@pytest.mark.parametrize(
+    "when", [(Propose, Refine), (Propose,), (Refine,)], ids=["both", "proposed", "asked"]
+)
+@pytest.mark.parametrize("target", [None, SCHEMA.names[7]], ids=["no target", "a target"])
+def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
+    why: str, cut: Any, one: Any, other: Any, when: Any, target: str | None
+) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    first = next(iter(parties))
+
+    def apart(name: str, message: Any) -> Any:
+        if isinstance(message, when) and name != first:
+            pairs = message.pairs.clone()
+            pairs[-len(other) :] = torch.tensor(other)
+            return replace(message, pairs=pairs)
+        return message
+
+    plan = Plan(target=target, refined=len(one), scouting=0.5)
+    seen = Seen(parties, apart)
+    with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
+        measure(seen, schemas, plan, choose=lambda gram, noise, chosen: torch.tensor(one))
+    assert not seen.replies(Refine), "nothing came out of the second release"
+
+
+@pytest.mark.parametrize("cut", [lambda: by_rows(3), lambda: by_columns(2)])
+def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+
+    def hasty(name: str, message: Any) -> Any:
+        if isinstance(message, Propose):
+            with pytest.raises(MessageError, match="other pairs were proposed"):
+                parties[name].answer(Refine(pairs=message.pairs, inbox={}))
+            parties[name].answer(message)  # the server's own is then the second
+        return message
+
+    with pytest.raises(MessageError, match="Propose was not expected"):
+        measure(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    assert all(one.ledger.spend().total() == cells() for one in parties.values())
+
+
+def test_a_release_is_not_resumed_with_settings_that_it_was_not_made_by(tmp_path: Path) -> None:
+    tables, schemas = by_rows(2)
+    parties = {name: party(name, tables, schemas, folder=tmp_path / name) for name in tables}
+    saved = {"checkpoint": tmp_path / "saved"}
+    gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, **saved)
+    with pytest.raises(ConfigError, match="not what these settings ask for"):
+        gram.train(gram.Config(target=TARGET, **SMALL), LocalParties(parties), schemas, resume=True, **saved)
+    gram.train(gram.Config(**SMALL), LocalParties(parties), schemas, resume=True, **saved)
+
+
+# A target: all pairs with one column, once more
+
+TARGET = SCHEMA.names[2]
+WITH_TARGET = torch.tensor([[0, 2], [1, 2], *([2, n] for n in range(3, len(SCHEMA.columns)))])
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
+    tables, schemas = cut()
+    found = measured(tables, schemas, Plan(private=False, target=TARGET, scouting=0.5))
+    assert torch.equal(found.gram.long(), true_gram(Grid.of(schemas).join(schemas)))
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(3), by_grid])
+def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    found = measure(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
+    plain = measured(tables, schemas, Plan())
+    joint = Grid.of(schemas).join(schemas)
+    column = torch.repeat_interleave(torch.tensor(Codec(joint).sizes))
+    place = joint.names.index(TARGET)
+    with_it = ((column == place)[:, None] ^ (column == place)[None, :]) & found.measured
+    others = ~with_it & found.measured
+    assert bool((found.noise[with_it] < plain.noise[with_it]).all())
+    assert bool((found.noise[others] > plain.noise[others]).all())
+    *first, (second, again) = found.releases
+    assert (sum(count for _, count in first), again) == (cells(), len(SCHEMA.columns) - 1)
+    assert sum(n / sigma**2 for sigma, n in first) / (again / second**2) == pytest.approx(1.5, rel=5e-3)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+    other = torch.cat([WITH_TARGET[1:], torch.tensor([[0, 1]])])
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, pairs=other) if isinstance(message, Refine) else message
+
+    with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
+        measure(Seen(parties, odd), schemas, Plan(target=TARGET, scouting=0.5))
+    assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
+
+
+@pytest.mark.parametrize("cut", [lambda: by_columns(2), lambda: by_rows(2)])
+def test_a_target_that_nobody_has_is_refused_and_nothing_is_charged(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    with pytest.raises(ConfigError, match='nobody has a column "shoes"'):
+        measure(LocalParties(parties), schemas, Plan(target="shoes", scouting=0.5))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def fewer(name: str, message: Any) -> Any:
+        return replace(message, refined=-3) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match="refined"):
+        measure(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_pairs_are_chosen_besides_those_with_the_target() -> None:
+    tables, schemas = by_rows(2)
+    seen = Seen(all_parties(tables, schemas))
+    gram.train(gram.Config(target=TARGET, refined=4, **SMALL), seen, schemas)
+    (asked,) = {tuple(map(tuple, ask.pairs.tolist())) for _, ask, _ in seen.log if isinstance(ask, Refine)}
+    mine = set(map(tuple, WITH_TARGET.tolist()))
+    assert len(asked) == len(set(asked)) == len(mine) + 4
+    assert mine < set(asked)
+
+
+@pytest.mark.parametrize("triple", [("age", "age", "smoker"), (*SCHEMA.names[:2], SCHEMA.names[-1])])
+def test_a_triple_of_columns_of_two_holders_is_refused(triple: Any) -> None:
+    tables, schemas = by_grid()
+    with pytest.raises(ConfigError, match="three columns of one holder"):
+        measured(tables, schemas, Plan(triples=(triple,)))
+
+
+def test_a_whole_run_with_refined_pairs_and_triples_gives_a_generator() -> None:
+    tables, schemas = by_grid()
+    parties = all_parties(tables, schemas)
+    config = gram.Config(refined=9, scouting=0.5, triples=(TRIPLE,), **SMALL)
+    outcome = gram.train(config, LocalParties(parties), schemas)
+    assert len(outcome.generator.sample(5, seed=0)) == 5
+    for name, one in parties.items():
+        assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
+        assert one.ledger.spent() <= BUDGET.epsilon
+    assert isinstance(outcome.generator.card["releases"], list)
