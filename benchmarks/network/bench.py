@@ -58,14 +58,14 @@ SCHEMA = toy(rows=4, seed=1)[1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Echo(Ask):
+class Echo(Ask, kind="bench.echo"):
     """Send this back."""
 
     payload: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Echoed(Reply):
+class Echoed(Reply, kind="bench.echoed"):
     """What came."""
 
     payload: Public

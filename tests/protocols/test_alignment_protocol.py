@@ -224,7 +224,7 @@ def test_tables_without_people_match_row_by_row_if_they_are_equally_long():
     line = LocalParties(parties)
     assert align_people(line) == 4
     assert all(party.aligned.iloc[:, -1].tolist() == [0, 1, 2, 3] for party in parties.values())
-    assert {row["ask"] for row in line.transcript.rows()} == {"alignment.Introduce", "alignment.Found"}
+    assert {row["ask"] for row in line.transcript.rows()} == {"alignment.introduce", "alignment.found"}
     parties["lab"] = holder("lab", range(3), person=None)
     with pytest.raises(AlignmentError, match="clinic has 4 rows, insurer has 4 rows, lab has 3 rows"):
         align_people(LocalParties(parties))

@@ -96,7 +96,13 @@ def _artefacts(
         "owners": {column: name for name, columns in parts.items() for column in columns},
         "privacy": statement,
     }
-    line = {"ask": "verti_gan.Round", "count": ROUNDS, "down_bytes": 54_321, "up_bytes": 1_234_567}
+    line = {
+        "ask": "verti-gan.round",
+        "meaning": "One `round` of it.",
+        "count": ROUNDS,
+        "down_bytes": 54_321,
+        "up_bytes": 1_234_567,
+    }
     prices = {party["name"]: party["epsilon"]["server"] for party in statement["parties"]}
     lines = [{"party": name, **line, "paid": ROUNDS, "epsilon": prices[name]} for name in parts]
     files = {

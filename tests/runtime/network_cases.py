@@ -35,7 +35,7 @@ POLICY = Policy(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Next(Ask):
+class Next(Ask, kind="count.next"):
     """Give me the next number, with `extra` zeros besides."""
 
     extra: int = 0
@@ -43,7 +43,7 @@ class Next(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Number(Reply):
+class Number(Reply, kind="count.number"):
     """A number that was paid for, and how large the weights were."""
 
     number: Paid
@@ -51,7 +51,7 @@ class Number(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fail(Ask):
+class Fail(Ask, kind="count.fail"):
     """Fail in this way."""
 
     how: str

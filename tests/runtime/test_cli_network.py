@@ -214,4 +214,4 @@ def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_server_knows_the_messages_of_every_protocol(name: str) -> None:
-    assert {"base.Keep", "base.Settled"} < {kind.kind() for kind in messages_of(PROTOCOLS[name])}
+    assert {"run.keep", "run.settled"} < {kind.kind() for kind in messages_of(PROTOCOLS[name])}

@@ -49,7 +49,7 @@ CONTRACT = contract_for("a", "b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
+class Begin(Ask, kind="count.begin"):
     """Settings that a server sends."""
 
     config: dict[str, Any]

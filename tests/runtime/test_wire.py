@@ -16,7 +16,7 @@ from understudy.runtime.wire import decode, encode, size
 
 
 @dataclass(frozen=True, kw_only=True)
-class Question(Ask):
+class Question(Ask, kind="test.question"):
     round: int
     rate: float
     weights: Tensor
@@ -26,7 +26,7 @@ class Question(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Reply):
+class Answer(Reply, kind="test.answer"):
     gradient: Paid
     people: Public
 

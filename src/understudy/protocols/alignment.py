@@ -36,12 +36,12 @@ MASKED = "masked id under this party's secret key (alignment; outside ε)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Introduce(Ask):
+class Introduce(Ask, kind="alignment.introduce"):
     """What kind of ids do you have, and how many?"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Introduced(Reply):
+class Introduced(Reply, kind="alignment.introduced"):
     """Integer, text or row-number ids; how many; and 32 random bytes towards the common salt."""
 
     ids: Public
@@ -50,7 +50,7 @@ class Introduced(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskOwn(Ask):
+class MaskOwn(Ask, kind="alignment.mask-own"):
     """Mask your ids under a fresh key. `people` names all parties with the size of their sets."""
 
     salt: bytes
@@ -58,7 +58,7 @@ class MaskOwn(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskOther(Ask):
+class MaskOther(Ask, kind="alignment.mask-other"):
     """Mask the set of this owner, too."""
 
     owner: str
@@ -66,21 +66,21 @@ class MaskOther(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskedIds(Reply):
+class MaskedIds(Reply, kind="alignment.masked-ids"):
     """A set under one more key, (n, 32) bytes."""
 
     masked: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(Ask):
+class Found(Ask, kind="alignment.found"):
     """Where the shared people stand in your masked set, in the common order. None: row by row."""
 
     positions: Tensor | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Aligned(Reply):
+class Aligned(Reply, kind="alignment.aligned"):
     """This party holds its rows in the common order."""
 
     people: Public

@@ -46,12 +46,29 @@ class Public:
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """What crosses the line, in either direction: a frozen dataclass of plain values and tensors."""
+    """One ask or one reply: a frozen dataclass of plain values and tensors.
+
+    Its `kind` is its name on the wire and in transcripts: `class Round(Ask, kind="verti-gan.round")`. It is
+    written out, so that moving or renaming a class changes nothing that is sent or kept.
+    """
+
+    _kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, kind: str = "") -> None:
+        super().__init_subclass__()
+        cls._kind = kind  # not inherited: two classes of one kind could not be told apart
 
     @classmethod
     def kind(cls) -> str:
-        """The name on the wire: `verti_gan.Round`."""
-        return f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}"
+        """The name on the wire: `verti-gan.round`."""
+        if not cls._kind:
+            raise MessageError(f"{cls.__name__} has no kind and cannot be sent.")
+        return cls._kind
+
+    @classmethod
+    def meaning(cls) -> str:
+        """What it asks or says: the first line of its docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,33 +89,33 @@ class Reply(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Keep(Ask):
+class Keep(Ask, kind="run.keep"):
     """Save your state under this round, so that the run can go on from here."""
 
     round: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Return(Ask):
+class Return(Ask, kind="run.return"):
     """Go back to the state that was saved under this round."""
 
     round: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done(Reply):
+class Done(Reply, kind="run.done"):
     """Done as asked."""
 
     round: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settle(Ask):
+class Settle(Ask, kind="run.settle"):
     """What has this run cost your worst-off person?"""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settled(Reply):
+class Settled(Reply, kind="run.settled"):
     """How often each event stands in the ledger, in the eyes of an outsider and of anyone.
 
     The ledger's word, not the server's count: a round that was paid for and then lost, or asked twice, is in it.

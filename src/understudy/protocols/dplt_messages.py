@@ -12,7 +12,7 @@ from understudy.protocols.base import Ask, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
+class Begin(Ask, kind="dplt.begin"):
     """The run's settings, and every party's schema."""
 
     config: dict[str, Any]
@@ -20,7 +20,7 @@ class Begin(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply):
+class Begun(Reply, kind="dplt.begun"):
     """What this party's holder allows the run to cost, and its public key of the run."""
 
     people: Public
@@ -30,7 +30,7 @@ class Begun(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask):
+class Agree(Ask, kind="dplt.agree"):
     """Who takes part, with which keys; ε (None: infinity); how messages are cut; the seeds of this party's masks."""
 
     keys: dict[str, bytes]
@@ -41,7 +41,7 @@ class Agree(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply):
+class Agreed(Reply, kind="dplt.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for each other party."""
 
     fingerprint: Public
@@ -49,14 +49,14 @@ class Agreed(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group(Ask):
+class Group(Ask, kind="dplt.group"):
     """The others' greetings, which show that all were told the same: group your attributes."""
 
     inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grouped(Reply):
+class Grouped(Reply, kind="dplt.grouped"):
     """The party's binary attributes in groups, the latent one first; for DPLT+ also its index, edges of latent ones."""
 
     groups: Paid
@@ -64,7 +64,7 @@ class Grouped(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlate(Ask):
+class Correlate(Ask, kind="dplt.correlate"):
     """The others' last messages, and the dealer's corrections: how do latent attributes go together?"""
 
     inbox: dict[str, Tensor]
@@ -72,16 +72,17 @@ class Correlate(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantify(Ask):
+class Quantify(Ask, kind="dplt.quantify"):
     """The tree, edges of latent attributes from the first outwards: what are its tables?"""
 
     edges: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tables(Reply):
-    """Noisy tables (pairs, 2, 2): of the party's own latent attributes, of its leaves, and, blinded, its shares of
-    those with each other party.
+class Tables(Reply, kind="dplt.tables"):
+    """Noisy tables of the party's own latent attributes, of its leaves, and its blinded shares of those with others.
+
+    Each is (pairs, 2, 2).
     """
 
     own: Paid

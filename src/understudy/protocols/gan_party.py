@@ -63,14 +63,14 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
+class Begin(Ask, kind="gan.begin"):
     """The run's settings."""
 
     config: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply):
+class Begun(Reply, kind="gan.begun"):
     """What this party will pay, worked out from public settings and its own budget."""
 
     people: Public
@@ -80,14 +80,14 @@ class Begun(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(Ask):
+class Round(Ask, kind="gan.round"):
     """One round; what it asks about is the protocol's."""
 
     round: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradient(Reply):
+class Gradient(Reply, kind="gan.gradient"):
     """Which way the generator should move, in this party's opinion."""
 
     gradient: Paid

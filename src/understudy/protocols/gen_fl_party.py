@@ -150,7 +150,7 @@ def needed_noise(config: Config) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Make(Ask):
+class Make(Ask, kind="gen-fl.make"):
     """Clients that are asked for the first time: make their synthetic rows. Their places, (n,)."""
 
     round: int
@@ -158,7 +158,7 @@ class Make(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made(Reply):
+class Made(Reply, kind="gen-fl.made"):
     """For how many clients they were made. The rows stay with the clients."""
 
     clients: Paid

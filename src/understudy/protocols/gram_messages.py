@@ -13,7 +13,7 @@ from understudy.protocols.base import Ask, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
+class Begin(Ask, kind="gram.begin"):
     """Every party's schema, by which all see how the table is cut, and what is to be released.
 
     `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
@@ -34,7 +34,7 @@ class Begin(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply):
+class Begun(Reply, kind="gram.begun"):
     """The noise that this party's budget needs in each release, and its public key of the run.
 
     `people`: None over rows.
@@ -48,10 +48,10 @@ class Begun(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask):
-    """Who takes part, with which keys; the noise of each release; how messages are cut; the seeds of this party's
-    masks.
+class Agree(Ask, kind="gram.agree"):
+    """Who takes part, with which keys and noise, how messages are cut, and the seeds of this party's masks.
 
+    `sigmas`: the noise of each release.
     `cells`: where columns are split, this party's people in their order, as [number, the other holders of them].
     """
 
@@ -64,14 +64,14 @@ class Agree(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply):
+class Agreed(Reply, kind="gram.agreed"):
     """The fingerprint of all keys as this party was told them; it stands in the ledger too."""
 
     fingerprint: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share(Ask):
+class Share(Ask, kind="gram.share"):
     """Release. The others' last messages, and the dealer's corrections; both empty over rows."""
 
     inbox: dict[str, Tensor]
@@ -79,21 +79,21 @@ class Share(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Propose(Ask):
+class Propose(Ask, kind="gram.propose"):
     """These pairs of columns, (pairs, 2), are to be released once more: tell the other holders which."""
 
     pairs: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proposed(Reply):
+class Proposed(Reply, kind="gram.proposed"):
     """For each other holder the pairs as this one was told them, sealed."""
 
     outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refine(Ask):
+class Refine(Ask, kind="gram.refine"):
     """Release these pairs of columns, (pairs, 2), once more. `inbox`: what the others said to `Propose`, if asked."""
 
     pairs: Tensor
@@ -101,9 +101,10 @@ class Refine(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shared(Reply):
-    """This party's noisy part of every block that it has one in, by the block's number, blinded where others have
-    one too; and of every three-way table of its columns.
+class Shared(Reply, kind="gram.shared"):
+    """This party's noisy part of every block and of every three-way table of its columns.
+
+    Blocks by their number, blinded where others have a part of one, too.
     """
 
     blocks: Paid

@@ -48,7 +48,7 @@ WHO_REPORTS = "who reports, and how often, is public"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask):
+class Begin(Ask, kind="people.begin"):
     """The run's settings, and the network that is trained."""
 
     config: dict[str, Any]
@@ -56,10 +56,8 @@ class Begin(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply):
-    """How many people can take part, and how many have too little left; what the holder allows the run to cost; and
-    the party's source of noise.
-    """
+class Begun(Reply, kind="people.begun"):
+    """How many people can take part and how many have too little left, what the run may cost, and whose noise."""
 
     people: Public
     left_out: Public
@@ -68,7 +66,7 @@ class Begun(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(Ask):
+class Round(Ask, kind="people.round"):
     """The global model, and which of the party's people are to report on it: their places, (n,).
 
     `rate` is γ, by which the server is to multiply the mean of what it gets.
@@ -81,7 +79,7 @@ class Round(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reported(Reply):
+class Reported(Reply, kind="people.reported"):
     """What these people report, in the order in which they were asked."""
 
     reports: Paid

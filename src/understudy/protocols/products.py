@@ -25,7 +25,7 @@ Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swap(Ask):
+class Swap(Ask, kind="product.swap"):
     """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
 
     chunk: int
@@ -33,7 +33,7 @@ class Swap(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swapped(Reply):
+class Swapped(Reply, kind="product.swapped"):
     """A sealed message for each other party that holds these people."""
 
     outbox: Public

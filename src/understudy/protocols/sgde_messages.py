@@ -12,7 +12,7 @@ from understudy.protocols.base import Ask, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subscribe(Ask):
+class Subscribe(Ask, kind="sgde.subscribe"):
     """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
 
     requirements: dict[str, Any]
@@ -21,7 +21,7 @@ class Subscribe(Ask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subscribed(Reply):
+class Subscribed(Reply, kind="sgde.subscribed"):
     """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
 
     budget: Public
@@ -30,26 +30,26 @@ class Subscribed(Reply):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Push(Ask):
+class Push(Ask, kind="sgde.push"):
     """Train one generator per class, and send them."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pushed(Reply):
+class Pushed(Reply, kind="sgde.pushed"):
     """An offer for each class: its card and its weights."""
 
     offers: Paid
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pull(Ask):
+class Pull(Ask, kind="sgde.pull"):
     """The pool: cards and weights of every offer that was taken in."""
 
     offers: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pulled(Reply):
+class Pulled(Reply, kind="sgde.pulled"):
     """How many of them passed this silo's own check."""
 
     sound: Public

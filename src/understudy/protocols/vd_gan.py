@@ -51,7 +51,7 @@ class Settings(gan_party.Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(gan_party.Round):
+class Round(gan_party.Round, kind="vd-gan.round"):
     """This party's columns of the synthetic rows, as probabilities (rows, width)."""
 
     rows: Tensor

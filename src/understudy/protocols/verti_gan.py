@@ -90,21 +90,21 @@ class Config(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Couple(Ask):
+class Couple(Ask, kind="verti-gan.couple"):
     """The parties' joint tables are to be released first, for this share of your ε."""
 
     share: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(gan_party.Begin):
+class Begin(gan_party.Begin, kind="verti-gan.begin"):
     """The run's settings, and the network with the common layers and this party's branch alone."""
 
     network: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(gan_party.Round):
+class Round(gan_party.Round, kind="verti-gan.round"):
     """Common layers and this party's branch as one vector, and the seed of the latent points."""
 
     seed: int

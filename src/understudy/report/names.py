@@ -1,6 +1,5 @@
-"""Names in plain words: figures, models, scores, attacks, messages. An unknown name stands for itself."""
+"""Names in plain words: figures, models, scores, attacks. An unknown name stands for itself."""
 
-import importlib
 import re
 
 from understudy.report.words import capital
@@ -88,16 +87,3 @@ def attack_name(name: str) -> tuple[str, str]:
             part = {"univariate": "1 column", "3": "3 columns"}.get(part, part)
             return title.format(part).strip(), asks.format(part)
     return name, ""
-
-
-def message_meaning(kind: str) -> str:
-    """What a kind of message asks for: the first line of its class, if the protocol is known here."""
-    if not re.fullmatch(r"[a-z_]+\.[A-Za-z]+", kind):
-        return ""
-    module, _, name = kind.partition(".")
-    try:
-        found = getattr(importlib.import_module(f"understudy.protocols.{module}"), name, None)
-    except ImportError:
-        return ""
-    said = (found.__doc__ if isinstance(found, type) else "") or ""
-    return re.sub("`([^`]*)`", r"“\1”", said.strip().split("\n")[0])

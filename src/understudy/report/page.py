@@ -33,7 +33,6 @@ from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline
 from understudy.report.measure import Measured, measure, sound, timelines
-from understudy.report.names import message_meaning
 from understudy.report.verdict import RULES, headline, mark, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
@@ -126,7 +125,6 @@ def _write(
         "words": words,
         "plots": plots,
         "mark": mark,
-        "meaning": message_meaning,
     }
     _save(path, _template().render(context), 0o600 if private else 0o644)
     return path

@@ -190,6 +190,7 @@ def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, l
         for row in rows:
             cells = {
                 "party": str(row["party"]),
+                "meaning": re.sub("`([^`]*)`", r"“\1”", str(row.get("meaning", ""))),
                 "count": f"{row['count']:,}",
                 "down": size(row["down_bytes"]) if sizes else "",
                 "up": size(row["up_bytes"]) if sizes else "",

@@ -25,6 +25,7 @@ from understudy.runtime.wire import decode, encode, size
 class Line:
     """One row of the transcript: a kind of message between the server and one party."""
 
+    meaning: str = ""
     count: int = 0
     down_bytes: int = 0
     up_bytes: int = 0
@@ -70,6 +71,7 @@ class Transcript:
     ) -> None:
         """Add one ask and its reply."""
         line = self.lines[party, ask.kind()]
+        line.meaning = ask.meaning()
         line.count += 1
         line.down_bytes += size(ask) if down is None else down
         line.up_bytes += size(reply) if up is None else up
@@ -87,6 +89,7 @@ class Transcript:
             {
                 "party": party,
                 "ask": kind,
+                "meaning": line.meaning,
                 "count": line.count,
                 "down_bytes": line.down_bytes,
                 "up_bytes": line.up_bytes,

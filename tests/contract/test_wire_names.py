@@ -1,0 +1,59 @@
+"""A message's name on the wire: written out, unique, explained, and the same tomorrow."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from understudy.errors import MessageError
+from understudy.protocols.base import Ask, Message
+from understudy.registry import PROTOCOLS, messages_of
+
+# Journals, transcripts and parties of another version know these. Add to the list; change none of it.
+KINDS = {
+    "alignment.aligned", "alignment.found", "alignment.introduce", "alignment.introduced", "alignment.mask-other",
+    "alignment.mask-own", "alignment.masked-ids",
+    "dplt.agree", "dplt.agreed", "dplt.begin", "dplt.begun", "dplt.correlate", "dplt.group", "dplt.grouped",
+    "dplt.quantify", "dplt.tables",
+    "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",
+    "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.propose", "gram.proposed", "gram.refine",
+    "gram.share", "gram.shared",
+    "people.begin", "people.begun", "people.reported", "people.round",
+    "product.swap", "product.swapped",
+    "run.done", "run.keep", "run.return", "run.settle", "run.settled",
+    "sgde.pull", "sgde.pulled", "sgde.push", "sgde.pushed", "sgde.subscribe", "sgde.subscribed",
+    "vd-gan.round", "verti-gan.begin", "verti-gan.couple", "verti-gan.round",
+}  # fmt: skip
+
+MESSAGES = {message for module in PROTOCOLS.values() for message in messages_of(module)}
+
+
+def test_every_kind_is_the_one_that_others_know() -> None:
+    assert {message.kind() for message in MESSAGES} == KINDS
+
+
+def test_no_two_messages_share_a_kind() -> None:
+    assert len({message.kind() for message in MESSAGES}) == len(MESSAGES)
+
+
+@pytest.mark.parametrize(
+    "message", sorted(MESSAGES, key=lambda message: message.kind()), ids=lambda m: m.kind()
+)
+def test_every_message_says_in_one_sentence_what_it_is(message: type[Message]) -> None:
+    own = message.__dict__["__doc__"]  # a dataclass without a docstring gets its signature for one
+    assert not own.startswith(f"{message.__name__}(")
+    assert message.meaning()[0].isupper()
+    assert message.meaning().endswith((".", "?"))
+
+
+def test_a_message_without_a_kind_of_its_own_cannot_be_sent() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Unnamed(Ask):
+        pass
+
+    @dataclass(frozen=True, kw_only=True)
+    class Heir(next(iter(MESSAGES))):  # type: ignore[misc]
+        pass
+
+    for message in (Unnamed, Heir):
+        with pytest.raises(MessageError, match="has no kind"):
+            message.kind()
