@@ -126,7 +126,7 @@ def measure(job: dict[str, Any]) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     card = result.model.card
     most = card["reports"]["of the busiest person"]
-    line = next(line for (_, kind), line in result.transcript.lines.items() if kind.endswith("Round"))
+    line = next(line for (_, kind), line in result.transcript.lines.items() if kind.endswith(".round"))
     return {
         "dataset": task.removesuffix("-lenet"),
         "model": TASKS[task],

@@ -89,7 +89,7 @@ def measure(dataset: str, rounds: int, device: str, rows: int) -> dict[str, obje
     seconds = marks[-1] - start
     if rounds < 1500:
         seconds = (marks[WARM - 1] - start) + (marks[-1] - marks[WARM - 1]) / (rounds - WARM) * (1500 - WARM)
-    lines = [line for (_, kind), line in parties.transcript.lines.items() if kind.endswith("Round")]
+    lines = [line for (_, kind), line in parties.transcript.lines.items() if kind.endswith(".round")]
     scale = 1500 / rounds / len(lines) / 1e6
     return {
         "dataset": dataset,
