@@ -4,7 +4,7 @@ Each takes keyword arguments, so that the message can name them: `positive(epsil
 """
 
 import difflib
-import math
+import sys
 from collections.abc import Iterable
 
 from understudy.errors import ConfigError
@@ -55,4 +55,7 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number that a float holds: a whole number may be too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max

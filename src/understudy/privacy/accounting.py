@@ -14,7 +14,9 @@ Differs from the library's own accountants:
 
 Guarantee: every figure is an upper bound of the true ε.
 Edges: an event outside the vocabulary → PrivacyError, never zero; no noise, or δ=0 for what is not pure
-→ infinity; nothing spent → 0.
+→ infinity; nothing spent → 0. Where numbers are too small or too large to compute with, a coarser bound: noise below
+10⁻⁶ is none, noise above 10¹² is that much, a rate below 10⁻¹² is that; an ε above 500, a million uses, and
+whole-number noise above 10⁴ are priced by Rényi divergences.
 """
 
 import logging
@@ -76,6 +78,13 @@ ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
 _FINEST_GRID = 2.0**-13
 _LEAST_DELTA = 1e-11  # below it the rounding of the FFT is no longer small against δ
 _SERIES = 1e-12  # dp_accounting cuts its series at e⁻³⁰, and an order may divide that by α − 1 = 0.1
+_ROUNDING = 2.0**-51  # of a use: what an FFT may take away from δ
+_MOST_USES = 10**6  # of which a distribution is composed
+_LARGE = 500.0  # an ε of which nobody needs the digits, and e^ε is still a float
+_LEAST_NOISE, _LARGEST_NOISE = 1e-6, 1e12
+_LARGEST_WHOLE_NOISE = 1e4  # a distribution lists every whole number that it reaches
+_LEAST_RATE = 1e-12
+_LARGEST_SAMPLED = 500.0  # of the pure ε of sampled Laplace noise: dp_accounting takes e to its power
 _MOST_NOISE = 1e7
 _ORDERS = tuple(RdpAccountant().orders)
 _WHOLE_ORDERS = tuple(
@@ -110,19 +119,28 @@ def _total(spend: Spend, delta: float, method: str) -> float:
 def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) -> float:
     spend = dict(uses)
     plain = pure_sum(spend)
-    if delta == 0 or plain == 0:
+    if delta == 0 or plain == 0 or any(_noiseless(event) for event in spend):
         return plain
-    if any(_noiseless(event) for event in spend):
-        return math.inf
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
-        return float(get_epsilon_gaussian(merged_noise(spend), delta)) + 1e-12  # its root finder's tolerance
+        return _gaussian(merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
-    if method == "rdp" or delta < _LEAST_DELTA or any(isinstance(event, ZCDpEvent) for event in spend):
+    composed = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
+    left = delta - composed * _ROUNDING
+    coarse = delta < _LEAST_DELTA or left < delta / 2 or composed > _MOST_USES
+    if method == "rdp" or coarse or any(map(_listless, spend)):
         return min(plain, _renyi(uses, delta, _ORDERS))
-    bound = min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
-    grid = _grid(min(bound, 1e9), 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent)))
-    return min(plain, float(_composed(spend, grid).get_epsilon_for_delta(delta)))
+    if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
+        return bound
+    return min(plain, float(_composed(spend, _grid(bound, composed)).get_epsilon_for_delta(left)))
+
+
+def _gaussian(noise: float, delta: float) -> float:
+    """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that of zCDP (Bun, Steinke 2016)."""
+    if 1e-4 <= noise <= 1e8:
+        with np.errstate(all="ignore"):
+            return float(get_epsilon_gaussian(noise, delta)) + 1e-12  # its root finder's tolerance
+    return (0.5 / noise + math.sqrt(-2 * math.log(delta))) / noise * (1 + 1e-12)
 
 
 def _grid(size: float, uses: int) -> float:
@@ -145,9 +163,12 @@ def _composed(spend: Spend, grid: float) -> Any:
 @lru_cache(maxsize=64)
 def _pld(event: DpEvent, grid: float) -> Any:
     """The privacy loss distribution of one use, rounded up onto the grid."""
+    event = _computable(event)
     rate, inner = 1.0, event
     if isinstance(event, PoissonSampledDpEvent):
         rate, inner = event.sampling_probability, event.event
+        if isinstance(inner, LaplaceDpEvent) and pure(inner) > _LARGEST_SAMPLED:
+            return _randomized_response(pure(event), grid)
     match inner:
         case GaussianDpEvent():
             noise = inner.noise_multiplier
@@ -177,28 +198,29 @@ def _randomized_response(epsilon: float, grid: float) -> Any:
     points = np.unique(np.concatenate([-near, near]))
     x, log_sum = points * grid, np.logaddexp(0, epsilon)
     deltas = np.maximum(0, expit(epsilon) - np.exp(x - log_sum))
-    deltas += np.maximum(0, expit(-epsilon) - np.exp(x + epsilon - log_sum))
+    deltas += np.maximum(0, expit(-epsilon) - np.exp(np.minimum(x + epsilon - log_sum, 0)))
     return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, points, deltas))
 
 
 def _renyi(uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]) -> float:
-    return float(compute_epsilon(orders, sum(n * _rdp(event, orders) for event, n in uses), delta)[0])
+    with np.errstate(all="ignore"):
+        return float(compute_epsilon(orders, sum(n * _rdp(event, orders) for event, n in uses), delta)[0])
 
 
 @lru_cache(maxsize=1024)
 def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """The Rényi divergence of one use at every order α, never less than it is."""
-    alpha = np.array(orders)
+    alpha, event = np.array(orders), _computable(event)
     match event:
         case DiscreteGaussian():  # Canonne, Kamath, Steinke 2020, Thm 4
-            event = ZCDpEvent(event.sensitivity**2 / (2 * event.sigma**2))
+            event = ZCDpEvent((event.sensitivity / event.sigma) ** 2 / 2)
         case DiscreteLaplaceDpEvent() | PoissonSampledDpEvent(event=LaplaceDpEvent()):
             event = PureDp(pure(event))
-    if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
-        powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
-        divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
-    else:
-        with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):
+        if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
+            powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
+            divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
+        else:
             divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0
     return np.asarray(np.maximum(np.nan_to_num(divergence, nan=np.inf, posinf=np.inf), 0) + _SERIES)
@@ -206,8 +228,31 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
 
 def _noiseless(event: DpEvent) -> bool:
     inner = event.event if isinstance(event, PoissonSampledDpEvent) else event
-    noise = [getattr(inner, name, 1.0) for name in ("noise_multiplier", "noise_parameter", "sigma")]
-    return isinstance(inner, NonPrivateDpEvent) or not all(noise)
+    noise = min(getattr(inner, name, 1.0) for name in ("noise_multiplier", "sigma"))
+    endless = isinstance(inner, DiscreteLaplaceDpEvent) and not inner.noise_parameter  # no such distribution
+    return isinstance(inner, NonPrivateDpEvent) or noise < _LEAST_NOISE or endless
+
+
+def _listless(event: DpEvent) -> bool:
+    """Whether its losses cannot be listed: there is no worst pair of distributions, or its list is too long."""
+    return isinstance(event, ZCDpEvent) or (
+        isinstance(event, DiscreteGaussian) and event.sigma > _LARGEST_WHOLE_NOISE
+    )
+
+
+def _computable(event: DpEvent) -> DpEvent:
+    """An event that costs at least as much, of numbers that products and powers do not take out of all bounds."""
+    match event:
+        case PoissonSampledDpEvent():
+            rate = max(event.sampling_probability, _LEAST_RATE)
+            return PoissonSampledDpEvent(rate, _computable(event.event))
+        case GaussianDpEvent() | LaplaceDpEvent() if event.noise_multiplier > _LARGEST_NOISE:
+            return type(event)(_LARGEST_NOISE)
+        case DiscreteGaussian() if event.sigma > _LARGEST_NOISE:
+            return DiscreteGaussian(_LARGEST_NOISE, event.sensitivity)
+        case DiscreteLaplaceDpEvent() if event.noise_parameter < 1 / _LARGEST_NOISE:
+            return DiscreteLaplaceDpEvent(1 / _LARGEST_NOISE, event.sensitivity)
+    return event
 
 
 def calibrate(

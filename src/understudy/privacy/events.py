@@ -30,6 +30,10 @@ from understudy.errors import PrivacyError
 
 Spend = Mapping[DpEvent, int]
 
+_UP = 1 + 2**-50  # more than a few roundings take away
+_LARGE = 700.0  # e^ε is still a float
+_MOST = 2**53  # of a count, or of a sensitivity: up to here a float holds every whole number
+
 
 @attrs.frozen
 class PureDp(DpEvent):  # type: ignore[misc]
@@ -59,7 +63,7 @@ class DiscreteGaussian(DpEvent):  # type: ignore[misc]
 
     def __attrs_post_init__(self) -> None:
         not_negative(sigma=self.sigma)
-        whole(sensitivity=self.sensitivity)
+        _counted(sensitivity=self.sensitivity)
 
 
 @attrs.frozen
@@ -94,9 +98,9 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
     """Open compositions: how often each single event happens in `count` uses of `event`.
 
     Edges: a Poisson sample of several Gaussians is one of their merged noise, a sample of pure mechanisms is
-    pure; an event outside the vocabulary → PrivacyError.
+    pure; an event outside the vocabulary → PrivacyError; more than 2⁵³ uses → ConfigError.
     """
-    whole(count=count)
+    _counted(count=count)
     match event:
         case NoOpDpEvent():
             return Counter()
@@ -115,6 +119,8 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
             not_negative(
                 **{field.name: float(getattr(event, field.name)) for field in attrs.fields(type(event))}
             )
+            if isinstance(event, DiscreteLaplaceDpEvent):
+                _counted(sensitivity=event.sensitivity)
             return Counter({event: count})
     raise PrivacyError(
         f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing was sent."
@@ -138,8 +144,17 @@ def pure(event: DpEvent) -> float:
 
 
 def amplified(rate: float, epsilon: float) -> float:
-    """ε of an ε-DP mechanism on a Poisson sample, add/remove: log(1 + q(e^ε − 1)), safe from overflow."""
-    return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon)) if math.isfinite(epsilon) else math.inf
+    """ε of an ε-DP mechanism on a Poisson sample, add/remove: log(1 + q(e^ε − 1)), rounded up.
+
+    A difference of numbers near ε would lose all digits of a small result, and price it as nothing.
+    """
+    if epsilon < _LARGE:
+        amplified = math.log1p(rate * math.expm1(epsilon))
+    elif math.isfinite(epsilon):
+        amplified = epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))
+    else:
+        return math.inf
+    return math.nextafter(amplified * _UP, math.inf)
 
 
 def pure_sum(spend: Spend) -> float:
@@ -148,10 +163,11 @@ def pure_sum(spend: Spend) -> float:
 
 
 def merged_noise(gaussians: Spend) -> float:
-    """n Gaussian uses are one: 1/σ² = Σ nᵢ/σᵢ²."""
-    if not all(event.noise_multiplier for event in gaussians):
+    """n Gaussian uses are one: 1/σ² = Σ nᵢ/σᵢ², in parts of the least σᵢ, whose square need not be a float."""
+    if not (least := min(event.noise_multiplier for event in gaussians)):
         return 0.0
-    return float(math.fsum(count / event.noise_multiplier**2 for event, count in gaussians.items()) ** -0.5)
+    uses = math.fsum(n * (least / event.noise_multiplier) ** 2 for event, n in gaussians.items())
+    return float(least / (math.sqrt(uses) if uses > 1 else 1.0))
 
 
 def _sampled(rate: float, batch: Spend) -> DpEvent:
@@ -198,7 +214,15 @@ def event_from_json(text: str) -> DpEvent:
     try:
         event = _event(json.loads(text))
         flatten(event)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        PrivacyError,
+    ) as error:
         raise PrivacyError(f"not an event: {text[:200]!r} ({error}). Nothing was sent.") from error
     return event
 
@@ -217,10 +241,18 @@ def _plain(value: Any) -> Any:
     return {"type": name, **fields}
 
 
+def _counted(**values: int) -> None:
+    """Every value is a whole number of at least 1 that a float holds."""
+    whole(**values)
+    in_range(1, _MOST, **values)
+
+
 def _event(value: Any) -> Any:
     if isinstance(value, list):
         return [_event(item) for item in value]
     if not isinstance(value, dict):
+        if type(value) not in (int, float):
+            raise TypeError(f"{value!r} is no number")
         return value
     return _VOCABULARY[value["type"]](
         **{name: _event(item) for name, item in value.items() if name != "type"}
