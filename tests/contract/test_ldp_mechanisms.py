@@ -256,11 +256,14 @@ class NothingDrawn:
 
 @every_case
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_refused_before_anything_is_drawn(case, bad):
-    updates = torch.zeros(4, case.mechanism.dims)
+def test_an_update_that_is_not_finite_counts_as_zero_and_changes_no_other(case, bad):
+    zero = torch.rand(4, case.mechanism.dims)
+    zero[2] = 0
+    updates = zero.clone()
     updates[2, -1] = bad
-    with pytest.raises(ValueError, match=r"update 2 of 4 .* not finite"):
-        case.mechanism.report(updates, NothingDrawn())
+    one, other = (case.mechanism.report(u, SecureRng.from_seed(4)) for u in (updates, zero))
+    assert torch.equal(one.values, other.values)
+    assert one.indices is other.indices or torch.equal(one.indices, other.indices)
 
 
 @every_case

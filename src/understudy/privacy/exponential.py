@@ -18,13 +18,17 @@ from understudy.privacy.accounting import DpEvent, PureDp
 from understudy.privacy.laplace import bernoulli_exp
 from understudy.privacy.rng import Rng
 
+_MOST = 2**20  # of a scale's denominator
+_FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
+
 
 @dataclass(frozen=True)
 class Exponential:
     """A choice at ε = 1/`scale`, where a person moves each score by at most `sensitivity`; see `rounded_up` for scales.
 
     Guarantee: ε-DP, given that `rng` is a secure source.
-    Edges: no candidates, or scores that are not whole numbers → ValueError before anything is drawn.
+    Edges: no candidates, or scores that are not whole numbers → ValueError before anything is drawn. A score that lies
+    2⁴⁰ below the highest counts as if it lay just there: max(sᵢ, max s − 2⁴⁰) moves by no more than s does.
     """
 
     scale: Fraction
@@ -35,6 +39,8 @@ class Exponential:
         whole(sensitivity=self.sensitivity)
         if (denominator := 2 * self.sensitivity * self.scale.numerator) > 2**40:
             raise ConfigError(f"a choice this even cannot be drawn exactly: 1/{denominator} of a score.")
+        if self.scale.denominator > _MOST:
+            raise ConfigError(f"a choice this sure cannot be drawn exactly: scale = {float(self.scale):g}.")
 
     @property
     def event(self) -> DpEvent:
@@ -50,7 +56,8 @@ class Exponential:
             raise ValueError(
                 f"scores must be whole numbers, one or more, not {scores.dtype} {tuple(scores.shape)}."
             )
-        gap = (scores.max() - scores).long() * self.scale.denominator
+        scores = scores.long()
+        gap = (scores.max() - scores).clamp_(max=_FAR) * self.scale.denominator
         chosen = torch.empty(0, dtype=torch.int64)
         while len(chosen) < n:
             proposed = rng.integers(len(scores), 2 * n * len(scores))

@@ -85,7 +85,7 @@ class CountNoise(ABC):
         if not 0 < probability < 1:
             raise ConfigError(f"probability must lie between 0 and 1, not {probability!r}.")
         # Both tails fall below e^(1 − k/scale): the Gaussian's a few scales out, long before the bracket ends.
-        last = math.ceil(self.scale * (math.log(1 / probability) + 5)) + 2
+        last = math.ceil(self.scale * (5 - math.log(probability))) + 2
         return 1 + bisect_left(range(1, last), True, key=lambda k: self.tail(k) <= probability)
 
 

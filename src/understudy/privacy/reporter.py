@@ -15,12 +15,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from understudy.check import positive
+from understudy.check import in_range, positive
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.rng import Device, Rng
 
+LEAST_EPSILON = 1e-6  # 1 − e^−ε still has ten digits, and no answer is too large for a float32
 MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of `fine`
+LEAST_CLIP, MOST_CLIP = (
+    1e-12,
+    1e12,
+)  # with dims up to 10⁹, all that is made of them is far from the ends of a float
 _CHUNK = 2**24  # update values in work at a time
 
 
@@ -80,18 +85,36 @@ def check_epsilon(epsilon: float) -> None:
         raise ConfigError(
             f"epsilon must be at most {MOST_EPSILON:g}, not {epsilon!r}. More means no privacy."
         )
+    if epsilon < LEAST_EPSILON:
+        raise ConfigError(
+            f"epsilon must be at least {LEAST_EPSILON:g}, not {epsilon!r}. Less means nothing but noise."
+        )
 
 
-def check_cohort(updates: Tensor, dims: int | None = None) -> None:
-    """One finite update a row, or a ValueError before anything is drawn."""
+def check_clip(clip: float) -> None:
+    positive(clip=clip)
+    in_range(LEAST_CLIP, MOST_CLIP, clip=clip)
+
+
+def cohort(updates: Tensor, dims: int | None = None) -> Tensor:
+    """The updates that a mechanism works on: one a row, and finite.
+
+    Guarantee: an update that holds a value that is not finite counts as zero in all its values, whoever else is in the
+    cohort. So every update has a report, of the same law as that of some finite one: to refuse it, or to let it
+    spoil a comparison or a cast, would tell of the rows that made it.
+    Edges: another shape, or no floats → ValueError before anything is drawn; these follow from settings alone.
+    """
     if updates.ndim != 2 or not updates.is_floating_point() or updates.shape[1] != (dims or updates.shape[1]):
         wanted = f"(clients, {dims or 'dims'}) of floats"
         raise ValueError(f"updates must be {wanted}, not {tuple(updates.shape)} of {updates.dtype}.")
     if updates.numel() and not all(map(math.isfinite, map(float, torch.aminmax(updates)))):
-        row = int((~updates.isfinite().all(1)).nonzero()[0])
-        raise ValueError(
-            f"update {row} of {len(updates)} holds a value that is not finite. Nothing was sent."
-        )
+        return updates.where(updates.isfinite().all(1, keepdim=True), 0)
+    return updates
+
+
+def within(values: Tensor, clip: float) -> Tensor:
+    """Finite values as shares of `clip`, in [−1, 1]: float64, in which no quotient of a float32 is 0/0."""
+    return (values.to(torch.float64) / clip).clamp_(-1, 1)
 
 
 def chunks(updates: Tensor, values: int = _CHUNK) -> Iterator[slice]:

@@ -9,14 +9,16 @@ from itertools import combinations
 
 from dp_accounting import NonPrivateDpEvent
 
-from understudy.check import not_negative, positive, whole
+from understudy.check import in_range, not_negative, whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import DpEvent, PureDp
+from understudy.privacy.exponential import Exponential
 from understudy.privacy.laplace import DiscreteLaplaceNoise, rounded_up
 from understudy.protocols.dplt_tree import Edge, choices, digits, latents
 
+_EPSILONS = (1e-9, 1e9)
 STEPS = ("latent attributes", "correlations", "tree parameters")
 
 
@@ -39,7 +41,7 @@ class Config:
         object.__setattr__(self, "split", tuple(self.split))
         if len(self.split) != len(STEPS):
             raise ConfigError(f"split must be three weights, not {self.split!r}.")
-        positive(**{f"split[{i}]": weight for i, weight in enumerate(self.split)})
+        in_range(1e-6, 1e6, **{f"split[{i}]": weight for i, weight in enumerate(self.split)})
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,8 @@ class Plan:
     epsilon: float  # infinity: no privacy
 
     def __post_init__(self) -> None:
+        if self.epsilon != math.inf:
+            in_range(*_EPSILONS, epsilon=self.epsilon)
         for name, bits in self.bits.items():
             if not bits:
                 raise ConfigError(
@@ -115,8 +119,10 @@ class Plan:
             rounded_up(moved / (step * weight)) if moved else Fraction(1)
             for moved, weight in zip(self.moved, weights, strict=True)
         )
+        # what cannot be drawn by is refused before anything is paid for
+        Exponential(one, max(1, self.config.group - 1))
         for scale in (two, three):
-            DiscreteLaplaceNoise(scale)  # one that cannot be drawn by is refused before anything is paid for
+            DiscreteLaplaceNoise(scale)
         return one, two, three
 
     @cached_property

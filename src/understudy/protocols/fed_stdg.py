@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, positive, whole
+from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.population import Population
 from understudy.data.series import SeriesSchema
@@ -39,7 +39,7 @@ from understudy.protocols.common_rule import common_rule
 from understudy.protocols.horizontal import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import SELECTION, form_of, from_message, to_message
-from understudy.protocols.rounds import LearningParty, Rounds, Settings
+from understudy.protocols.rounds import MOST_PENALTY, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 PUBLIC_ROWS = True  # `train` can begin from some
@@ -79,14 +79,16 @@ class Config(Settings):
             )
         super().__post_init__()
         whole(hidden=self.hidden, latent=self.latent, most_rows=self.most_rows, patience=self.patience)
-        not_negative(penalty=self.penalty, pretrain=self.pretrain)
-        positive(decay=self.decay)
-        in_range(0, 1, decay=self.decay, magnitude_share=self.magnitude_share)
+        in_range(0, MOST_PENALTY, penalty=self.penalty)
+        not_negative(pretrain=self.pretrain)
+        in_range(1e-6, 1, decay=self.decay)
+        in_range(0, 1, magnitude_share=self.magnitude_share)
         if self.adapts and not 0 < self.magnitude_share < 1:
             raise ConfigError(
                 f"magnitude_share must lie between 0 and 1, so that both parts of a report get some of its "
                 f"epsilon, not {self.magnitude_share!r}."
             )
+        _ = self.magnitude  # a part of epsilon that is too small is found here
 
     @property
     def adapts(self) -> bool:

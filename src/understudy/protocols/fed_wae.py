@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.check import not_negative, whole
+from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
@@ -38,7 +38,7 @@ from understudy.protocols.common_rule import common_rule
 from understudy.protocols.horizontal import Begin, Hosting
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import form_of, from_message
-from understudy.protocols.rounds import LearningParty, Rounds, Settings
+from understudy.protocols.rounds import MOST_PENALTY, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 PUBLIC_ROWS = True  # `train` can begin from some
@@ -70,7 +70,8 @@ class Config(Settings):
         whole(
             hidden=self.hidden or 1, latent=self.latent or 1, channels=self.channels, most_rows=self.most_rows
         )
-        not_negative(penalty=self.penalty, pretrain=self.pretrain)
+        in_range(0, MOST_PENALTY, penalty=self.penalty)
+        not_negative(pretrain=self.pretrain)
 
 
 def build_network(config: Config, rule: Slots | Values) -> TableWae | ImageWae:

@@ -138,6 +138,9 @@ class HostParty(Party):
     def open(self, ask: Begin) -> Hosting:
         """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
 
+    def check(self, ask: Round) -> None:
+        """Refuse a round that nobody can answer, by what the server sent alone: before anybody is charged."""
+
     @abstractmethod
     def reports(self, ask: Round) -> Value:
         """What the asked people report on the global model. It has been paid for."""
@@ -176,6 +179,7 @@ class HostParty(Party):
 
     def _round(self, ask: Round) -> Reported:
         self._admit(ask.people)
+        self.check(ask)
         people = self.places[ask.people]
         receipt = self.ledger.charge(
             self.hosting.event,

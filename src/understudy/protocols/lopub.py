@@ -39,9 +39,11 @@ from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round, le
 from understudy.protocols.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.present import Present
+from understudy.protocols.reporting import MOST_CAP
 
 SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
+MOST_HASHES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,8 @@ class Config:
         one_of(BOUNDS, bound=self.bound)
         positive(epsilon_total=self.epsilon_total)
         in_range(0, 1, threshold=self.threshold)
+        in_range(1, MOST_CAP, cap=self.cap)
+        in_range(1, MOST_HASHES, hashes=self.hashes)
         whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
         whole(at_least=1 if self.at_least is None else self.at_least)
         not_negative(seed=self.seed)

@@ -22,7 +22,7 @@ from understudy.privacy.mean.fedsel import FedSel
 from understudy.privacy.mean.hybrid import Hybrid
 from understudy.privacy.mean.piecewise import Piecewise
 from understudy.privacy.mean.pm_sub import PmSub
-from understudy.privacy.reporter import Report, Reporter
+from understudy.privacy.reporter import Report, Reporter, check_clip, check_epsilon
 from understudy.privacy.rng import FastRng, Rng
 from understudy.privacy.selection.em_mds import EmMds, largest_size
 from understudy.privacy.selection.naive import Naive
@@ -31,6 +31,7 @@ from understudy.privacy.selection.ps import Ps
 from understudy.privacy.selection.sub_mds import SubMds
 
 SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
+MOST_CAP = 10**9
 ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
 
 
@@ -58,14 +59,19 @@ class Reporting:
     def __post_init__(self) -> None:
         one_of((*SELECTION, *ESTIMATION, "none"), reporter=self.reporter)
         whole(cap=self.cap, chosen=1 if self.chosen is None else self.chosen)
-        for name in ("epsilon", "epsilon_total", "top", "clip"):
+        in_range(1, MOST_CAP, cap=self.cap)
+        for name in ("epsilon", "epsilon_total", "top"):
             if (value := getattr(self, name)) is not None:
                 positive(**{name: value})
+        if self.clip is not None:
+            check_clip(self.clip)
         in_range(0, 1, share=self.share, rate=self.rate, split=self.split, top=self.top_share)
         prices = sum(price is not None for price in (self.epsilon, self.epsilon_total))
         if prices != (self.reporter != "none"):
             wants = "neither epsilon nor" if self.reporter == "none" else "either epsilon (of one report) or"
             raise ConfigError(f'reporter "{self.reporter}" takes {wants} epsilon_total. Nothing was charged.')
+        if self.reporter != "none":
+            check_epsilon(self.epsilon_report)
 
     @property
     def epsilon_report(self) -> float:

@@ -23,14 +23,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.check import one_of, positive, whole
+from understudy.check import in_range, one_of, whole
 from understudy.data.population import Population
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PrivacyError
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.models.cohort import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.pack import Value
 from understudy.privacy.accounting import DpEvent, Spend
-from understudy.privacy.reporter import Reporter
+from understudy.privacy.reporter import Reporter, cohort
 from understudy.privacy.statement import PrivacyStatement
 from understudy.protocols.base import Parties, Progress, Watcher, settled
 from understudy.protocols.checkpoint import Checkpoint
@@ -40,6 +40,8 @@ from understudy.protocols.poisoning import Poison
 from understudy.protocols.present import Present
 from understudy.protocols.reporting import SELECTION, Reporting, to_message
 
+RATES = (1e-12, 1e12)  # learning rates of any sense, and more
+MOST_PENALTY = 1e12
 _CHUNK = 2**26  # update values in work at a time
 
 
@@ -70,7 +72,7 @@ class Settings(Reporting):
         whole(at_least=1 if self.at_least is None else self.at_least)
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ConfigError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
-        positive(learning_rate=self.learning_rate, global_rate=self.step)
+        in_range(*RATES, learning_rate=self.learning_rate, global_rate=self.step)
         one_of(OPTIMIZERS, optimizer=self.optimizer)
         if isinstance(self.poison, Mapping):
             object.__setattr__(self, "poison", Poison(**self.poison))
@@ -101,7 +103,9 @@ class LearningParty(HostParty):
     Guarantee: a report is ε-LDP in the content of the person's rows (`privacy/selection`, `privacy/mean`), and
     stands in the ledger before a row is touched. It depends on nobody else's rows, not even by rounding: people train
     in batches whose shapes are nobody else's doing (`Population.apart`).
-    Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone.
+    Edges: a person without rows, or whose update is not finite, reports on a zero update, which is noise alone: a
+    server may send weights at which that depends on the rows. Weights that are not finite, or not of this network →
+    PartyError, and nobody is charged.
     """
 
     most_rows: int | None = None  # of a person with more, so many are drawn in each round
@@ -121,8 +125,14 @@ class LearningParty(HostParty):
             out = update if bool(here.all()) else torch.where(here.to(out.device)[:, None], update, out)
         return out
 
-    def host(self, config: Settings, population: Population, reporter: Reporter) -> Hosting:
-        """What `open` returns, for these settings. PrivacyError where people would lie to a real ledger."""
+    def host(
+        self, config: Settings, population: Population, reporter: Reporter, *, size: int | None = None
+    ) -> Hosting:
+        """What `open` returns, for these settings; `size`: of the weights, where updates are about a part of them.
+
+        PrivacyError where people would lie to a real ledger.
+        """
+        self.size = reporter.dims if size is None else size
         if config.poison is not None and self.ledger.real:
             raise PrivacyError(
                 f"{self.name}: poisoned clients are for rehearsals; this ledger is real. Nothing was sent."
@@ -132,14 +142,22 @@ class LearningParty(HostParty):
             self.liars = self.poison.liars(population.people, config.seed)
         return Hosting(population, reporter.event, min(config.cap, config.rounds))
 
+    def check(self, ask: Round) -> None:
+        weights = ask.weights
+        if weights.dtype != torch.float32 or weights.shape != (self.size,) or not weights.isfinite().all():
+            raise PartyError(
+                f"{self.name}: the weights are not {self.size:,} finite numbers of 32 bits. "
+                "Nothing was charged or sent."
+            )
+        in_range(*RATES, rate=ask.rate)
+
     def reports(self, ask: Round) -> Value:
         parts = torch.split(ask.people, max(1, _CHUNK // len(ask.weights)))
         return to_message([self.reporter.report(self.told(part, ask.weights), self.rng) for part in parts])
 
     def told(self, people: Tensor, weights: Tensor) -> Tensor:
         """The updates that the mechanism gets: finite, and lies where people lie."""
-        updates = self.updates(people, weights)
-        updates[~updates.sum(1).isfinite()] = 0
+        updates = cohort(self.updates(people, weights))
         if self.poison is not None:
             self.poison.spoil(updates, self.liars[people].to(updates.device), self.rng)
         return updates

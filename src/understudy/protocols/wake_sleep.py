@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, positive, whole
+from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
 from understudy.data.population import Population
 from understudy.data.slots import Slots
@@ -41,7 +41,7 @@ from understudy.protocols.common_rule import common_rule
 from understudy.protocols.horizontal import Begin, Hosting
 from understudy.protocols.outcome import Outcome
 from understudy.protocols.reporting import SELECTION, form_of, from_message
-from understudy.protocols.rounds import LearningParty, Rounds, Settings
+from understudy.protocols.rounds import RATES, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
@@ -74,7 +74,7 @@ class Config(Settings):
         super().__post_init__()
         names = ("hidden", "latent", "dreams", "dream_batch", "most_rows")
         whole(**{name: getattr(self, name) for name in names})
-        positive(dream_rate=self.dream_rate)
+        in_range(*RATES, dream_rate=self.dream_rate)
         not_negative(first_dreams=self.first_dreams)
         in_range(0, 1, average=self.average)
         if (self.epochs, self.learning_rate, self.optimizer) != (1, 1.0, "sgd"):
@@ -118,7 +118,8 @@ class WakeSleepParty(LearningParty):
                 f"{self.name}: the server's network does not fit these rows. Nothing was charged."
             )
         self.most_rows = self.config.most_rows
-        return self.host(self.config, population, self.config.local(decoder_size(self.network)))
+        local = self.config.local(decoder_size(self.network))
+        return self.host(self.config, population, local, size=self.network.size + self.network.latent)
 
     def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
         return wake(self.network, weights, x.to(self.device), mask, self.rng)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.check import positive, whole
+from understudy.check import whole
 from understudy.privacy.accounting import PureDp
-from understudy.privacy.reporter import Report, check_cohort, check_epsilon, chunks, fine
+from understudy.privacy.reporter import Report, check_clip, check_epsilon, chunks, cohort, fine
 from understudy.privacy.rng import Rng
 from understudy.privacy.selection.draw import subset
 
@@ -33,6 +33,9 @@ class DuchiValue:
     """
 
     epsilon: float
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
 
     @property
     def bound(self) -> float:
@@ -57,7 +60,7 @@ class Duchi:
     """A vector in [−clip, clip]^d as one vector of {−B, B}^d.
 
     Guarantee: ε-LDP for the whole vector; unbiased for the clipped one.
-    Edges: values outside are clipped; a non-finite update → ValueError, nothing is drawn.
+    Edges: values outside are clipped; a non-finite update counts as zero (`reporter.cohort`).
     """
 
     dims: int
@@ -66,7 +69,7 @@ class Duchi:
 
     def __post_init__(self) -> None:
         whole(dims=self.dims)
-        positive(clip=self.clip)
+        check_clip(self.clip)
         check_epsilon(self.epsilon)
 
     @property
@@ -95,7 +98,7 @@ class Duchi:
         return (lift * self.agreeing + 1) / (lift * math.exp(_log_share(self.dims - 1, self.dims // 2)) / 2)
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
-        check_cohort(updates, self.dims)
+        updates = cohort(updates, self.dims)
         parts = [self._signs(updates[rows], rng) for rows in chunks(updates, _PIECE)]
         return Report(dims=self.dims, values=torch.cat(parts), scale=self.bound * self.clip)
 

@@ -11,11 +11,11 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from understudy.check import positive, whole
+from understudy.check import positive
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import PureDp
 from understudy.privacy.mean.piecewise import CELLS, PiecewiseValue
-from understudy.privacy.reporter import Report, check_cohort, check_epsilon, chunks
+from understudy.privacy.reporter import Report, check_clip, check_epsilon, chunks, cohort, within
 from understudy.privacy.rng import Rng
 from understudy.privacy.selection.ps import Ps
 
@@ -26,7 +26,7 @@ class FedSel:
 
     Guarantee: ε-LDP for a client's whole update, by composition of the two stages.
     Edges: not an unbiased mean: a coordinate that is often chosen weighs more. Values are clipped to
-    [−clip, clip]; a non-finite update → ValueError, nothing is drawn.
+    [−clip, clip]; a non-finite update counts as zero (`reporter.cohort`).
     """
 
     dims: int
@@ -37,14 +37,14 @@ class FedSel:
     cells: int = CELLS  # in the window of PM
 
     def __post_init__(self) -> None:
-        whole(cells=self.cells)
-        positive(clip=self.clip, split=self.split)
+        positive(split=self.split)
+        check_clip(self.clip)
         check_epsilon(self.epsilon)
         if self.split >= 1:
             raise ConfigError(
                 f"split must be below 1, not {self.split!r}: the value needs a part of epsilon."
             )
-        _ = self.choice  # checks dims and top
+        _ = self.choice, self.value  # these check dims, top, cells, and their parts of epsilon
 
     @property
     def event(self) -> PureDp:
@@ -59,9 +59,9 @@ class FedSel:
         return PiecewiseValue((1 - self.split) * self.epsilon, inner=self.cells)
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
-        check_cohort(updates, self.dims)
+        updates = cohort(updates, self.dims)
         indices = torch.cat([self.choice.choose(updates[rows].abs(), rng) for rows in chunks(updates)])
-        answers = self.value((updates.gather(1, indices) / self.clip).clamp_(-1, 1), rng)
+        answers = self.value(within(updates.gather(1, indices), self.clip), rng)
         return Report(
             dims=self.dims,
             values=answers.to(torch.float32),

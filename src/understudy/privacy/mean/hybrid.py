@@ -31,6 +31,9 @@ class HybridValue:
     epsilon: float
     inner: int = CELLS
 
+    def __post_init__(self) -> None:
+        _ = self.piecewise, self.duchi  # these check epsilon and cells
+
     @property
     def piecewise(self) -> PiecewiseValue:
         return PiecewiseValue(self.epsilon, inner=self.inner)

@@ -18,14 +18,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from understudy.check import positive, whole
+from understudy.check import in_range, whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import PureDp
-from understudy.privacy.reporter import Report, check_cohort, check_epsilon, fine
+from understudy.privacy.reporter import Report, check_clip, check_epsilon, cohort, fine, within
 from understudy.privacy.rng import Rng
 from understudy.privacy.selection.draw import distinct
 
 CELLS = 4096
+_MOST_INNER = 2**40
 _MOST_CELLS = 2**50  # up to here every cell number is an exact float
 
 
@@ -47,6 +48,11 @@ class PiecewiseValue:
     epsilon: float
     window: float = 1 / 2  # all others together are e^(window · ε) times as many
     inner: int = CELLS
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        whole(cells=self.inner)
+        in_range(1, _MOST_INNER, cells=self.inner)
 
     @property
     def outer(self) -> int:
@@ -95,7 +101,7 @@ class SampledMean(ABC):
     """Answers for `sampled` random coordinates of a vector in [−clip, clip]^d, each under its part of ε.
 
     Guarantee: ε-LDP for the whole vector; unbiased for the clipped one.
-    Edges: values outside are clipped; a non-finite update → ValueError, nothing is drawn.
+    Edges: values outside are clipped; a non-finite update counts as zero (`reporter.cohort`).
     """
 
     dims: int
@@ -105,12 +111,13 @@ class SampledMean(ABC):
     cells: int = CELLS  # in the window of PM
 
     def __post_init__(self) -> None:
-        whole(dims=self.dims, cells=self.cells)
-        positive(clip=self.clip)
+        whole(dims=self.dims)
+        check_clip(self.clip)
         check_epsilon(self.epsilon)
         whole(sampled=self.count)
         if self.count > self.dims:
             raise ConfigError(f"sampled must be at most dims={self.dims}, not {self.sampled}.")
+        _ = self.each  # a part of epsilon that is too small is found here
 
     @property
     def event(self) -> PureDp:
@@ -126,9 +133,9 @@ class SampledMean(ABC):
         """The mechanism for every one of the coordinates, under ε / count."""
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
-        check_cohort(updates, self.dims)
+        updates = cohort(updates, self.dims)
         indices = distinct(rng, self.dims, len(updates), self.count, updates.device)
-        answers = self.each((updates.gather(1, indices) / self.clip).clamp_(-1, 1), rng)
+        answers = self.each(within(updates.gather(1, indices), self.clip), rng)
         scale = self.dims / self.count * self.clip
         return Report(
             dims=self.dims, values=answers.to(torch.float32), indices=indices.to(torch.int32), scale=scale

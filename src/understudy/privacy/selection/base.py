@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import PureDp
-from understudy.privacy.reporter import Report, check_cohort, check_epsilon, chunks
+from understudy.privacy.reporter import Report, check_epsilon, chunks, cohort
 from understudy.privacy.rng import Rng
 
 
@@ -23,7 +23,7 @@ class Selection(ABC):
 
     Guarantee: ε-LDP for a client's whole update: sign and indices together are at most e^ε times as likely
     under one update as under any other. The sign is a fair coin and does not depend on the update.
-    Edges: a non-finite update → ValueError, nothing is drawn; ties fall to either side of the top set.
+    Edges: a non-finite update counts as zero (`reporter.cohort`); ties fall to either side of the top set.
     """
 
     dims: int
@@ -50,7 +50,7 @@ class Selection(ABC):
         """The indices of every row: (n, h)."""
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
-        check_cohort(updates, self.dims)
+        updates = cohort(updates, self.dims)
         sign = 1 - 2 * rng.integers(2, len(updates), 1, device=updates.device)  # (n, 1)
         # The k smallest values are the k largest of the negated update.
         parts = [self.choose(updates[rows] * sign[rows], rng) for rows in chunks(updates)]

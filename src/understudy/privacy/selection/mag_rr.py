@@ -14,7 +14,7 @@ from torch import Tensor
 
 from understudy.check import in_range, positive, whole
 from understudy.privacy.accounting import PureDp
-from understudy.privacy.reporter import check_cohort, check_epsilon, fine
+from understudy.privacy.reporter import check_epsilon, cohort, fine
 from understudy.privacy.rng import Rng
 
 
@@ -23,7 +23,7 @@ class MagRr:
     """One bit a client: is the largest value of the update below r·γ? By randomized response.
 
     Guarantee: ε-LDP for a client's whole update. γ and r are public.
-    Edges: a non-finite update → ValueError, nothing is drawn.
+    Edges: a non-finite update counts as zero (`reporter.cohort`).
     """
 
     epsilon: float
@@ -45,9 +45,8 @@ class MagRr:
 
     def flags(self, updates: Tensor, rate: float, rng: Rng) -> Tensor:
         """The bits that are sent: (n,), bool."""
-        check_cohort(updates)
         positive(rate=rate)
-        small = updates.abs().amax(1) < self.decay * rate
+        small = cohort(updates).abs().amax(1) < self.decay * rate
         return small ^ (fine(rng, len(updates), device=updates.device) < self.flip)
 
 

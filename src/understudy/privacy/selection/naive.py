@@ -26,6 +26,7 @@ class Naive(Selection):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole(chosen=self.chosen)
+        _ = self.each  # a part of epsilon that is too small is found here
 
     @cached_property
     def each(self) -> Ps:

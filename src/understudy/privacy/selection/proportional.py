@@ -14,7 +14,7 @@ holds more than a k-th of ‖Δ‖₁, so that reports add up to the mean direct
 import torch
 from torch import Tensor
 
-from understudy.privacy.reporter import Report, check_cohort, chunks
+from understudy.privacy.reporter import Report, chunks, cohort
 from understudy.privacy.rng import Rng
 from understudy.privacy.selection.base import Selection
 from understudy.privacy.selection.draw import TopSets, categorical
@@ -55,7 +55,7 @@ class Proportional(Selection):
         return TopSets(few, held.scatter_(1, few, True), few_is_top=True).pick(inside[:, None], rng)
 
     def report(self, updates: Tensor, rng: Rng) -> Report:
-        check_cohort(updates, self.dims)
+        updates = cohort(updates, self.dims)
         signed = torch.cat([self.choose(updates[rows], rng) for rows in chunks(updates)])  # (n, 1)
         sign = 1 - 2 * (signed >= self.dims).to(torch.int8)
         return Report(dims=self.dims, values=sign, indices=(signed % self.dims).to(torch.int32))
