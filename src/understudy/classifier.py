@@ -24,6 +24,7 @@ from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.models.classifier import Classifier as Network
 from understudy.models.classifier import from_description
+from understudy.privacy.statement import first_said
 
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
 
@@ -72,10 +73,15 @@ class Classifier:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         named = {name: value.contiguous() for name, value in self.network.views(self.weights).items()}
-        save_file(named, folder / "weights.safetensors")
+        save_file(named, folder / "weights.safetensors", metadata=first_said(self.card) or None)
         if isinstance(self.features, TableFeatures):
             self.features.schema.save(folder / "schema.toml")
-        card = {**self.card, "network": self.network.describe(), "features": self.features.describe()}
+        card = {
+            **first_said(self.card),
+            **self.card,
+            "network": self.network.describe(),
+            "features": self.features.describe(),
+        }
         (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         return folder
 

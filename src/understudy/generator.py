@@ -39,6 +39,7 @@ from understudy.models.mixture import MixtureOfProducts
 from understudy.models.pool import Pool
 from understudy.models.rwae import SeriesDecoder
 from understudy.privacy.rng import FastRng
+from understudy.privacy.statement import first_said
 
 NETWORKS: dict[str, Any] = {
     "branched": BranchedGenerator,
@@ -154,9 +155,9 @@ class Generator:
         state = {
             name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()
         }
-        save_file(state, folder / "weights.safetensors")
+        save_file(state, folder / "weights.safetensors", metadata=first_said(self.card) or None)
         self.schema.save(folder / "schema.toml")
-        card = {**self.card, "network": self.network.describe()}
+        card = {**first_said(self.card), **self.card, "network": self.network.describe()}
         (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         return folder
 

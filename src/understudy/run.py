@@ -32,7 +32,7 @@ from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
 from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.ledger import Ledger
-from understudy.privacy.statement import PrivacyStatement
+from understudy.privacy.statement import PrivacyStatement, first_said
 from understudy.protocols.base import Progress, Watcher
 from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds
 from understudy.runfile import RunFile
@@ -70,7 +70,11 @@ class Result:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         if isinstance(self.artefact, Generator):
-            self.artefact.sample(rows or self.people).to_parquet(folder / "synthetic.parquet", index=False)
+            drawn = self.artefact.sample(rows or self.people)
+            drawn.attrs |= first_said(
+                self.artefact.card
+            )  # pandas writes them into the file, and reads them again
+            drawn.to_parquet(folder / "synthetic.parquet", index=False)
         _write_json(folder / "privacy.json", self.privacy.to_dict())
         _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
         self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
@@ -170,11 +174,17 @@ def run_file(
         )
     if resume and not note.exists():
         raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
-    run = (
-        json.loads((out / "run.json").read_text())["run"]
+    told: dict[str, Any] = (
+        json.loads((out / "run.json").read_text())
         if resume
-        else f"{file.protocol}-{uuid.uuid4().hex[:8]}"
+        else {"run": f"{file.protocol}-{uuid.uuid4().hex[:8]}", "rehearsal": seed is not None}
     )
+    if told.get("rehearsal", False) != (seed is not None):
+        raise ArtefactError(
+            f"{out}: a rehearsal is resumed with its --seed, and any other run without one. "
+            "Nothing was read or charged."
+        )
+    run = told["run"]
     schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
@@ -199,7 +209,7 @@ def run_file(
     federation = Federation.of(holders, same_people=same_people)
     out.mkdir(parents=True, exist_ok=True)
     note.write_text(file.to_toml())
-    _write_json(out / "run.json", {"run": run})
+    _write_json(out / "run.json", told)
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     try:
         result = train(

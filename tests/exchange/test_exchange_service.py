@@ -165,6 +165,7 @@ CASES = {
     "ε as a text": with_card(GOOD, epsilon="1"),
     "δ above the limit": with_card(GOOD, delta=1e-4),
     "another adjacency": with_card(GOOD, adjacency="replace one"),
+    "a rehearsal": with_card(GOOD, rehearsal="Rehearsal: nothing here is private."),
     "a class that there is not": with_card(GOOD, label="perhaps"),
     "a class that it does not draw": with_card(GOOD, label=LABELS[1]),
     "another schema": with_schema(GOOD, SCHEMA.drop([SCHEMA.names[0]])),

@@ -203,8 +203,13 @@ def sample(
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
     from understudy.generator import Generator
+    from understudy.privacy.statement import first_said, rehearsal_of
 
-    frame = Generator.load(folder).sample(rows, seed=seed)
+    generator = Generator.load(folder)
+    if said := rehearsal_of(generator.card):
+        _warn(said)
+    frame = generator.sample(rows, seed=seed)
+    frame.attrs |= first_said(generator.card)
     if to is None:
         sys.stdout.write(frame.to_csv(index=False))
     elif to.suffix == ".parquet":

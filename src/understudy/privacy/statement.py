@@ -8,8 +8,13 @@ largest of theirs; that is a guarantee in its own right, since the uses together
 Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
 worst j is shown. Figures are rounded up.
 
+Where the parties draw one sample for all of them in each step (`common_steps`), an outsider's price is that of the one
+sample with all parties' noise on it (`common_sample`). Who knows the samples is priced without them, as ever.
+
 Where the parties make one release together (`one_release`), each party's ledger holds the price of that release, for
 the whole of a person: those charges are for the same thing, and the person pays the largest of them once.
+
+A rehearsal, and noise that can be guessed, protect nobody: the statement says so before all else (`rehearsal`).
 
 Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
 sum over the uses, which holds at δ=0.
@@ -17,7 +22,7 @@ sum over the uses, which holds at δ=0.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from importlib.metadata import version
@@ -29,6 +34,7 @@ from understudy.check import one_of, whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.budget import Budget
+from understudy.privacy.common_sample import together
 from understudy.privacy.events import describe, event_to_json
 from understudy.privacy.figures import shown
 
@@ -37,6 +43,11 @@ AGAINST = {
     "outsider": "an outsider who sees the release",
     "server": "the server",
     "another_party": "another party",
+}
+REHEARSED = {  # why what a party did protects nobody
+    "seed": "noise was drawn from a seed, and whoever finds the seed can take it off",
+    "fast": "noise came from a fast generator that is not secure",
+    "ledger": "no lasting ledger was charged",
 }
 OUTSIDE = (
     "which people the parties share: alignment reveals the intersection",
@@ -51,7 +62,8 @@ class PartyPrivacy:
     """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
-    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed.
+    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed; `rehearsal`
+    are keys of `REHEARSED`.
     """
 
     name: str
@@ -61,6 +73,7 @@ class PartyPrivacy:
     noise: str
     people: int | None
     rounds: int = 1
+    rehearsal: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         whole(rounds=self.rounds)
@@ -69,11 +82,14 @@ class PartyPrivacy:
     def stated(
         cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, *, rounds: int = 1
     ) -> "PartyPrivacy":
-        """What was spent, beside what the party stated when it began: budget (None: no limit), noise and people."""
+        """What was spent, beside what the party stated when it began: budget (None: no limit), noise and people.
+
+        `noise` is as `Party.stated_noise` has it.
+        """
         budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
         return cls(
-            name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"],
-            people=info.get("people"), rounds=rounds,
+            name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"]["generator"],
+            people=info.get("people"), rounds=rounds, rehearsal=tuple(info["noise"]["rehearsal"]),
         )  # fmt: skip
 
     def spend(self, against: str) -> Spend:
@@ -90,6 +106,7 @@ class PrivacyStatement:
 
     `same_people`: the parties hold columns of the same people; otherwise each person is with one party alone.
     `one_release`: the parties' charges are for one joint release, each for the whole of a person.
+    `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
     """
@@ -98,6 +115,7 @@ class PrivacyStatement:
     run: str = ""
     same_people: bool = True
     one_release: bool = False
+    common_steps: int | None = None
     adjacency: str = ADJACENCY
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
@@ -109,6 +127,11 @@ class PrivacyStatement:
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
         object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
+
+    @property
+    def rehearsal(self) -> str:
+        """Why nothing here is private, in words; nothing where the run was the real thing."""
+        return rehearsed({party.name: party.rehearsal for party in self.parties})
 
     def epsilon(self, party: str | None = None, against: str = "server") -> float:
         """ε of one party at its own δ, or of a person over all parties; against whom: a key of `AGAINST`.
@@ -139,11 +162,17 @@ class PrivacyStatement:
         """An insider sees the release too, so no less is lost to it than to an outsider."""
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
-        return max(epsilon(_together(spend), delta, method=self.method) for spend in spends)
+        return max(epsilon(self._together(spend), delta, method=self.method) for spend in spends)
+
+    def _together(self, spends: list[Spend]) -> Counter[DpEvent]:
+        if self.common_steps is not None:
+            return together(spends, steps=self.common_steps)
+        return reduce(lambda total, spend: total + Counter(spend), spends, Counter())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
         return {
+            "rehearsal": self.rehearsal or None,
             "run": self.run,
             "adjacency": self.adjacency,
             "accountant": self._accountant(),
@@ -151,6 +180,7 @@ class PrivacyStatement:
             "person": {
                 "same_people": self.same_people,
                 "one_release": self.one_release,
+                "common_sample": self.common_steps is not None,
                 "delta": self.delta,
                 "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
             },
@@ -179,6 +209,7 @@ class PrivacyStatement:
     def __str__(self) -> str:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"
         lines = [
+            *([self.rehearsal, ""] if self.rehearsal else []),
             title,
             f"  one person   {self.adjacency}",
             f"  accountant   {self._accountant()}",
@@ -200,6 +231,8 @@ class PrivacyStatement:
     def _reason(self) -> str:
         if self.one_release:
             return "one release; the parties' charges are for the same release"
+        if self.same_people and self.common_steps is not None and len(self.parties) > 1:
+            return "the parties hold the same people in common samples, so their noises merge before sampling hides any"
         if self.same_people:
             return "the parties hold the same people, so their prices compose"
         return "each person is with one party alone"
@@ -243,10 +276,6 @@ class PrivacyStatement:
         return [row[:place] + row[place + 1 :] for row in rows]
 
 
-def _together(spends: list[Spend]) -> Counter[DpEvent]:
-    return reduce(lambda total, spend: total + Counter(spend), spends, Counter())
-
-
 def _uses(spend: Spend) -> list[dict[str, Any]]:
     return [
         {"count": count, "event": event_to_json(event), "words": describe(event)}
@@ -277,3 +306,28 @@ def _number(people: int | None) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
+    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where there are none."""
+    said = []
+    for key in dict.fromkeys(key for keys in parties.values() for key in keys):
+        whose = [name for name, keys in parties.items() if key in keys]
+        said.append(
+            REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
+        )
+    if not said:
+        return ""
+    return f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}."
+
+
+def first_said(card: Mapping[str, Any]) -> dict[str, str]:
+    """What an artefact says before all else: that it is of a rehearsal, if it is."""
+    return {"rehearsal": said} if (said := rehearsal_of(card)) else {}
+
+
+def rehearsal_of(card: Mapping[str, Any]) -> str:
+    """Why what a card describes protects nobody, as its statement says; nothing where it does not say so."""
+    privacy = card.get("privacy")
+    said = card.get("rehearsal") or (privacy.get("rehearsal") if isinstance(privacy, Mapping) else None)
+    return str(said) if said else ""

@@ -145,6 +145,17 @@ class Party(ABC):
                 "this ledger is real. Nothing was charged or sent."
             )
 
+    def stated_noise(self) -> Public:
+        """What the run's statement says of this party's noise, and whether it is of a rehearsal."""
+        stated: Value = {"generator": self.rng.name, "rehearsal": list(self.rehearsal)}
+        return Public(stated, "the kind of generator, not its state")
+
+    @property
+    def rehearsal(self) -> tuple[str, ...]:
+        """Why what this party does protects nobody (keys of `REHEARSED`); nothing where it is the real thing."""
+        why = {"seed": self.rng.seeded, "fast": not self.rng.secure, "ledger": not self.ledger.real}
+        return tuple(key for key, true in why.items() if true)
+
     def answer(self, ask: Ask) -> Reply:
         """Answer one ask. Whatever it raises, nothing else has left."""
         match ask:
@@ -179,10 +190,19 @@ class Party(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that changes between two asks, as plain values and tensors."""
-        return {"rng": self.rng.state_dict()} if self.rng.seeded else {}
+        kept: dict[str, Any] = {"real": self.ledger.real}
+        return kept | {"rng": self.rng.state_dict()} if self.rng.seeded else kept
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The inverse of `state_dict`."""
+        """The inverse of `state_dict`.
+
+        Edges: a state of a rehearsal at a real ledger, or the reverse → ArtefactError: one part would be paid nowhere.
+        """
+        if state.get("real", self.ledger.real) != self.ledger.real:
+            raise ArtefactError(
+                f"{self.name}: a rehearsal goes on as a rehearsal, and a run with a real ledger with that ledger. "
+                "Nothing was charged."
+            )
         if "rng" in state and self.rng.seeded:
             self.rng.load_state_dict(state["rng"])
 

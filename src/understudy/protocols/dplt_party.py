@@ -145,7 +145,7 @@ class DpltParty(AlignedParty):
         return Begun(
             people=Public(people, "the size of the intersection, outside ε"),
             budget=Public(asdict(budget) if config.private else None, "the holder's own choice"),
-            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            noise=self.stated_noise(),
             key=Public(self.pair.public, "a fresh public key"),
         )
 

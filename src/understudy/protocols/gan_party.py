@@ -195,7 +195,7 @@ class GanParty(AlignedParty):
             people=Public(people, "the size of the intersection, which alignment discloses outside ε"),
             budget=Public(asdict(budget) if self.config.private else None, "the holder's own choice"),
             noise_multiplier=Public(self.noise_multiplier, "computed from the budget and public settings"),
-            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            noise=self.stated_noise(),
         )
 
     @property

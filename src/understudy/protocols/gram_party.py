@@ -158,7 +158,7 @@ class GramParty(AlignedParty):
             ),
             sigmas=Public(self.sigmas, "computed from the budget and public settings"),
             budget=Public(asdict(budget) if ask.private else None, "the holder's own choice"),
-            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            noise=self.stated_noise(),
             key=Public(self.pair.public, "a fresh public key"),
         )
 

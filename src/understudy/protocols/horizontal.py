@@ -174,7 +174,7 @@ class HostParty(Party):
                 self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"
             ),
             budget=Public(limit, "the holder's own choice"),
-            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            noise=self.stated_noise(),
         )
 
     def _round(self, ask: Round) -> Reported:

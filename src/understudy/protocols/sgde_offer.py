@@ -15,6 +15,7 @@ of images), and a card:
     epsilon     its price, at `delta`             delta      of that price
     accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
     network     the description of the network: its `kind` is in `Requirements.networks`
+    rehearsal   only where noise or ledger were not real: why; such an offer is refused
 
 The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what
 the silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
@@ -36,7 +37,7 @@ from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
 from understudy.privacy.rng import FastRng
-from understudy.privacy.statement import ADJACENCY
+from understudy.privacy.statement import ADJACENCY, rehearsal_of
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched")
@@ -160,11 +161,14 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
 
     Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
-    of one person → PrivacyError; everything else → ConfigError. Nothing is built from the description here.
+    of one person, or a rehearsal → PrivacyError; everything else → ConfigError. Nothing is built from the description
+    here.
     """
     if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
         what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
         raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
+    if said := rehearsal_of(card):
+        raise PrivacyError(f"the offer is refused. {said[:500]} Nothing was exchanged.")
     check_schema(requirements, schema)
     check_price(requirements, card["epsilon"], card["delta"])
     if card["adjacency"] != ADJACENCY:

@@ -31,6 +31,7 @@ from understudy.privacy.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
+from understudy.privacy.statement import rehearsed
 from understudy.protocols import sgde_marginals
 from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.sgde_messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
@@ -145,7 +146,7 @@ class SgdeParty(Party):
         stated = [price if math.isfinite(price) else None, delta]
         return Subscribed(
             budget=Public(limit, "the holder's own choice"),
-            noise=Public(self.rng.name, "the kind of generator, not its state"),
+            noise=self.stated_noise(),
             price=Public(stated, "it follows from the budget, the requirements and the settings"),
         )
 
@@ -199,11 +200,13 @@ class SgdeParty(Party):
         )  # fmt: skip
         networks = self._train()
         price, delta = self.price
+        said = rehearsed({self.name: self.rehearsal})
+        rehearsal = {"rehearsal": said} if said else {}
         offers = []
         for label, network in zip(self.requirements.labels, networks, strict=True):
             card = offer_card(
                 self.requirements, silo=self.name, label=label, epsilon=price, delta=delta,
-                accountant=ACCOUNTANTS["pld"], network=network.describe(),  # type: ignore[operator]
+                accountant=ACCOUNTANTS["pld"], network=network.describe(), **rehearsal,  # type: ignore[operator]
             )  # fmt: skip
             offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
@@ -270,13 +273,16 @@ def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
 def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
 
+    A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
     Edges: nothing is built before the card, the schema and the size were checked; weights of another shape, or not
     finite → MessageError.
     """
     try:
         card, weights = dict(offer["card"]), dict(offer["weights"])
         size = sum(value.numel() * value.element_size() for value in weights.values())
-        stated = card if priced else card | {"epsilon": 0.0}
+        stated = {key: value for key, value in card.items() if key != "rehearsal"}
+        if not priced:
+            stated["epsilon"] = 0.0
         check_offer(requirements, stated, requirements.schema, size)
         network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
         network.load_state_dict(weights)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
+from understudy.privacy.statement import rehearsal_of, rehearsed
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ class Artefacts:
     audit: Mapping[str, Any] | None
     settings: Mapping[str, Any] | None
     run: str
+    rehearsed: bool
     model: bool
     missing: Mapping[str, str]
 
@@ -43,6 +45,19 @@ class Artefacts:
         """Whose column is whose, where parties hold columns."""
         owners = (self.card or {}).get("owners")
         return owners if isinstance(owners, dict) else None
+
+    @property
+    def rehearsal(self) -> str:
+        """Why nothing of this run is private, in words; nothing where it was the real thing.
+
+        Any of the pieces may say so: a statement that was put beside a rehearsal's card does not make it real.
+        """
+        pieces = (self.privacy or {}, self.card or {}, *(self.transcript or ()))
+        said = next(filter(None, map(rehearsal_of, pieces)), "")
+        fast = [party for party in self.parties.values() if party.get("noise", "secure") != "secure"]
+        return said or (
+            rehearsed({"": ["fast"]}) if fast else rehearsed({"": ["seed"]}) if self.rehearsed else ""
+        )
 
     @property
     def protocol(self) -> str:
@@ -84,6 +99,7 @@ def load_artefacts(folder: str | Path) -> Artefacts:
 
     home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
     card = piece(f"{home}/card.json", _table)
+    told = piece("run.json", _table) or {}
     pieces = Artefacts(
         folder=folder,
         card=card,
@@ -93,7 +109,8 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         transcript=piece("transcript.json", _rows),
         audit=piece("audit.json", _audit) if (folder / "audit.json").exists() else None,
         settings=piece("run.toml", _run_file),
-        run=str((piece("run.json", _table) or {}).get("run", "")),
+        run=str(told.get("run", "")),
+        rehearsed=bool(told.get("rehearsal", False)),
         model=home == "model",
         missing=missing,
     )

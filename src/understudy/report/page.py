@@ -8,7 +8,8 @@ The file holds no script, and a content policy forbids every request; it reads i
 
 Guarantee: a published page is a function of the run's artefacts and the date alone: no table and no ledger of a
 holder is opened for it. A page for the holder holds unpaid figures of real rows, says so, and is written readable
-by its owner alone. Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its place.
+by its owner alone. A rehearsal says so before all else, and is not published.
+Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its place.
 """
 
 import os
@@ -25,7 +26,7 @@ import jinja2
 
 from understudy.data.codec import Codec
 from understudy.data.files import Source
-from understudy.errors import ArtefactError, UnderstudyError
+from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.evaluate.attack import Attack
 from understudy.evaluate.comparison import Comparison, Shares, column_shares
 from understudy.evaluate.correlation import pearson
@@ -70,15 +71,27 @@ def write_report(
     """
     run = load_artefacts(folder)
     if publish:
+        _require_real(run)
         real, books = Measured(reason="this page is for everyone, and real rows are for their holders."), {}
     else:
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
         if real.comparison is not None and attacks:
             known = [a for a in real.comparison.attacks if a.measures]
             real = Measured(comparison=replace(real.comparison, attacks=(*known, *attacks)))
-        books = timelines(run, parties)
+        books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
     return _write(path, now, private=not publish, real=real, run=run, books=books)
+
+
+def _require_real(run: Artefacts) -> None:
+    """PrivacyError unless the run's statement says that it was no rehearsal."""
+    if run.rehearsal:
+        raise PrivacyError(f"{run.folder}: this is not published. {run.rehearsal} No page was written.")
+    if sound(run) and run.privacy is not None and "rehearsal" not in run.privacy:
+        raise PrivacyError(
+            f"{run.folder}: the privacy statement does not say whether this was a rehearsal, so it is not published. "
+            "No page was written."
+        )
 
 
 def write_evaluation_page(
@@ -100,9 +113,12 @@ def _write(
 ) -> Path:
     statement = run.privacy if run is not None and sound(run) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
-    findings = verdict(real.comparison, statement, run.protocol if run else "", short)
+    findings = verdict(
+        real.comparison, statement, run.protocol if run else "", short, run.rehearsal if run else ""
+    )
     context = {
         "private": private,
+        "rehearsal": run.rehearsal if run is not None else "",
         "title": title or (f"Run {run.run}" if run and run.run else "A run"),
         "written": (now or datetime.now(UTC)).strftime("%d %B %Y, %H:%M UTC").lstrip("0"),
         "facts": _facts(run, statement, real),

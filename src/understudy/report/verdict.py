@@ -90,18 +90,23 @@ def verdict(
     privacy: Mapping[str, Any] | None,
     protocol: str = "",
     short: Mapping[str, str] | None = None,
+    rehearsal: str = "",
 ) -> tuple[Finding, ...]:
     """All findings, utility first, then attacks, then the price.
 
-    `short` says of each party's ledger that does not bear the price out why it does not.
+    `short` says of each party's ledger that does not bear the price out why it does not. `rehearsal` says why nothing
+    here is private: that then comes first, and takes the place of the price.
     """
     found: list[Finding] = []
+    if rehearsal:
+        said = "is a rehearsal, and nothing here is private"
+        found.append(Finding("poor", "the run", said, rehearsal, "privacy", "rehearsal"))
     if comparison is not None:
         limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
         found += _utility(comparison.figures, "".join(limits))
         found += _downstream(comparison.evaluation, comparison.target)
         found.append(_attacks(comparison.attacks))
-    if privacy is not None:
+    if privacy is not None and not rehearsal:
         found.append(_price(privacy))
     said = "does not bear the price out"
     found += [

@@ -82,11 +82,14 @@ class Transcript:
     def rows(self, privacy: PrivacyStatement | None = None) -> list[dict[str, Any]]:
         """The transcript as plain rows, in order of first appearance, with prices where the run's privacy is given.
 
-        A payment behind two kinds of message stands at both; what a person paid in all is in the statement.
+        A payment behind two kinds of message stands at both; what a person paid in all is in the statement. In a
+        rehearsal every row says so first.
         """
+        first = {} if privacy is None or not privacy.rehearsal else {"rehearsal": privacy.rehearsal}
         parties = {} if privacy is None else {party.name: party for party in privacy.parties}
         return [
             {
+                **first,
                 "party": party,
                 "ask": kind,
                 "meaning": line.meaning,
