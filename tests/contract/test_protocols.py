@@ -1,7 +1,7 @@
 """What every protocol must keep, whatever it computes."""
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ from protocol_cases import CASES, Case, artefact, is_usable, weights
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
+from understudy.pack import pack
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
+from understudy.protocols import gen_fl_local, sgde_train, vd_gan_dpsgd, verti_gan
 from understudy.protocols.base import Ask, Paid, Party, Public, Reply
 from understudy.runtime.local import BytesParties, LocalParties
 
@@ -256,3 +258,39 @@ def test_a_budget_that_ends_early_leaves_a_usable_artefact(case: Case) -> None:
     assert artefact(outcome).card["rounds"] == 1
     assert name in artefact(outcome).card["ended"]
     assert is_usable(outcome)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.settings.get("sampling") == "shared"] + list(
+    {case.protocol: case for case in reversed(CASES)}.values()), ids=lambda case: case.name)  # fmt: skip
+def test_what_decides_about_rows_and_noise_follows_from_no_setting(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs with real ledgers and the same settings share no batch and no noise: a card tells of neither."""
+    drawn: dict[int, list[Any]] = {0: [], 1: []}
+    sent: dict[int, list[bytes]] = {0: [], 1: []}
+    run = 0
+
+    def watched(draw: Any) -> Any:
+        def spied(*given: Any) -> Any:
+            found = draw(*given)
+            drawn[run].append([part.tolist() for part in found])
+            return found
+
+        return spied
+
+    for module, name in ((verti_gan, "poisson_samples"), (vd_gan_dpsgd, "poisson_samples"),
+                         (sgde_train, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
+        monkeypatch.setattr(module, name, watched(getattr(module, name)))
+    for run in (0, 1):
+        federation, config = case.real(tmp_path / str(run)), case.config()
+        if hasattr(config, "rows_are_people"):
+            config = replace(config, rows_are_people=True)  # or a real ledger would refuse
+        parties = Recorded(federation.parties(case.protocol, config=config, run="contract"))
+        case.module.train(config, parties, federation.schemas)
+        sent[run] = [pack(paid.value) for paid in paid_values(parties.log)]
+    assert sent[0] != sent[1]
+    assert len(drawn[0]) == len(drawn[1])
+    certain = case.settings.get("rate") == 1.0  # everybody is in every batch
+    assert certain or not drawn[0] or drawn[0] != drawn[1]
+    if case.protocol in ("verti-gan", "vd-gan-dpsgd", "gen-fl", "central-gan"):
+        assert drawn[0]

@@ -1,5 +1,6 @@
 """The server of the vertical GANs: a generator, begun or resumed, taken through its rounds, saved."""
 
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -50,6 +51,7 @@ class Server:
         self.begun: dict[str, dict[str, Any]] = {}
         self.held: dict[str, Any] = {}  # what else a protocol saves with a round
         self.unguarded: tuple[str, ...] = ()  # what of a protocol has no formal guarantee
+        self.common: int | None = None  # steps of a round whose samples all parties share
         self.done = 0
 
     def begin(
@@ -75,6 +77,15 @@ class Server:
             }
         if len({info["people"] for info in self.begun.values()}) != 1:
             raise PartyError("The parties do not agree on how many people they share.")
+
+    def secret(self, size: int) -> bytes:
+        """Fresh random bytes that no outsider can know: from the system, kept nowhere, other ones when resumed.
+
+        In a rehearsal, where every party's noise is from a seed, they follow from the run's seed, so that it repeats.
+        """
+        if all("seed" in info["noise"]["rehearsal"] for info in self.begun.values()):
+            return bytes(torch.randint(256, (size,), generator=self.draws).tolist())
+        return secrets.token_bytes(size)
 
     def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
         """All rounds: `learn` asks the parties and leaves the generator's gradient in its parameters.
@@ -116,6 +127,7 @@ class Server:
                 for name, info in self.begun.items()
             ),
             unguarded=self.unguarded,
+            common_steps=None if self.common is None else self.done * self.common,
         )
 
     def _save(self) -> None:

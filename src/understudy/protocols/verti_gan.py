@@ -3,12 +3,13 @@
 Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-partitioned
 data" (PoPETs 2023(2)), Algorithms 1 and 2, §5, §7.2.
 Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → clip_norm, λ → penalty, G⁰ and Gⁱ → the
-common layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`.
+common layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`, and `Round.batches` for batches.
 Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed reversed); the sampling
 rate is B/N; every party draws its own secret Poisson batches, so that subsampling amplifies against the server
-and the other parties too (`sampling="shared"` reproduces the common batches and states both prices). A party may
-hold one image or one series of each person instead of a table (§7.1): images get a convolutional branch and critic
-(`models/image_gan.py`), a series is a row of values to the usual ones.
+and the other parties too. `sampling="shared"` reproduces the common batches and states both prices; what they follow
+from is a secret of the server and the parties, drawn anew for every round and kept by nobody, so that no outsider
+can know a batch. A party may hold one image or one series of each person instead of a table (§7.1): images get a
+convolutional branch and critic (`models/image_gan.py`), a series is a row of values to the usual ones.
 
 What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
 another's, so cross-party dependence is not learned; evaluations show the two apart. `coupling="gram"`, which is not the
@@ -31,7 +32,7 @@ from understudy.check import in_range, one_of, positive
 from understudy.data.described import AnySchema, Rows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import PartyError
+from understudy.errors import MessageError, PartyError
 from understudy.models.device import pick_device
 from understudy.models.gan import BranchedGenerator, Values
 from understudy.models.image_gan import ImageCritic
@@ -39,7 +40,7 @@ from understudy.models.sparse import densify, sparsify
 from understudy.privacy.accounting import DpEvent, Spend
 from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.poisson import poisson_samples
-from understudy.privacy.rng import FastRng
+from understudy.privacy.rng import SecureRng
 from understudy.protocols import gan_party, gram_messages
 from understudy.protocols.alignment import align_people
 from understudy.protocols.base import Ask, Done, Keep, Message, Paid, Parties, Public, Reply, Watcher
@@ -53,6 +54,7 @@ from understudy.protocols.outcome import Outcome
 from understudy.protocols.products import Swap
 
 KINDS = ("table", "series", "image")
+SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
 
 T = TypeVar("T", bound=Tensor)
 
@@ -105,10 +107,15 @@ class Begin(gan_party.Begin, kind="verti-gan.begin"):
 
 @dataclass(frozen=True, kw_only=True)
 class Round(gan_party.Round, kind="verti-gan.round"):
-    """Common layers and this party's branch as one vector, and the seed of the latent points."""
+    """Common layers and this party's branch as one vector, and the seed of the latent points.
+
+    `seed` is public. `batches` is a secret of the server and the parties (32 bytes), and empty where each party draws
+    its own batches.
+    """
 
     seed: int
     weights: Tensor
+    batches: bytes = b""
 
 
 class VertiGanParty(GanParty):
@@ -178,7 +185,7 @@ class VertiGanParty(GanParty):
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:
-        batches = self._batches(ask.seed)
+        batches = self._batches(ask.batches)
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
@@ -231,9 +238,14 @@ class VertiGanParty(GanParty):
         most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
         return {"outsider": steps, "anyone": steps if self.config.sampling == "private" else most}
 
-    def _batches(self, seed: int) -> list[Tensor]:
-        """Who is in each critic step: this party's secret, or what the shared seed says."""
-        rng = FastRng(seed) if self.config.sampling == "shared" else self.rng
+    def _batches(self, shared: bytes) -> list[Tensor]:
+        """Who is in each critic step: this party's secret, or what the shared secret says."""
+        wanted = SECRET_BYTES if self.config.sampling == "shared" else 0
+        if len(shared) != wanted:
+            raise MessageError(
+                f"{self.name}: a secret of {len(shared)} bytes for batches, not of {wanted}. Nothing was charged."
+            )
+        rng = SecureRng(shared) if wanted else self.rng
         return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
 
     def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
@@ -245,12 +257,18 @@ class VertiGanParty(GanParty):
             anyone = int(self.participations.max()) - most  # adds up to the busiest person's participations
         return self.pay(what, len(batches), anyone)
 
+    def _uses_charged(self) -> int:
+        """How many uses of this run the ledger has."""
+        return sum(self.ledger.spend(against="outsider", run=self.run).values())
+
     def state_dict(self) -> dict[str, Any]:
         coupled = {} if self.side is None else {"side": self.side.state_dict()}
         before = super().state_dict() | {"share": self.share, **coupled}
         if self.begun is None:
             return before
         held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
+        if self.config.sampling == "shared":
+            held["uses"] = self._uses_charged()
         return before | held
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -261,6 +279,10 @@ class VertiGanParty(GanParty):
             self.side.load_state_dict(state["side"])
         if self.begun is not None:
             self.participations = state["participations"]
+            if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
+                # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
+                # everybody's participations so far: counted from nothing again, the two add up to enough.
+                self.participations = torch.zeros_like(self.participations)
             self.critic_round.load_state_dict(state["critic_round"])
 
 
@@ -300,6 +322,8 @@ def train(
 
     if config.coupling == "gram":
         align, server.unguarded = couple, DEALT
+    if config.sampling == "shared":
+        server.common = config.critic_steps
     server.begin(
         lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
     )
@@ -313,8 +337,11 @@ def train(
 
     def learn(round: int) -> None:
         seed = int(torch.randint(2**62, (), generator=server.draws))
+        batches = server.secret(SECRET_BYTES) if config.sampling == "shared" else b""
         asks = {
-            name: Round(round=round, seed=seed, weights=parameters_to_vector(parameters).detach())
+            name: Round(
+                round=round, seed=seed, weights=parameters_to_vector(parameters).detach(), batches=batches
+            )
             for name, parameters in parts.items()
         }
         for name, reply in parties.ask(asks).items():
