@@ -248,19 +248,22 @@ def test_a_gradient_that_overflows_counts_for_nothing():
     torch.testing.assert_close(ours, others)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e7])
-def test_a_row_that_is_not_sound_is_refused_before_any_noise_is_drawn(value):
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e30])
+def test_a_row_that_is_not_sound_counts_for_nothing_and_changes_nobody_elses_part(value):
     layers, real, fake, mix = make((6, 4, 1))
+    others = [torch.cat([part[:3], part[4:]]) for part in (real, fake, mix)]
     real[3, 2] = value
-    rng = SecureRng.from_seed(1)
-    with pytest.raises(PrivacyError, match="Nothing was computed"):
-        private(layers, real, fake, mix, rng=rng)
-    assert torch.equal(rng.normal(5), SecureRng.from_seed(1).normal(5))
+    ours = clipped_gradient_sum(layers, real, fake, mix, clip_norm=0.5, penalty=10.0)
+    theirs = clipped_gradient_sum(layers, *others, clip_norm=0.5, penalty=10.0)
+    torch.testing.assert_close(flat(ours), flat(theirs), rtol=1e-12, atol=1e-12)
 
 
-def test_sound_rows_pass():
+def test_rows_that_are_sent_have_to_be_sound():
     require_sound(torch.tensor([[1e6, -1e6, 0.0]]))
     require_sound(torch.empty(0, 3))
+    for value in (math.nan, math.inf, -math.inf, 1e7):
+        with pytest.raises(PrivacyError, match="Nothing was computed"):
+            require_sound(torch.tensor([[0.0, value]]))
 
 
 @pytest.mark.parametrize(
@@ -274,6 +277,10 @@ def test_sound_rows_pass():
         {"noise_multiplier": math.inf},
         {"expected_batch": 0},
         {"penalty": -1.0},
+        {"clip_norm": 1e-30},
+        {"clip_norm": 1e9},
+        {"penalty": 4.9e37},
+        {"noise_multiplier": 1e30},
     ],
 )
 def test_settings_that_would_not_protect_are_refused(change):

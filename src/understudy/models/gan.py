@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.aligned import aligned, pays
-from understudy.check import not_negative, one_of, whole
+from understudy.check import in_range, one_of, whole
 from understudy.errors import ConfigError
 from understudy.models.image_gan import CHANNELS, image_branch
 
@@ -259,7 +259,7 @@ class Critic(nn.Module):
     def __init__(self, width: int, hidden: Sequence[int] | None = None, *, slope: float = 0.2) -> None:
         super().__init__()
         whole(width=width)
-        not_negative(slope=slope)
+        in_range(0, 1, slope=slope)
         sizes = (critic_hidden(width),) if hidden is None else tuple(hidden)
         for size in sizes:
             whole(hidden=size)

@@ -21,7 +21,6 @@ person's gradient is ever formed, memory grows with batch × width, and there ar
 where autograd's double backward has eight.
 """
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -29,16 +28,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.aligned import aligned, pays
-from understudy.check import not_negative, positive
-from understudy.errors import ConfigError, PrivacyError
+from understudy.check import positive
+from understudy.errors import PrivacyError
 from understudy.privacy.critic_kernel import FLAT, ULPS, fused
-from understudy.privacy.dp_sgd import add_noise
+from understudy.privacy.dp_sgd import add_noise, require_clipping
+from understudy.privacy.limits import FACTOR, TINY, honest
 from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 
-_LARGEST = 1e6  # what a row may hold, so that no product of finite weights overflows
+_LARGEST = 1e6  # what a row that is sent may hold
 
 
 def private_critic_gradient(
@@ -59,14 +59,13 @@ def private_critic_gradient(
 
     Guarantee: one person moves the sum by at most `clip_norm` in L2 (add/remove), so that a step costs
     GaussianDpEvent(noise_multiplier), Poisson-sampled at the rate at which people are drawn into `real`.
-    Edges: no rows → noise alone. A row that is not finite, or beyond 10⁶ → PrivacyError before anything is
-    computed; nobody looks while a CUDA graph is captured, so `require_sound` the rows before. `fake` and
-    `mix` belong to their row: draw them secretly, or fix them per person. Public ones handed out by place in
-    the batch would shift when a person leaves, and then many move the sum. The guarantee speaks of real
-    numbers, noise and sum are float32. `noise_multiplier=0` is clipped, not private.
+    Edges: no rows → noise alone. A person whose row, or whose gradient, is not finite or too long counts for nothing;
+    settings outside the ranges of `limits` → ConfigError. `fake` and `mix` belong to their row: draw them secretly,
+    or fix them per person. Public ones handed out by place in the batch would shift when a person leaves, and then
+    many move the sum. The guarantee speaks of real numbers, noise and sum are float32. `noise_multiplier=0` is
+    clipped, not private.
     """
     require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
-    require_sound(real)
     total = clipped_gradient_sum(
         layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, slope=slope, mask=mask
     )
@@ -77,11 +76,10 @@ def private_critic_gradient(
 def require_settings(
     clip_norm: float, noise_multiplier: float, expected_batch: float, penalty: float
 ) -> None:
-    """Refuse settings under which nothing is protected, or nothing is learned."""
-    not_negative(noise_multiplier=noise_multiplier, penalty=penalty)
+    """Refuse settings under which nothing is protected, or arithmetic cannot be."""
+    require_clipping(clip_norm, noise_multiplier)
+    honest(penalty=penalty)
     positive(expected_batch=expected_batch)
-    if not clip_norm > 0 or (noise_multiplier and math.isinf(clip_norm)):
-        raise ConfigError(f"clip_norm must be above 0, and finite where there is noise, not {clip_norm!r}.")
 
 
 def noised_mean(
@@ -111,21 +109,32 @@ def clipped_gradient_sum(
     between them. `real` and `fake` are (batch, width), `mix` and `mask` (batch,).
 
     Guarantee: one person moves the result by at most `clip_norm` in L2 over all layers together (add/remove).
+    The result is finite, whatever weights, rows and settings are.
     Edges: rows with mask 0 count for nothing, so that batches of any size fit one shape. No rows → zeros.
-    A gradient whose norm overflows counts for nothing. `clip_norm=inf` is the plain sum. Nothing is asked of
-    the host, so that the function can be captured in a CUDA graph.
+    A person with a factor that is not finite, or longer than `limits.FACTOR`, counts for nothing, by itself.
+    `clip_norm=inf` is the plain sum. Nothing is asked of a GPU's host, so that the function can be captured in a CUDA
+    graph.
     """
+    require_settings(clip_norm, 0.0, 1.0, penalty)
     lefts, rights = _factors(*_aligned(layers, real, fake), mix, slope)
     weigh = fused(real.device) if real.dtype == torch.float32 else None
     total = []
     with full(real.device):  # the norms, too: no product that PyTorch may take for them is a coarse one
         scales = (weigh or _scales)(lefts, rights, penalty, clip_norm)
+        clean = not real.is_cuda and bool(scales[0].all())  # who counts for nothing has a 0 here
         scales = scales if mask is None else scales * mask
         for (weight, _), left, right in zip(layers, lefts, rights, strict=True):
             high, wide = weight.shape
             left, right = left[..., :high] * scales[..., None], right[..., :wide]
+            if not clean:  # 0 · inf is not 0
+                left, right = _finite(left), _finite(right)
             total.append((left.flatten(0, 1).T @ right.flatten(0, 1), left[:2].sum((0, 1))))
     return total
+
+
+def _finite(factors: Tensor) -> Tensor:
+    """Zeros in place of what is not a finite number; in a factor that counts, all are."""
+    return factors.nan_to_num(0.0, 0.0, 0.0)
 
 
 def _aligned(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor, Tensor]:
@@ -139,8 +148,10 @@ def _aligned(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor
 
 
 def require_sound(rows: Tensor) -> None:
-    """Refuse rows that are not finite or beyond 10⁶. Waits for a GPU; no look while a graph is captured."""
-    if not rows.numel() or (rows.is_cuda and torch.cuda.is_current_stream_capturing()):
+    """Refuse rows that somebody sent and that are not finite or beyond 10⁶. A party's own are never looked at so:
+    whether it refuses would tell one person's value.
+    """
+    if not rows.numel():
         return
     low, high = rows.aminmax()
     if not (float(low) >= -_LARGEST and float(high) <= _LARGEST):  # so written, NaN is refused too
@@ -181,33 +192,45 @@ def _through(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
 
 
 def _scales(lefts: Sequence[Tensor], rights: Sequence[Tensor], penalty: float, clip_norm: float) -> Tensor:
-    """What a person's fake, real and penalty products count in the clipped sum: (3, batch).
+    """What a person's fake, real and penalty products count in the clipped sum: (3, batch); 0 for who is not sound.
 
     A person's norm is never taken too small: the three products may cancel each other, and then the rounding of the
-    dot products would show. A bound on that rounding (at most about 8 ulp in each sum) is added: it clips a little
-    harder, never less.
+    dot products would show. A bound on that rounding (at most about 8 ulp in each sum) is added, and what underflow
+    may have taken: it clips a little harder, never less. All that is one number a person is in float64.
     """
-    steepness = rights[0][2].norm(dim=1)  # ‖∇D(x̂)‖: the third factor is ∇D(x̂) itself, v without its division
+    grams = [(_gram(left), _gram(right)) for left, right in zip(lefts, rights, strict=True)]
+    longest = torch.stack([part[:3] for pair in grams for part in pair]).amax((0, 1))
+    sound = longest <= FACTOR**2  # so written, NaN is not
+    steepness = grams[0][1][2].sqrt()  # ‖∇D(x̂)‖: the third factor is ∇D(x̂) itself, v without its division
     pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
     signs = torch.stack([torch.ones_like(pull), -torch.ones_like(pull), pull])
-    gram = torch.stack(list(map(_products, lefts, rights))).sum(0)  # of whole gradients, over all layers
-    pairs = _gram(signs[..., None])
-    pairs[3:] *= 2  # each mixed pair stands twice in the square
+    sizes = [(left.shape[2], right.shape[2]) for left, right in zip(lefts, rights, strict=True)]
+    gram = torch.stack(list(map(_products, grams, sizes))).sum(0)  # of whole gradients, over all layers
+    pairs = _paired(signs)
     rounding = (signs.abs() * gram[:3].sqrt()).sum(0).square()
-    square = ((pairs * gram).sum(0) + ULPS * torch.finfo(signs.dtype).eps * rounding).clamp_min_(0)
-    return signs * torch.where(square < math.inf, clip_norm * square.rsqrt(), 0).clamp_max_(1)
+    square = ((pairs * gram).sum(0) + ULPS * torch.finfo(lefts[0].dtype).eps * rounding).clamp_min_(0)
+    scales = signs * (clip_norm / square.sqrt()).clamp_max_(1)
+    return torch.where(sound, scales, 0).to(lefts[0].dtype)
 
 
-def _products(left: Tensor, right: Tensor) -> Tensor:
+def _paired(signs: Tensor) -> Tensor:
+    """What each entry of a gram counts in the square: (3, batch) → (6, batch)."""
+    fake, real, pull = signs  # each mixed pair stands twice in the square
+    return torch.stack([fake**2, real**2, pull**2, 2 * fake * real, 2 * fake * pull, 2 * real * pull])
+
+
+def _products(grams: tuple[Tensor, Tensor], sizes: tuple[int, int]) -> Tensor:
     """Dot products of the three outer products in one layer, with its bias: (6, batch)."""
-    inner = _gram(right)
-    inner[:2] += 1  # a bias is the weight of an input that is 1 for the scores
-    inner[3] += 1  # and 0 for the penalty
-    return _gram(left) * inner
+    left, right = (gram.clone() for gram in grams)
+    for gram, size in ((left, sizes[0]), (right, sizes[1])):
+        gram[:3] += 2 * size * TINY  # what underflow has taken, from it and from the mixed ones
+    right[:2] += 1  # a bias is the weight of an input that is 1 for the scores
+    right[3] += 1  # and 0 for the penalty
+    return left * right
 
 
 def _gram(factors: Tensor) -> Tensor:
-    """Dot products of fake, real and penalty, each with itself, then in pairs: (3, batch, m) → (6, batch)."""
-    squares = torch.linalg.vector_norm(factors, dim=2).square()
-    mixed = [torch.linalg.vecdot(factors[i], factors[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    """Dot products of fake, real and penalty, each with itself, then in pairs: (3, batch, m) → float64 (6, batch)."""
+    squares = torch.linalg.vector_norm(factors, dim=2).double().square()
+    mixed = [torch.linalg.vecdot(factors[i], factors[j]).double() for i, j in ((0, 1), (0, 2), (1, 2))]
     return torch.stack([*squares, *mixed])

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from understudy.privacy.critic import noised_mean, require_settings, require_sound
+from understudy.privacy.critic import noised_mean, require_settings
+from understudy.privacy.limits import FACTOR
 from understudy.privacy.precision import full
 from understudy.privacy.rng import Normals
 
@@ -33,12 +34,12 @@ def formed_critic_gradient(
     """One critic step: (clipped sum + N(0, (noise_multiplier · clip_norm)²)) / expected_batch, for each parameter.
 
     Guarantee: as `private_critic_gradient`: one person moves the sum by at most `clip_norm` in L2 (add/remove).
-    Edges: no rows → noise alone; a row that is not finite, or beyond 10⁶ → PrivacyError; a gradient that is not
-    finite counts for nothing. A critic that mixes rows (batch normalisation) has no gradient of one person, and
-    must not come here. `fake` and `mix` belong to their row: draw them secretly.
+    The result is finite, whatever weights, rows and settings are.
+    Edges: no rows → noise alone; a person whose gradient is not finite, or longer than FACTOR², counts for nothing, by
+    itself. A critic that mixes rows (batch normalisation) has no gradient of one person, and must not come here.
+    `fake` and `mix` belong to their row: draw them secretly.
     """
     require_settings(clip_norm, noise_multiplier, expected_batch, penalty)
-    require_sound(real)
     parameters = {name: value.detach() for name, value in critic.named_parameters()}
     sums = [torch.zeros_like(value) for value in parameters.values()]
     weight = torch.ones_like(mix) if mask is None else mask
@@ -59,7 +60,8 @@ def formed_critic_gradient(
         formed = list(gradients(parameters, real[part], fake[part], mix[part]).values())
         norms = [torch.linalg.vector_norm(each.flatten(1), dim=1, dtype=torch.float64) for each in formed]
         norm = torch.linalg.vector_norm(torch.stack(norms), dim=0)
-        share = torch.where(norm.isfinite(), (clip_norm / norm).clamp_max(1), 0).to(mix.dtype) * weight[part]
+        counts = norm <= FACTOR**2  # so written, NaN does not; beyond it a share would underflow
+        share = torch.where(counts, (clip_norm / norm).clamp_max(1), 0).to(mix.dtype) * weight[part]
         with full(real.device):
             for total, each in zip(sums, formed, strict=True):
                 total += torch.tensordot(share, each.nan_to_num(0, 0, 0), 1)

@@ -15,9 +15,10 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, positive, whole
+from understudy.check import in_range
 from understudy.errors import ConfigError
 from understudy.privacy.accounting import DpEvent
+from understudy.privacy.limits import honest
 from understudy.privacy.rng import Rng
 
 
@@ -40,10 +41,8 @@ class GradientVote:
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        whole(teachers=self.teachers, top=self.top)
-        positive(clip=self.clip)
+        honest(teachers=self.teachers, top=self.top, clip=self.clip, noise_multiplier=self.noise_multiplier)
         in_range(0, 1, threshold=self.threshold)
-        not_negative(noise_multiplier=self.noise_multiplier)
 
     @property
     def sensitivity(self) -> float:

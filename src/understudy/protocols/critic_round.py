@@ -17,7 +17,7 @@ from understudy.errors import PrivacyError
 from understudy.models.gan import BranchedGenerator, Critic
 from understudy.models.image_gan import ImageCritic
 from understudy.models.rmsprop import RmsProp
-from understudy.privacy.critic import private_critic_gradient, require_sound
+from understudy.privacy.critic import private_critic_gradient
 from understudy.privacy.formed_critic import formed_critic_gradient
 from understudy.privacy.precision import coarse
 from understudy.privacy.rng import FastRng, Normals, Rng
@@ -29,9 +29,11 @@ class CriticRound:
     Guarantee: rows enter through `private_critic_gradient` alone, or, where an image's critic has no closed form,
     through `formed_critic_gradient`. What is paired with a row there (a synthetic row,
     the mixing weight) is drawn from the party's own randomness: public ones, handed out by place in the batch,
-    would shift when a person leaves, and then more than that person's gradient would move.
-    Edges: an empty batch is noise alone; a batch above the graph's size, and every batch of images, runs outside
-    the graph.
+    would shift when a person leaves, and then more than that person's gradient would move. The critic's weights are
+    finite (`privacy/limits.py`), and so is an answer: where a public network and public points make the generator's
+    gradient overflow, zeros stand in it.
+    Edges: an empty batch is noise alone; a row that is not finite counts for nothing; a batch above the graph's size,
+    and every batch of images, runs outside the graph.
     """
 
     def __init__(
@@ -57,7 +59,6 @@ class CriticRound:
             penalty,
         )
         self.device = rows.device
-        require_sound(rows)
         self.optimizer = RmsProp(critic.parameters(), lr=learning_rate)
         self._wide = any(pays(parameter) for parameter in critic.parameters())
         self._graph: _CapturedRound | None = None
@@ -132,7 +133,7 @@ class CriticRound:
         with torch.enable_grad():
             rows = synthetic.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(-self.critic(rows).sum(), rows)
-        return gradient
+        return gradient.nan_to_num_(0.0, 0.0, 0.0)
 
     def draw(self, rows: int, steps: int) -> tuple[Tensor, Tensor, "Drawn"]:
         """All randomness of a round at once: latent points and mixing weights of its rows, and its noise."""
@@ -177,7 +178,7 @@ class CriticRound:
         with torch.enable_grad():
             loss = -self.critic(self.network.branch(self.name, latent)).mean()
             parts = torch.autograd.grad(loss, list(self.network.parameters()))
-        return torch.cat([part.flatten() for part in parts])
+        return torch.cat([part.flatten() for part in parts]).nan_to_num_(0.0, 0.0, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         """The critic and its optimiser."""

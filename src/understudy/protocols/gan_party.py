@@ -17,7 +17,7 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import not_negative, positive, whole
+from understudy.check import not_negative
 from understudy.data.described import Rows
 from understudy.data.table import Table
 from understudy.errors import PartyError, PrivacyWarning
@@ -26,6 +26,7 @@ from understudy.models.gan import Critic, width_of
 from understudy.privacy.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.limits import honest, honest_layers
 from understudy.privacy.rng import Rng
 from understudy.protocols.alignment import AlignedParty
 from understudy.protocols.base import VIEWS, Ask, Message, Paid, Public, Reply
@@ -34,7 +35,10 @@ from understudy.protocols.gan_rows import encode, output_of, roster
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """VertiGAN's values (PoPETs 2023(2), §6.1.3). Sizes left at None follow its Table 2."""
+    """VertiGAN's values (PoPETs 2023(2), §6.1.3). Sizes left at None follow its Table 2.
+
+    A party builds this anew from what the server sends: its ranges (`privacy/limits.py`) hold whoever the server is.
+    """
 
     protocol: ClassVar[str]
 
@@ -52,14 +56,15 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "critic_steps", "batch", "checkpoint_every"):
-            whole(**{name: getattr(self, name)})
-        positive(learning_rate=self.learning_rate)
-        not_negative(penalty=self.penalty, seed=self.seed)
+        for name in ("rounds", "critic_steps", "batch", "checkpoint_every", "learning_rate", "penalty"):
+            honest(**{name: getattr(self, name)})
+        not_negative(seed=self.seed)
+        if self.latent is not None:
+            honest(latent=self.latent)
         for name in ("common", "critic_hidden"):
             if (sizes := getattr(self, name)) is not None:
                 object.__setattr__(self, name, tuple(sizes))
-                whole(**{name: min(sizes, default=0)})
+                honest_layers(**{name: getattr(self, name)})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,12 +24,13 @@ from understudy.check import in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.table import Table
-from understudy.errors import PartyError, PrivacyError
+from understudy.errors import MessageError, PartyError, PrivacyError
 from understudy.models.cgan import ConditionalGan
 from understudy.models.classifier import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
 from understudy.pack import Value
 from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate, epsilon, flatten
+from understudy.privacy.limits import WEIGHT, honest, sound_weights
 from understudy.protocols.base import Ask, Message, Paid, Reply
 from understudy.protocols.gen_fl_local import draw, fit_gan, local_models, ratio
 from understudy.protocols.horizontal import Begin, Hosting, HostParty, Round
@@ -42,6 +43,7 @@ MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 class Config:
     """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
 
+    A party builds this anew from what the server sends: its ranges (`privacy/limits.py`) hold whoever the server is.
     `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
     only then may a ledger of people hold the prices.
     `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
@@ -80,20 +82,12 @@ class Config:
 
     def __post_init__(self) -> None:
         names = (
-            "hidden",
-            "rounds",
-            "cohort",
-            "cap",
-            "steps",
-            "batch",
-            "rows",
-            "gan_steps",
-            "gan_hidden",
-            "latent",
-        )
-        whole(**{name: getattr(self, name) for name in (*names, "evaluate_every", "checkpoint_every")})
-        positive(epsilon=self.epsilon, learning_rate=self.learning_rate, clip_norm=self.clip_norm)
-        positive(gan_rate=self.gan_rate, ratio_noise=self.ratio_noise)
+            "hidden", "rounds", "steps", "batch", "rows", "gan_steps", "gan_hidden", "latent", "evaluate_every",
+            "checkpoint_every", "learning_rate", "clip_norm", "gan_rate", "ratio_noise",
+        )  # fmt: skip
+        honest(**{name: getattr(self, name) for name in names})
+        whole(cohort=self.cohort, cap=self.cap)
+        positive(epsilon=self.epsilon)
         in_range(0, 1, share=self.share, delta=self.delta)
         one_of(MODELS, model=self.model)
         not_negative(seed=self.seed)
@@ -169,7 +163,9 @@ class GenFlParty(HostParty):
 
     Guarantee: that of `gen_fl`. A report is made by `local_models`: from real rows through `private_sums`, and from
     synthetic rows, which are post-processing of what `making` paid for. The sum over a round's clients leaves.
-    Edges: a client without rows reports noise. One who cannot pay for synthetic rows and all reports is left out.
+    Whatever rows and weights are, a report is finite (`privacy/limits.py`).
+    Edges: a client without rows reports noise; weights of another number, that are not float32, or beyond 10⁹ →
+    MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
@@ -206,9 +202,14 @@ class GenFlParty(HostParty):
         match ask:
             case Make() if self.begun is not None and self.config.share:
                 return self._make(ask)
-            case Round() if self.begun is not None and self.config.share:
+            case Round() if self.begun is not None:
+                if not sound_weights(ask.weights, self.network.size):
+                    raise MessageError(
+                        f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was "
+                        "charged or sent."
+                    )
                 self._admit(ask.people)
-                if not bool(self.made[self.places[ask.people]].all()):
+                if self.config.share and not bool(self.made[self.places[ask.people]].all()):
                     raise PartyError(
                         f"{self.name}: an asked client has no synthetic rows. Nothing was charged or sent."
                     )

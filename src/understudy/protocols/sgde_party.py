@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.check import in_range, one_of, positive, whole
+from understudy.check import in_range, one_of, positive
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, SchemaError
@@ -30,6 +30,7 @@ from understudy.models.device import pick_device
 from understudy.privacy.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
+from understudy.privacy.limits import honest, honest_layers
 from understudy.privacy.rng import Rng
 from understudy.privacy.statement import rehearsed
 from understudy.protocols import sgde_marginals
@@ -73,8 +74,10 @@ class Recipe:
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
         one_of(KINDS, kind=self.kind)
-        whole(latent=self.latent, steps=self.steps, channels=len(self.channels))
-        positive(beta=self.beta, clip_norm=self.clip_norm, learning_rate=self.learning_rate, rate=self.rate)
+        honest(latent=self.latent, steps=self.steps, beta=self.beta)
+        honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
+        honest_layers(channels=self.channels)
+        positive(rate=self.rate)
         in_range(0, 1, rate=self.rate)
 
     def spend(self, noise_multiplier: float) -> Spend:

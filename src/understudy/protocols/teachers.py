@@ -17,7 +17,6 @@ from torch.nn import functional
 from understudy.models.client_axis import times_transposed
 from understudy.models.gan import Critic
 from understudy.models.rmsprop import DECAY, TINY
-from understudy.privacy.critic import require_sound
 from understudy.privacy.critic_kernel import FLAT
 from understudy.privacy.rng import Rng
 
@@ -32,7 +31,8 @@ class Teachers:
     Guarantee: a teacher's parameters are a function of its own rows, of public rows, and of random numbers that
     no other teacher sees. Adding or removing a row changes the teacher that it is assigned to and leaves all
     others distributed as they were.
-    Edges: a teacher without rows stays as it began. A row that is not finite → PrivacyError.
+    Edges: a teacher without rows stays as it began. One whose weights or gradients are no longer finite abstains: that
+    follows from its own rows, and its vote is bounded as any other.
     """
 
     def __init__(
@@ -46,7 +46,6 @@ class Teachers:
         penalty: float,
         learning_rate: float,
     ) -> None:
-        require_sound(rows)
         self.batch, self.penalty, self.learning_rate, self.slope = batch, penalty, learning_rate, critic.slope
         assigned = assigned.to(rows.device)
         self.rows = rows[assigned.argsort(stable=True)]  # teacher by teacher

@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from understudy.check import whole
 from understudy.data.schema import Schema
 from understudy.errors import MessageError
 from understudy.models.device import pick_device
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.critic import require_sound
+from understudy.privacy.limits import honest
 from understudy.protocols import gan_party
 from understudy.protocols.base import VIEWS, Message, Paid, Parties, Watcher
 from understudy.protocols.gan_party import Begin, GanParty, Gradient
@@ -43,7 +43,7 @@ class Settings(gan_party.Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(rows=self.rows, warm_up=self.warm_up or 1)
+        honest(rows=self.rows, warm_up=self.warm_up or 1)
 
     def uses(self, rounds: int) -> int:
         """How often the price has been paid after so many rounds."""
@@ -61,8 +61,8 @@ class VdGanParty(GanParty):
     """One holder of columns, who judges synthetic rows in its own way and answers (rows, width) gradients.
 
     Guarantee: a round is charged before anything of it is computed.
-    Edges: rows of another shape, or not finite → an error, and a spent budget → BudgetExceeded; nothing is
-    charged or sent.
+    Edges: rows of another shape or type, not finite or beyond 10⁶ → an error, and a spent budget → BudgetExceeded;
+    nothing is charged or sent.
     """
 
     messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
@@ -86,10 +86,11 @@ class VdGanParty(GanParty):
         self.answered = 0
 
     def _round(self, ask: Round) -> Gradient:
-        if ask.rows.shape != (agreed := (self.config.rows, self.width)):
+        agreed = (self.config.rows, self.width)
+        if ask.rows.shape != agreed or ask.rows.dtype != torch.float32:
             raise MessageError(
-                f"{self.name}: synthetic rows of the form {tuple(ask.rows.shape)} came where {agreed} was "
-                "agreed. Nothing was charged or sent."
+                f"{self.name}: synthetic rows of the form {tuple(ask.rows.shape)}, {ask.rows.dtype}, came where "
+                f"{agreed}, float32, was agreed. Nothing was charged or sent."
             )
         require_sound(ask.rows)
         receipt = self.pay(

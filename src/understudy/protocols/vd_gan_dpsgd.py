@@ -17,12 +17,12 @@ import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import positive
 from understudy.data.table import Table
 from understudy.models.gan import BranchedGenerator
 from understudy.models.rmsprop import RmsProp
 from understudy.privacy.accounting import DpEvent
 from understudy.privacy.ledger import Ledger
+from understudy.privacy.limits import honest
 from understudy.privacy.poisson import poisson_samples
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import Begin
@@ -42,7 +42,7 @@ class Config(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        positive(clip_norm=self.clip_norm)
+        honest(clip_norm=self.clip_norm)
 
     def uses(self, rounds: int) -> int:
         return (rounds + self.warm_up) * self.critic_steps if rounds else 0

@@ -39,6 +39,7 @@ from understudy.models.image_gan import ImageCritic
 from understudy.models.sparse import densify, sparsify
 from understudy.privacy.accounting import DpEvent, Spend
 from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.limits import WEIGHT, honest, sound_weights
 from understudy.privacy.poisson import poisson_samples
 from understudy.privacy.rng import SecureRng
 from understudy.protocols import gan_party, gram_messages
@@ -79,9 +80,9 @@ class Config(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of(("none", "gram"), coupling=self.coupling)
-        positive(coupling_weight=self.coupling_weight)
         in_range(0.01, 0.99, coupling_share=self.coupling_share)
-        positive(clip_norm=self.clip_norm, upload=self.upload)
+        honest(clip_norm=self.clip_norm, coupling_weight=self.coupling_weight)
+        positive(upload=self.upload)
         in_range(0, 1, upload=self.upload)
         one_of(("private", "shared"), sampling=self.sampling)
 
@@ -123,7 +124,9 @@ class VertiGanParty(GanParty):
 
     Guarantee: the critic is a sum of clipped, noised gradients (`privacy/critic.py`), each charged to the ledger
     before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
-    Edges: an empty batch is noise alone; a spent budget answers nothing. Asks of a coupling are answered only where the
+    Whatever rows and weights are, an answer is finite (`privacy/limits.py`, `CriticRound`).
+    Edges: an empty batch is noise alone; a spent budget answers nothing; weights of another number, that are not
+    float32, or beyond 10⁹ → MessageError, nothing is charged. Asks of a coupling are answered only where the
     holder agreed to one (`coupled`), since a server that deals masks to a party it made up could read the rows.
     """
 
@@ -185,6 +188,10 @@ class VertiGanParty(GanParty):
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:
+        if not sound_weights(ask.weights, sum(part.numel() for part in self.network.parameters())):
+            raise MessageError(
+                f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged."
+            )
         batches = self._batches(ask.batches)
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():

@@ -1,0 +1,78 @@
+"""How large settings, weights and factors may be, so that no clipped sum under- or overflows.
+
+A server chooses settings and weights; a person's part of a sum must be bounded under all of them. These ranges are wide
+enough for anybody who wants to learn something, and narrow enough for a proof. Float32 reaches from 10⁻³⁸ to 3 · 10³⁸.
+
+1. *One person.* What a person adds is a sum of products c · δ aᵀ with c ≤ 1, or c ≤ 2 · `penalty` / FLAT ≤ 2 · 10¹⁸ in
+   a critic. A person with ‖δ‖ or ‖a‖ above `FACTOR` in any layer, or not a number, counts for nothing, by itself:
+   factors are set to 0 before anything is added up. So ‖δ aᵀ‖ ≤ 10¹⁸, squares of it stay below 10³⁶ in float32, and
+   what multiplies them is kept in float64. A square that underflows loses at most `TINY` a term; as much is added to a
+   squared norm, so that no norm is ever taken too small. Where a scaled factor underflows, the person's part is off by
+   TINY · FACTOR = 10⁻²⁹ an entry, and a `clip_norm` is 10⁻⁶ at least.
+2. *The sum.* n people move a sum by n · `clip_norm` ≤ 10⁶ n, and noise adds at most 12 deviations (no normal drawn from
+   64 bits is larger) of `noise_multiplier` · `clip_norm` ≤ 10¹⁴: below 10¹⁶ for 10¹⁰ people.
+3. *The optimiser.* Squares of that stay below 10³². A step of RMSprop is at most 10 · `learning_rate`, of Adam 16, of
+   plain descent 10¹⁶ (or 10¹⁸ on rows that were made up, unclipped) times that; after 10¹² of them weights are below
+   10¹⁵ in a GAN, and after 10⁶ below 10²⁶ in `gen-fl`, whose reports of 10¹⁰ clients then add up to 10³⁶.
+So every private sum, every weight that follows from it, and every answer is finite, whatever rows are.
+"""
+
+import torch
+from torch import Tensor
+
+from understudy.check import in_range, whole
+from understudy.errors import ConfigError
+
+FACTOR = 1e9  # the longest factor of a person's gradient in a layer
+TINY = (
+    2 * torch.finfo(torch.float32).tiny
+)  # what a product loses at most when it underflows, and its sum once more
+WEIGHT = 1e9  # the largest weight that a server may send
+
+_LAYERS = 16
+_MANY = 1_000_000
+RANGES: dict[str, tuple[float, float]] = {
+    "clip_norm": (1e-6, 1e6),
+    "penalty": (0.0, 1e6),
+    "noise_multiplier": (0.0, 1e8),
+    "ratio_noise": (1e-3, 1e6),
+    "learning_rate": (1e-12, 100.0),
+    "gan_rate": (1e-12, 100.0),
+    "beta": (1e-9, 1e6),
+    "clip": (1e-9, 1e9),
+    "coupling_weight": (1e-9, 1e6),
+    "slope": (0.0, 1.0),
+}  # fmt: skip
+WHOLE: dict[str, int] = {
+    "rounds": _MANY, "critic_steps": _MANY, "steps": _MANY, "gan_steps": _MANY, "warm_up": _MANY,
+    "batch": 1 << 24, "rows": 1 << 24, "checkpoint_every": _MANY, "evaluate_every": _MANY,
+    "teachers": 1 << 24,  # votes are counted exactly in float32
+    "top": 1 << 16, "latent": 1 << 16, "hidden": 1 << 16, "gan_hidden": 1 << 16,
+    "common": 1 << 16, "critic_hidden": 1 << 16, "channels": 1 << 12,
+}  # fmt: skip
+
+
+def honest(**settings: float) -> None:
+    """Refuse a setting outside the range in which the proof above holds. ConfigError names it and the range."""
+    for name, value in settings.items():
+        if name in RANGES:
+            in_range(*RANGES[name], **{name: value})
+        else:
+            whole(**{name: value})  # type: ignore[arg-type]
+            in_range(1, WHOLE[name], **{name: value})
+
+
+def honest_layers(**settings: tuple[int, ...]) -> None:
+    """Refuse hidden layers that are too many or too wide."""
+    for name, sizes in settings.items():
+        if not 1 <= len(sizes) <= _LAYERS:
+            raise ConfigError(f"{name} must name 1 to {_LAYERS} layers, not {len(sizes)}.")
+        for size in sizes:
+            honest(**{name: size})
+
+
+def sound_weights(weights: Tensor, size: int) -> bool:
+    """Whether these are `size` float32 numbers of at most `WEIGHT`: what a server may send as a model."""
+    if weights.dtype != torch.float32 or weights.shape != (size,):
+        return False
+    return not size or float(weights.abs().max()) <= WEIGHT  # so written, NaN is refused too

@@ -1,0 +1,263 @@
+"""One person moves a clipped sum by the clipping norm at most, whatever a server chooses and whatever rows are."""
+
+import itertools
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bounds import SIZES, assert_bounded, bounded, flat, tensors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from understudy.data.population import Population
+from understudy.errors import ConfigError, MessageError
+from understudy.federation import Federation
+from understudy.models.beta_vae import ImageVae, TableVae
+from understudy.models.classifier import LogisticRegression
+from understudy.models.gan import Critic
+from understudy.models.image_gan import ImageCritic
+from understudy.models.taps import Taps
+from understudy.privacy.budget import Budget
+from understudy.privacy.critic import clipped_gradient_sum
+from understudy.privacy.dp_sgd import clipped_sums
+from understudy.privacy.formed_critic import formed_critic_gradient
+from understudy.privacy.pate import GradientVote
+from understudy.privacy.rng import FastRng
+from understudy.protocols import gen_fl_party
+from understudy.protocols.gen_fl_local import local_models
+from understudy.protocols.horizontal import Begin, Round
+from understudy.protocols.teachers import Teachers
+
+PEOPLE = 3
+CLIPS = st.sampled_from((1e-6, 1e-3, 1.0, 1e6))
+PENALTIES = st.sampled_from((0.0, 1e-3, 10.0, 1e6))
+
+
+# gen-fl: a server that chooses settings and weights, and counts
+
+
+def counted(weights: float, clip_norm: float, learning_rate: float, rows: int) -> Tensor:
+    """What one client reports of so many rows, all of them in the batch, under the same noise."""
+    network = LogisticRegression(1, 2)
+    x, y, mask = torch.zeros(1, 8, 1), torch.zeros(1, 8, dtype=torch.int64), torch.arange(8)[None] < rows
+    model = torch.tensor([0.0, 0.0, weights, 0.0])  # the bias decides how long a row's gradient is
+    return local_models(
+        network, model, (x, y, mask), None, share=0.0, steps=1, batch=1, rate=1.0, clip_norm=clip_norm,
+        noise_multiplier=50.0, learning_rate=learning_rate, rng=FastRng(1),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("weights", [0.0, 20.0, 55.0, 80.0, 100.0])
+@pytest.mark.parametrize(("clip_norm", "learning_rate"), [(1e-30, 1e24), (1e-6, 100.0)])
+def test_a_server_cannot_count_rows_by_gradients_whose_squares_underflow(
+    weights: float, clip_norm: float, learning_rate: float
+) -> None:
+    try:
+        reports = [counted(weights, clip_norm, learning_rate, rows) for rows in (8, 7)]
+    except ConfigError:
+        assert clip_norm < 1e-6
+        return
+    apart = float((reports[0] - reports[1]).double().norm())
+    assert apart <= learning_rate * clip_norm * (1 + 1e-4)
+
+
+DISHONEST: list[dict[str, Any]] = [
+    {"clip_norm": 1e-30, "learning_rate": 1e24}, {"clip_norm": 1e-30}, {"clip_norm": 1e30}, {"learning_rate": 1e24},
+    {"learning_rate": 10**400}, {"gan_rate": 1e9}, {"ratio_noise": 1e-30}, {"batch": 10**12}, {"hidden": 10**9},
+    {"steps": 10**9}, {"clip_norm": math.nan}, {"clip_norm": True}, {"latent": 10**9},
+]  # fmt: skip
+
+
+def site(tmp_path: Path) -> Federation:
+    """A client with rows that are people, and a real ledger."""
+    rng = np.random.default_rng(0)
+    rows = Population.from_arrays(
+        rng.random((40, 3), np.float32), rng.integers(0, 2, 40), classes=2, rows_per_person=20
+    )
+    return Federation({"site": rows}, budget=Budget(8.0, 1e-5), ledgers=tmp_path)
+
+
+HONEST = gen_fl_party.Config(
+    share=0.0,
+    model="logistic",
+    rounds=2,
+    cap=2,
+    cohort=1,
+    rows=20,
+    batch=10,
+    rows_are_people=True,
+    device="cpu",
+)
+
+
+@pytest.mark.parametrize("wrong", DISHONEST, ids=lambda wrong: "-".join(wrong))
+def test_a_party_believes_no_server_that_sends_settings_beyond_the_honest_ranges(
+    wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    holders = site(tmp_path)
+    (party,) = holders.parties("gen-fl", run="r").values()
+    network = LogisticRegression(3, 2)
+    with pytest.raises(ConfigError, match="|".join(wrong)):
+        party.answer(Begin(config=asdict(HONEST) | wrong, network=network.describe()))
+    assert not [entry for entry in holders.holders["site"].ledger.entries() if entry.run]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38, 1.1e9])
+def test_weights_beyond_reason_are_refused_before_anything_is_charged(bad: float, tmp_path: Path) -> None:
+    holders = site(tmp_path)
+    (party,) = holders.parties("gen-fl", run="r").values()
+    network = LogisticRegression(3, 2)
+    party.answer(Begin(config=asdict(HONEST), network=network.describe()))
+    ask = Round(round=1, people=torch.tensor([0]), weights=torch.zeros(network.size))
+    for weights in (torch.full((network.size,), bad), ask.weights.double(), ask.weights[1:]):
+        with pytest.raises(MessageError, match="Nothing was charged"):
+            party.answer(replace(ask, weights=weights))
+    assert not [entry for entry in holders.holders["site"].ledger.entries() if entry.run]
+    largest = replace(ask, weights=torch.full((network.size,), 1e9))
+    assert bool(party.answer(largest).reports.value.isfinite().all())
+
+
+# Every mechanism that clips
+
+
+@bounded
+@given(tensors(9), tensors(1, PEOPLE, 3), CLIPS)
+def test_gradients_of_a_classifier(weights: Tensor, rows: Tensor, clip_norm: float) -> None:
+    first, last = weights[:6].view(1, 2, 3), weights[6:8].view(1, 1, 2)
+
+    def total(mask: Tensor) -> list[Tensor]:
+        taps = Taps()
+        hidden = taps.dense(rows, first, weights[8:].expand(1, 2)).relu()
+        losses = torch.nn.functional.softplus(taps.dense(hidden, last, weights[8:].view(1, 1))).squeeze(2)
+        return clipped_sums(losses, taps, clip_norm=clip_norm, mask=mask[None])
+
+    assert_bounded(total, PEOPLE, clip_norm)
+
+
+@bounded
+@given(st.data(), CLIPS, st.sampled_from((1e-9, 1.0, 1e6)))
+def test_gradients_of_a_table_vae(data: st.DataObject, clip_norm: float, beta: float) -> None:
+    vae = TableVae(1, (2, 3), 1)
+    place = data.draw(st.integers(0, len(vae.parameters) - 1))
+    vae.parameters[place] = data.draw(tensors(*vae.parameters[place].shape))
+    rows, noise = data.draw(tensors(1, PEOPLE, 5)), torch.ones(1, PEOPLE, 1)
+
+    def total(mask: Tensor) -> list[Tensor]:
+        taps = Taps()
+        return clipped_sums(vae.losses(rows, noise, beta, taps), taps, clip_norm=clip_norm, mask=mask[None])
+
+    assert_bounded(total, PEOPLE, clip_norm)
+
+
+@bounded
+@given(st.data(), CLIPS, st.sampled_from((1e-9, 1.0, 1e6)))
+def test_gradients_of_an_image_vae_where_positions_are_summed(
+    data: st.DataObject, clip_norm: float, beta: float
+) -> None:
+    vae = ImageVae(1, (6, 5), 2, channels=(2, 3))
+    place = data.draw(st.integers(0, len(vae.parameters) - 1))
+    vae.parameters[place] = data.draw(tensors(*vae.parameters[place].shape))
+    rows, noise = data.draw(tensors(1, PEOPLE, 6, 5)), torch.ones(1, PEOPLE, 2)
+
+    def total(mask: Tensor) -> list[Tensor]:
+        taps = Taps()
+        return clipped_sums(vae.losses(rows, noise, beta, taps), taps, clip_norm=clip_norm, mask=mask[None])
+
+    assert_bounded(total, PEOPLE, clip_norm, slack=1e-3)
+
+
+@pytest.mark.parametrize("positions", [1, 6])
+def test_products_of_factors_of_every_size(positions: int) -> None:
+    """1e-24 squares to 0, and times 1e18 it is longer than the smallest clipping norm."""
+    rng = torch.Generator().manual_seed(0)
+    read, delta = (torch.rand(1, 2, positions, width, generator=rng) * 2 - 1 for width in (4, 5))
+    weight, bias = torch.zeros(1, 5, 4), torch.zeros(1, 5)
+    for small, large in itertools.product(SIZES, SIZES):
+
+        def total(mask: Tensor, a: Tensor = read * small, d: Tensor = delta * large) -> list[Tensor]:
+            taps = Taps()
+            losses = (taps.shift(taps.product(a, weight), bias) * d).sum((2, 3))
+            return clipped_sums(losses, taps, clip_norm=1e-6, mask=mask[None])
+
+        assert_bounded(total, 2, 1e-6, slack=1e-3)
+
+
+@bounded
+@given(st.data(), st.sampled_from(((3, 2, 1), (2, 1, 1), (4, 1), (3, 2, 2, 1))), CLIPS, PENALTIES)
+def test_gradients_of_a_critic(
+    data: st.DataObject, sizes: tuple[int, ...], clip_norm: float, penalty: float
+) -> None:
+    layers = [(data.draw(tensors(o, i)), data.draw(tensors(o))) for i, o in itertools.pairwise(sizes)]
+    real, fake = data.draw(tensors(PEOPLE, sizes[0])), data.draw(tensors(PEOPLE, sizes[0]))
+    mix = torch.tensor([0.0, 0.3, 1.0])
+
+    def total(mask: Tensor) -> list[Tensor]:
+        pairs = clipped_gradient_sum(layers, real, fake, mix, clip_norm=clip_norm, penalty=penalty, mask=mask)
+        return [part for pair in pairs for part in pair]
+
+    assert_bounded(total, PEOPLE, clip_norm, slack=1e-3)
+
+
+@settings(parent=bounded, max_examples=15)  # each forms its gradients by vmap
+@given(st.data(), CLIPS, PENALTIES)
+def test_gradients_of_a_critic_of_images(data: st.DataObject, clip_norm: float, penalty: float) -> None:
+    critic = ImageCritic((4, 4), (2, 2))
+    with torch.no_grad():
+        for parameter in critic.parameters():
+            parameter.copy_(data.draw(tensors(*parameter.shape)))
+    real, fake = data.draw(tensors(PEOPLE, 16)), torch.full((PEOPLE, 16), 0.5)
+
+    def total(mask: Tensor) -> list[Tensor]:
+        return formed_critic_gradient(
+            critic, real, fake, torch.tensor([0.0, 0.3, 1.0]), clip_norm=clip_norm, noise_multiplier=0.0,
+            expected_batch=1.0, penalty=penalty, rng=FastRng(1), mask=mask,
+        )  # fmt: skip
+
+    assert_bounded(total, PEOPLE, clip_norm)
+
+
+# Teachers vote, and what is bounded is the vote
+
+
+@bounded
+@given(
+    tensors(PEOPLE, 2, 4),
+    tensors(1, 2, 4),
+    st.integers(1, 4),
+    st.sampled_from((1e-9, 1e-2, 1e9)),
+    st.integers(0, 2),
+)
+def test_one_teacher_turns_the_votes_it_has_and_no_more(
+    gradients: Tensor, other: Tensor, top: int, clip: float, place: int
+) -> None:
+    vote = GradientVote(teachers=PEOPLE, top=top, clip=clip, threshold=0.5, noise_multiplier=1.0)
+    before = vote.tally(gradients, FastRng(3))
+    gradients[place] = other[0]
+    after = vote.tally(gradients, FastRng(3))
+    assert bool(((before - after).norm(dim=1) <= vote.sensitivity).all())  # NaN would not be
+    assert set(vote.decide(after, FastRng(4)).flatten().tolist()) <= {-1, 0, 1}
+
+
+@bounded
+@given(tensors(1, 3), st.sampled_from((1e-12, 1.0, 100.0)), PENALTIES)
+def test_a_row_changes_its_own_teacher_and_no_other(
+    row: Tensor, learning_rate: float, penalty: float
+) -> None:
+    def trained(first: Tensor) -> tuple[Teachers, list[Tensor]]:
+        torch.manual_seed(0)
+        rows = torch.cat([first, torch.eye(3)])
+        teachers = Teachers(
+            Critic(3, (2,)), rows, torch.tensor([0, 0, 1, 2]), 3, batch=2, penalty=penalty, learning_rate=learning_rate
+        )  # fmt: skip
+        teachers.train(torch.full((2, 3), 0.4), 3, FastRng(2))
+        return teachers, list(teachers.gradients(torch.full((2, 3), 0.4)))
+
+    (one, asked), (two, told) = trained(row), trained(torch.zeros(1, 3))
+    for mine, theirs in zip(one.layers, two.layers, strict=True):
+        assert torch.equal(flat([part[1:] for part in mine]), flat([part[1:] for part in theirs]))
+    assert torch.equal(torch.cat(asked)[1:], torch.cat(told)[1:])
