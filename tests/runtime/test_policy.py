@@ -25,6 +25,7 @@ from network_cases import (
     counting,
 )
 
+from understudy.data.samples import toy
 from understudy.errors import (
     AlignmentError,
     ArtefactError,
@@ -35,6 +36,7 @@ from understudy.errors import (
     PartyError,
     SchemaError,
 )
+from understudy.network.holder import take_seat
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Ask
@@ -271,6 +273,61 @@ def test_a_contract_ledger_sees_other_runs_in_the_holder_s_budget() -> None:
     tight.charge(event, run="now", what="x", people=[3])
     with pytest.raises(BudgetExceeded, match="limit of this run"):
         tight.afford(event, people=[3])
+
+
+@pytest.mark.parametrize(
+    ("told", "accepted"),
+    [(0.1, True), (10, True), (None, True), ([1, 2.5], True), (0.05, False), (11, False), ([1, 20], False),
+     ("1", False), (True, False)],
+)  # fmt: skip
+def test_a_policy_bounds_settings_by_their_least_and_their_most(
+    told: object, accepted: bool, seat: Callable[..., Seat]
+) -> None:
+    mine = seat(policy=replace(POLICY, settings={"clip_norm": (0.1, 10), "not_in_this_protocol": (0, 1)}))
+    contract = replace(CONTRACT, settings={"rounds": 3, "clip_norm": told})
+    if accepted:
+        mine.open(contract).close()
+        return
+    with pytest.raises(PartyError, match=r"clip_norm = .* is outside 0.1 to 10\. Nothing was read"):
+        mine.open(contract)
+    assert not any(mine.folder.glob("*"))
+
+
+@pytest.mark.parametrize(
+    "wrong", ["settings = 3", "[settings]\nrounds = 3", "[settings]\nrounds = [3]", "[settings]\nrounds = [3, 2]",
+              "[settings]\nrounds = [nan, 2]", '[settings]\nrounds = ["1", "2"]'],
+)  # fmt: skip
+def test_a_policy_with_ranges_that_are_none_is_refused(wrong: str, tmp_path: Path) -> None:
+    limits = 'protocols = ["gram"]\nepsilon_run = 1\nepsilon_total = 1\ndelta = 1e-6\n'
+    (file := tmp_path / "policy.toml").write_text(limits + wrong)
+    with pytest.raises(ConfigError, match="settings"):
+        Policy.load(file)
+    file.write_text(limits + "[settings]\nclip_norm = [0.1, 10]\n")
+    assert Policy.load(file).settings == {"clip_norm": (0.1, 10)}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"penalty": 4.9e37}, {"clip_norm": 1e-30}, {"critic_hidden": [10**9]}, {"learning_rate": "fast"},
+                 {"no_such": 1}],
+)  # fmt: skip
+def test_accept_always_still_refuses_settings_outside_the_honest_ranges(
+    settings: dict[str, Any], network: Network, tmp_path: Path
+) -> None:
+    """As a holder's home takes its seat: no session is opened, and nothing is kept."""
+    frame, schema = toy(rows=20, seed=1)
+    frame.to_csv(table := tmp_path / "a.csv", index=False)
+    (described := tmp_path / "a.toml").write_text(schema.to_toml())
+    (home := tmp_path / "home").mkdir()
+    mine = take_seat(network.invitations["a"], table=table, schema=described, policy=POLICY, home=home)
+    contract = replace(
+        CONTRACT, protocol="central-gan", settings=settings, schemas={"a": digest_of(schema)},
+        budgets={"a": Budget(1.0, 1e-5)},
+    )  # fmt: skip
+    with pytest.raises(PartyError, match="central-gan does not run with its settings"):
+        mine.open(contract)
+    assert not (home / "runs").exists()
+    mine.log.close()
+    mine.ledger.close()
 
 
 def test_other_settings_than_the_contract_s_are_refused(seat: Callable[..., Seat]) -> None:

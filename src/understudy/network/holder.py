@@ -175,6 +175,7 @@ def take_seat(
         build=build,
         folder=home / "runs",
         confirm=confirm,
+        examine=lambda contract: config_for(contract.protocol, contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
     )
 

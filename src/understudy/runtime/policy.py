@@ -10,12 +10,19 @@
     against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
     message_mb = 1024             # the largest message
 
+    [settings]                    # the least and the most that a setting of a contract may be; others are free
+    clip_norm = [0.1, 10]
+    penalty = [0, 100]
+
+Whatever a policy says, a contract whose settings the protocol itself refuses is not signed (`Seat.examine`).
+
 Guarantee: a contract that a policy has not passed is not signed, and no row is read for it.
 """
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +47,7 @@ class Policy:
     partners: tuple[str, ...] | None = None
     against: str = "anyone"
     message_mb: int = 1024
+    settings: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("protocols", "partners"):
@@ -53,6 +61,7 @@ class Policy:
         whole(people=self.people, message_mb=self.message_mb)
         one_of(ACCEPT, accept=self.accept)
         one_of(AGAINST, against=self.against)
+        object.__setattr__(self, "settings", _ranges(self.settings))
 
     @classmethod
     def load(cls, path: str | Path) -> "Policy":
@@ -136,11 +145,38 @@ class Policy:
         if contract.message > self.message_mb << 20:
             why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
             return why, f"See `message_mb` in {limits}."
+        for name, (low, high) in self.settings.items():
+            if not _within(told := contract.settings.get(name), low, high):
+                why = f"{name} = {told!r} is outside {low:g} to {high:g}"
+                return why, f"Change it in the run file, or see `[settings]` in {limits}."
         if self.partners is not None and (
             strange := [p for p in contract.parties if p not in (*self.partners, party)]
         ):
             return f"{strange[0]!r} is not a partner of this holder", f"See `partners` in {limits}."
         return None
+
+
+def _ranges(settings: Any) -> dict[str, tuple[float, float]]:
+    """The table `[settings]`, checked."""
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"settings must be a table of ranges, not {settings!r}.")
+    ranges = {}
+    for name, pair in settings.items():
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise ConfigError(f"settings.{name} must be [least, most], not {pair!r}.")
+        low, high = pair
+        in_range(-math.inf, math.inf, **{f"settings.{name}": low})
+        in_range(low, math.inf, **{f"settings.{name}": high})
+        ranges[name] = (low, high)
+    return ranges
+
+
+def _within(told: Any, low: float, high: float) -> bool:
+    """Whether a setting lies there, or each of several; one that the contract does not have, or leaves open, does."""
+    if isinstance(told, list | tuple):
+        return all(_within(one, low, high) for one in told)
+    number = isinstance(told, int | float) and not isinstance(told, bool)
+    return told is None or (number and low <= told <= high)
 
 
 def _difference(theirs: Mapping[str, str], ours: Mapping[str, str]) -> str:

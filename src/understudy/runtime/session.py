@@ -25,6 +25,7 @@ from understudy.errors import (
     ArtefactError,
     MessageError,
     PartyError,
+    UnderstudyError,
 )
 from understudy.pack import pack, unpack
 from understudy.privacy.ledger import Ledger
@@ -44,7 +45,8 @@ class Seat:
 
     `description` is the public schema (or the features) of the rows, `people` how many there are. `build` makes
     the party of a signed contract with the ledger that it is given, in the folder that it is given. `confirm` is
-    asked about each new contract where the policy says "ask"; without it such contracts are refused.
+    asked about each new contract where the policy says "ask"; without it such contracts are refused. `examine` raises
+    where the protocol refuses the settings of a contract, which is then not signed, whatever the policy says.
     """
 
     invitation: Invitation
@@ -55,6 +57,7 @@ class Seat:
     build: Callable[[Contract, Ledger, Path], Party]
     folder: Path
     confirm: Callable[[Contract], bool] | None = None
+    examine: Callable[[Contract], object] | None = None
     log: AuditLog = field(default_factory=lambda: AuditLog(None))
 
     @property
@@ -82,6 +85,7 @@ class Seat:
             people=self.people,
             spent=spent,
         )
+        self._examine(contract)
         if new and self.policy.accept == "ask" and not (self.confirm is not None and self.confirm(contract)):
             self.log.write("contract refused", contract=contract.digest, why="the holder did not accept it")
             raise PartyError(f"{self.name}: its holder has not accepted this contract. Nothing was sent.")
@@ -91,6 +95,18 @@ class Seat:
             draft.replace(kept)
             self.log.write("contract accepted", contract=contract.digest, run=contract.run)
         return Session(self, contract, folder)
+
+    def _examine(self, contract: Contract) -> None:
+        if self.examine is None:
+            return
+        try:
+            self.examine(contract)
+        except (UnderstudyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            self.log.write("contract refused", contract=contract.digest, why="its settings")
+            raise PartyError(
+                f"{self.name} refuses the contract: {contract.protocol} does not run with its settings ({error}). "
+                "Nothing was read, charged or sent."
+            ) from None
 
 
 class Session:
