@@ -138,7 +138,7 @@ class _Part(NamedTuple):
             return (given + lost[0]) * (bare + lost[1])
         lengths = torch.linalg.vector_norm(delta, dim=3)
         if read is None:
-            square = _squares(delta.sum(2, keepdim=True))
+            square: Tensor = _squares(delta.sum(2, keepdim=True))
         else:
             lengths = lengths * torch.linalg.vector_norm(read, dim=3)
             if positions * positions >= delta.shape[3] * read.shape[3]:
