@@ -40,6 +40,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "gan_rate": (1e-12, 100.0),
     "beta": (1e-9, 1e6),
     "clip": (1e-9, 1e9),
+    "rate": (1e-6, 1.0),  # people are drawn with a chance that is exact to 2⁻⁵³
     "coupling_weight": (1e-9, 1e6),
     "slope": (0.0, 1.0),
 }  # fmt: skip

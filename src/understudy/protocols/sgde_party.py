@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.check import in_range, one_of, positive
+from understudy.check import one_of
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, SchemaError
@@ -77,8 +77,7 @@ class Recipe:
         honest(latent=self.latent, steps=self.steps, beta=self.beta)
         honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
         honest_layers(channels=self.channels)
-        positive(rate=self.rate)
-        in_range(0, 1, rate=self.rate)
+        honest(rate=self.rate)
 
     def spend(self, noise_multiplier: float) -> Spend:
         """What a silo's networks cost together."""
