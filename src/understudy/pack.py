@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import MessageError
+from understudy.tensors_file import DTYPES, read_header
 
 Value: TypeAlias = (
     "Tensor | bool | int | float | str | bytes | list[Any] | tuple[Any, ...] | dict[str, Any] | None"
@@ -28,11 +29,7 @@ LIMIT = 1 << 30
 DEPTH = 32
 _LARGEST_HEADER = 100_000_000  # as the safetensors library has it
 _TENSOR, _BYTES = "$tensor", "$bytes"
-_NAMES = {
-    torch.float32: "F32", torch.float64: "F64", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64",
-    torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL",
-}  # fmt: skip
-_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def _no_constant(name: str) -> None:
@@ -142,24 +139,12 @@ def _fill(plain: Any, tensors: dict[str, Tensor], depth: int) -> Value:
 
 def _read(data: bytearray) -> tuple[str, dict[str, Tensor]]:
     """The text and the tensors of a safetensors file, which lie one after the other in the memory of these bytes."""
-    begin = 8 + int.from_bytes(data[:8], "little")
-    if begin > min(len(data), _LARGEST_HEADER):
-        raise ValueError("header")
-    header = json.loads(data[8:begin])
-    text = header.pop("__metadata__")["value"]
-    if not isinstance(text, str):
-        raise ValueError("metadata")
-    tensors, place = {}, 0
-    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        dtype, shape, (start, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        if not all(type(number) is int and number >= 0 for number in (start, end, *shape)):
-            raise ValueError("shape")
-        if start != place or end - start != math.prod(shape) * dtype.itemsize or begin + end > len(data):
-            raise ValueError("offsets")
-        tensors[name], place = _tensor(data, begin + start, begin + end, dtype).reshape(shape), end
-    if begin + place != len(data):
-        raise ValueError("bytes that belong to nothing")
-    return text, tensors
+    header = read_header(data, most=_LARGEST_HEADER)
+    tensors = {
+        name: _tensor(data, header.begin + at.start, header.begin + at.end, at.dtype).reshape(at.shape)
+        for name, at in header.tensors.items()
+    }
+    return header.metadata["value"], tensors
 
 
 def _tensor(data: bytearray, start: int, end: int, dtype: torch.dtype) -> Tensor:

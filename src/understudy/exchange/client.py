@@ -23,10 +23,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from understudy.errors import ArtefactError
-from understudy.exchange.offer_file import MOST_HEADER, OfferFile, digest_of, seal
+from understudy.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.exchange.transport import Transport, Watch
 from understudy.generator import Generator
 from understudy.protocols.sgde_offer import Requirements, check_generator, check_offer
+from understudy.tensors_file import MOST_HEADER
 
 
 class Client:

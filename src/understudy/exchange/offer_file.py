@@ -27,13 +27,10 @@ from torch import Tensor, nn
 from understudy.data.described import AnySchema, schema_from
 from understudy.errors import ArtefactError, UnderstudyError
 from understudy.generator import NETWORKS, Generator
+from understudy.tensors_file import Shapes, difference, read_header
 
 SUFFIX = ".safetensors"
 _KEY = "understudy"
-MOST_HEADER = 1 << 20
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-           "I64": torch.int64, "I32": torch.int32, "U8": torch.uint8, "BOOL": torch.bool}  # fmt: skip
-Shapes = dict[str, tuple[torch.dtype, tuple[int, ...]]]
 
 
 def seal(generator: Generator) -> bytes:
@@ -73,16 +70,13 @@ class OfferFile:
         """Read the header alone. ArtefactError for anything that `seal` does not write."""
         path = Path(path)
         try:
-            header, size, weights = _header(path)
-            text = header.pop("__metadata__")[_KEY]
+            header = read_header(path)
+            text = header.metadata[_KEY]
             parts = json.loads(text, parse_constant=_refuse, parse_float=_finite)
             json.dumps(parts, ensure_ascii=False).encode()  # half a surrogate pair is no text
             card, schema = parts["card"], schema_from(parts["schema"])
             if not isinstance(card, dict):
                 raise TypeError("the card is no table of keys")
-            shapes = {
-                name: (_DTYPES[entry["dtype"]], tuple(entry["shape"])) for name, entry in header.items()
-            }
         except OSError as error:
             raise ArtefactError(f"{path.name} cannot be read ({error.strerror}).") from None
         except (
@@ -95,7 +89,7 @@ class OfferFile:
             UnderstudyError,
         ) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
-        return cls(path, size, weights, card, schema, shapes)
+        return cls(path, header.size, header.size - header.begin, card, schema, header.shapes)
 
     def generator(self) -> Generator:
         """Rebuild the network by its description, compare shapes, and only then read the weights."""
@@ -111,7 +105,7 @@ class OfferFile:
                 }
             if expected != self.shapes:
                 raise ArtefactError(
-                    f"the weights are not those of the network on the card: {_difference(expected, self.shapes)}."
+                    f"the weights are not those of the network on the card: {difference(expected, self.shapes)}."
                 )
             state = load_file(self.path)
             if strange := [name for name, value in state.items() if not _all_finite(value)]:
@@ -129,32 +123,6 @@ class OfferFile:
         ) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
         return Generator(network.eval(), self.schema, self.card)
-
-
-def _header(path: Path) -> tuple[dict[str, Any], int, int]:
-    """safetensors: eight bytes of length, little-endian, then a JSON object; then the tensors."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        size = file.seek(0, 2)
-        if not 2 <= length <= min(MOST_HEADER, size - 8):
-            raise ValueError(
-                f"it begins by announcing a header of {length:,} bytes; the file has {size:,}, "
-                f"a header at most {MOST_HEADER:,}."
-            )
-        file.seek(8)
-        header = json.loads(file.read(length))
-    if not isinstance(header, dict):
-        raise TypeError("the header is no table of keys")
-    return header, size, size - 8 - length
-
-
-def _difference(expected: Shapes, found: Shapes) -> str:
-    name = min(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
-    return f'"{name}" is {_shape(found.get(name))}, not {_shape(expected.get(name))}'
-
-
-def _shape(entry: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
-    return "absent" if entry is None else f"{str(entry[0]).removeprefix('torch.')} {list(entry[1])}"
 
 
 def _all_finite(value: Tensor) -> bool:

@@ -23,11 +23,12 @@ from sqlalchemy.orm import Session
 from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.database import Database, Event, Member, Offer, Pool, Token
 from understudy.exchange.limits import Limits
-from understudy.exchange.offer_file import MOST_HEADER, OfferFile
+from understudy.exchange.offer_file import OfferFile
 from understudy.exchange.preview import preview_of
 from understudy.exchange.store import Store, Upload
 from understudy.exchange.tokens import MEMBER, NAME, Caller, issue, now
 from understudy.protocols.sgde_offer import Requirements, check_generator, check_offer
+from understudy.tensors_file import MOST_HEADER
 
 NOTHING = "Nothing was stored."
 
