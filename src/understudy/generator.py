@@ -36,6 +36,7 @@ from understudy.models.beta_vae import ClassDecoder, ClassImageDecoder
 from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
+from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.rwae import SeriesDecoder
 from understudy.privacy.rng import FastRng
@@ -54,7 +55,7 @@ NETWORKS: dict[str, Any] = {
     "copula": GaussianCopula,
 }
 
-CHUNK = 16_384  # rows drawn at a time, so that memory does not grow with n
+CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
 
 
 class Network(Protocol):
@@ -142,8 +143,8 @@ class Generator:
         """What the network makes of `n` latent points, some at a time."""
         not_negative(n=n)
         device = next(self._module().parameters()).device
-        for start in range(0, n, CHUNK):
-            z = rng.normal(min(CHUNK, n - start), self.network.latent, device=device)
+        for count in pieces(self.network, n, most=CHUNK):
+            z = rng.normal(count, self.network.latent, device=device)
             with torch.no_grad():
                 rows = self.network.rows(z).cpu()
             yield rows

@@ -17,7 +17,15 @@ from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, PrivacyError, SchemaError
+from understudy.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyError,
+    PrivacyError,
+    SchemaError,
+)
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.beta_vae import TableVae
@@ -261,8 +269,8 @@ def test_an_offer_that_was_tampered_with_is_refused() -> None:
     name = next(iter(weights))
     spoilt: list[tuple[dict[str, Any], type[Exception]]] = [
         (offer | {"card": offer["card"] | {"epsilon": 1.6}}, PrivacyError),
-        (offer | {"weights": weights | {name: weights[name][:1]}}, MessageError),
-        (offer | {"weights": {}}, MessageError),
+        (offer | {"weights": weights | {name: weights[name][:1]}}, ArtefactError),
+        (offer | {"weights": {}}, ArtefactError),
         (offer | {"card": offer["card"] | {"network": {"kind": "class-decoder"}}}, ConfigError),
         ({"card": offer["card"]}, MessageError),
     ]

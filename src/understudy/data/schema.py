@@ -19,6 +19,7 @@ lower edge; the last bin also holds `high`. Whole numbers and days without `bins
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
@@ -68,7 +69,7 @@ class Schema(Document):
             raise SchemaError("a schema needs at least one column.")
         if strange := [c for c in self.columns if not isinstance(c, Column)]:
             raise SchemaError(f"a schema is made of columns, not of {strange[0]!r}.")
-        if twice := [name for name in self.names if self.names.count(name) > 1]:
+        if twice := [name for name, count in Counter(self.names).items() if count > 1]:
             raise SchemaError(f'column "{twice[0]}" is declared twice.')
         if self.person is not None and (not isinstance(self.person, str) or not self.person):
             raise SchemaError(f"person must name the id column, not {self.person!r}.")

@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.callers import By, The
+from understudy.exchange.checker import PROCESSES
 from understudy.exchange.limits import Rate
 from understudy.exchange.messages import (
     CallerOut,
@@ -45,7 +46,8 @@ from understudy.exchange.service import Exchange
 from understudy.protocols.sgde_offer import Requirements
 
 MOST_JSON = 1 << 20  # of a request that carries no generator
-CHECKERS = 2  # uploads that are looked at in the same moment: each takes a core
+SLOWEST_JSON = 10.0  # seconds for such a request to arrive
+CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'self'",
@@ -84,6 +86,7 @@ def build_app(exchange: Exchange) -> FastAPI:
     app.state.rate = Rate(exchange.limits.rate, exchange.limits.burst)
     app.state.strangers = Rate(exchange.limits.rate / 10, max(1, exchange.limits.burst // 10))
     app.state.checkers = anyio.CapacityLimiter(CHECKERS)
+    app.state.turns = {}  # silo → its lock, while one of its offers is looked at
     app.add_exception_handler(ExchangeError, _refusal)
     app.add_exception_handler(UnderstudyError, _misuse)
     app.add_exception_handler(RequestValidationError, _malformed)
@@ -176,7 +179,11 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
             raise ExchangeError(
                 507, f"The exchange has no room ({error.strerror}). Nothing was stored."
             ) from None
-        row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=request.app.state.checkers)
+        state = request.app.state
+        async with state.turns.setdefault(
+            caller.silo, anyio.Lock()
+        ):  # one silo cannot keep all checkers busy
+            row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=state.checkers)
     return OfferOut.of(row)
 
 
@@ -237,7 +244,10 @@ def _length(request: Request) -> int | None:
 
 
 class Guard:
-    """Headers on every answer, and no large bodies where none belong."""
+    """Headers on every answer, no large or slow bodies where none belong, and no body read on after an answer.
+
+    A request whose length is told twice is refused: whoever stands in front may have read another one out of it.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -246,23 +256,42 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        request = Request(scope)
+        pushing = request.method == "PUT" and "/offers/" in request.url.path
+        until = math.inf if pushing else anyio.current_time() + SLOWEST_JSON
+        whole = "transfer-encoding" not in request.headers and not _length(request)
+
+        async def receive_in_time() -> Message:
+            nonlocal whole
+            with anyio.fail_after(None if whole or pushing else max(0.0, until - anyio.current_time())):
+                message = await receive()
+            whole = whole or not message.get("more_body", False)
+            return message
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
+                if not whole:
+                    headers["Connection"] = "close"  # what is still on its way is not read
             await send(message)
 
-        request = Request(scope)
-        pushing = request.method == "PUT" and "/offers/" in request.url.path
-        if not pushing and "transfer-encoding" in request.headers:
-            await _problem(411, "This request needs a Content-Length.")(scope, receive, send_with_headers)
-        elif not pushing and (_length(request) or 0) > MOST_JSON:
-            refusal = _problem(413, f"A request of this kind has at most {MOST_JSON:,} bytes.")
+        if refusal := _out_of_shape(request, pushing):
             await refusal(scope, receive, send_with_headers)
         else:
-            await self._app(scope, receive, send_with_headers)
+            await self._app(scope, receive_in_time, send_with_headers)
+
+
+def _out_of_shape(request: Request, pushing: bool) -> Response | None:
+    """A request that is refused for its length, before anything else is looked at."""
+    if "transfer-encoding" in request.headers and "content-length" in request.headers:
+        return _problem(400, "This request tells its length twice.")
+    if not pushing and "transfer-encoding" in request.headers:
+        return _problem(411, "This request needs a Content-Length.")
+    if not pushing and (_length(request) or 0) > MOST_JSON:
+        return _problem(413, f"A request of this kind has at most {MOST_JSON:,} bytes.")
+    return None
 
 
 def _problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> JSONResponse:

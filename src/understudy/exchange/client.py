@@ -6,7 +6,7 @@
         pool = [client.pull("ward", offer["digest"]) for offer in client.offers("ward", epsilon=1.0)]
 
 Guarantee: the server is not trusted. What is pulled has the SHA-256 that was asked for, its network comes from the list
-in `generator`, shapes are compared before weights are read, it passes the pool's own checks here too, and nothing is
+in `generator`, it passes the pool's own checks here too, in a process with a limit on memory and time, and nothing is
 executed. What is pushed is checked here first, so that a refusal costs no upload.
 Edges: a server that is away, busy or asks to wait is tried again, up to `tries` times; a push that was stored although
 its acknowledgement got lost counts as done.
@@ -23,10 +23,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from understudy.errors import ArtefactError
+from understudy.exchange.checker import checkers
 from understudy.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.exchange.transport import Transport, Watch
 from understudy.generator import Generator
-from understudy.protocols.sgde_offer import Requirements, check_generator, check_offer
+from understudy.protocols.sgde_offer import Requirements
 from understudy.tensors_file import MOST_HEADER
 
 
@@ -76,7 +77,7 @@ class Client:
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "offer"
             path.write_bytes(data)
-            self._check(pool, OfferFile.read(path))
+            self._check(pool, path)
         digest = digest_of(data)
         self._transport.upload(f"pools/{pool}/offers/{digest}", data, watch)
         return self.offer(pool, digest)
@@ -104,6 +105,7 @@ class Client:
     ) -> Generator:
         """Take a generator; with `to`, it is also saved as that folder, whole or not at all."""
         most = self._required(pool).largest + MOST_HEADER
+        checkers().warm()  # while the file is on its way
         with tempfile.TemporaryDirectory() as place:
             path = Path(place) / "offer"
             self._transport.download(f"pools/{pool}/offers/{digest}/file", path, most, watch)
@@ -111,7 +113,7 @@ class Client:
                 found = file_digest(file, "sha256").hexdigest()
             if found != digest:
                 raise ArtefactError(f"{found} came where {digest} was asked for. Nothing was kept.")
-            generator = self._check(pool, OfferFile.read(path))
+            generator = self._check(pool, path)
         if to is not None:
             _save(generator, Path(to))
         return generator
@@ -123,12 +125,11 @@ class Client:
     def _required(self, pool: str) -> Requirements:
         return self._requirements.get(pool) or self.subscribe(pool)
 
-    def _check(self, pool: str, file: OfferFile) -> Generator:
-        """The same as the server does, in the same order."""
-        check_offer(self._required(pool), file.card, file.schema, file.weights)
-        generator = file.generator()
-        check_generator(self._required(pool), generator)
-        return generator
+    def _check(self, pool: str, path: Path) -> Generator:
+        """The same as the server does, in a process that can be ended; what passes is small enough to be built here."""
+        required = self._required(pool)
+        checkers().check(path, required)
+        return OfferFile.read(path, required).generator()
 
     # An administrator
 

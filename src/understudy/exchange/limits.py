@@ -16,7 +16,8 @@ class Limits:
     """Limits of one exchange, the same for all. A pool's requirements may ask for smaller generators.
 
     `rate` requests a second, and up to `burst` at once, for each token (a tenth of it for each address that fails to
-    authenticate). `largest` bytes a generator, `offers` in a pool for each silo, `seconds` for an upload.
+    authenticate). `largest` bytes a generator, `offers` in a pool for each silo, `seconds` for an upload, `check` of
+    them to look at it. `connections` for each address; one that asks for nothing is closed (`doors`).
     """
 
     rate: float = 20.0
@@ -24,10 +25,12 @@ class Limits:
     largest: int = 1 << 26
     offers: int = 256
     seconds: float = 300.0
+    check: float = 20.0
+    connections: int = 128
 
     def __post_init__(self) -> None:
-        positive(rate=self.rate, seconds=self.seconds)
-        whole(burst=self.burst, largest=self.largest, offers=self.offers)
+        positive(rate=self.rate, seconds=self.seconds, check=self.check)
+        whole(burst=self.burst, largest=self.largest, offers=self.offers, connections=self.connections)
 
 
 class Rate:

@@ -4,11 +4,11 @@ The file's SHA-256 is the generator's name everywhere: equal bytes are one offer
 `seal` writes equal bytes for equal generators. Card and schema are one JSON text, since safetensors writes the
 entries of its metadata in no fixed order.
 
-Guarantee: reading runs no code of the sender. The network is rebuilt by name from the list in `generator`, and
-weights are read only after every name, shape and dtype in the header was compared with a network that was built
-without memory (torch's meta device). So a small file cannot ask for a large network.
-Edges: a header above 1 MiB, values that are not finite, keys or tensors too many or too few, and text that is
-no Unicode are all an ArtefactError; nothing is loaded then.
+Guarantee: reading runs no code of the sender. The network is rebuilt by name from the list in `generator`, and only
+after every key of the card, the schema, and every name, shape and dtype in the header was compared with what the pool
+requires and the card's network has by arithmetic. So a small file cannot ask for a large network.
+Edges: a header above 1 MiB, values that are not finite, keys or tensors too many, too few or twice, and text that is
+no Unicode are refused; nothing is loaded then. `exchange/checker` does this in a process that can be ended.
 """
 
 import hashlib
@@ -24,10 +24,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from understudy.data.described import AnySchema, schema_from
-from understudy.errors import ArtefactError, UnderstudyError
+from understudy.data.described import AnySchema
+from understudy.errors import ArtefactError
 from understudy.generator import NETWORKS, Generator
-from understudy.tensors_file import Shapes, difference, read_header
+from understudy.protocols.sgde_offer import Requirements, check_network, check_offer, schema_of
+from understudy.tensors_file import read_header
 
 SUFFIX = ".safetensors"
 _KEY = "understudy"
@@ -56,77 +57,61 @@ def digest_of(data: bytes) -> str:
 
 @dataclass(frozen=True)
 class OfferFile:
-    """What the header of an offer says. The weights are still on disk."""
+    """What the header of an offer says, and that it fits the pool. The weights are still on disk."""
 
     path: Path
     size: int  # of the file
-    weights: int  # of the tensors in it
     card: Mapping[str, Any]
     schema: AnySchema
-    shapes: Shapes
 
     @classmethod
-    def read(cls, path: str | Path) -> "OfferFile":
-        """Read the header alone. ArtefactError for anything that `seal` does not write."""
+    def read(cls, path: str | Path, requirements: Requirements) -> "OfferFile":
+        """Read the header alone. Nothing is built before it was compared with what the pool requires.
+
+        Edges: ArtefactError for anything that `seal` does not write; as `check_offer` for what does not fit the pool.
+        """
         path = Path(path)
         try:
             header = read_header(path)
-            text = header.metadata[_KEY]
-            parts = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-            json.dumps(parts, ensure_ascii=False).encode()  # half a surrogate pair is no text
-            card, schema = parts["card"], schema_from(parts["schema"])
-            if not isinstance(card, dict):
-                raise TypeError("the card is no table of keys")
+            parts = _read_json(header.metadata[_KEY])
+            if not isinstance(parts, dict) or parts.keys() != {"card", "schema"} or len(header.metadata) != 1:
+                raise TypeError("it holds something else than a card, a schema and weights")
         except OSError as error:
             raise ArtefactError(f"{path.name} cannot be read ({error.strerror}).") from None
-        except (
-            KeyError,
-            TypeError,
-            AttributeError,
-            ValueError,
-            OverflowError,
-            RecursionError,
-            UnderstudyError,
-        ) as error:
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
-        return cls(path, header.size, header.size - header.begin, card, schema, header.shapes)
+        card, schema = parts["card"], schema_of(requirements, parts["schema"])
+        check_offer(requirements, card, schema, header.size - header.begin)
+        check_network(requirements, card, header.shapes)
+        try:
+            json.dumps([card, parts["schema"]], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ArtefactError("half a surrogate pair is no text.") from None
+        return cls(path, header.size, card, schema)
 
     def generator(self) -> Generator:
-        """Rebuild the network by its description, compare shapes, and only then read the weights."""
-        description = self.card.get("network")
-        if not isinstance(description, dict) or description.get("kind") not in tuple(NETWORKS):
-            kind = description.get("kind") if isinstance(description, dict) else description
-            raise ArtefactError(f"no network of kind {kind!r} is known here; known: {', '.join(NETWORKS)}.")
-        build = NETWORKS[description["kind"]].from_description
+        """Read the weights and build the network around them."""
+        description = self.card["network"]
         try:
-            with torch.device("meta"):
-                expected = {
-                    name: (t.dtype, tuple(t.shape)) for name, t in build(description).state_dict().items()
-                }
-            if expected != self.shapes:
-                raise ArtefactError(
-                    f"the weights are not those of the network on the card: {difference(expected, self.shapes)}."
-                )
             state = load_file(self.path)
             if strange := [name for name, value in state.items() if not _all_finite(value)]:
                 raise ArtefactError(f'weights "{strange[0]}" hold values that are not finite.')
-            network = build(description)
+            network = NETWORKS[description["kind"]].from_description(description)
             network.load_state_dict(state)
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            RuntimeError,
-            OverflowError,
-            RecursionError,
-            SafetensorError,
-        ) as error:
+        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError, SafetensorError) as error:
             raise ArtefactError(f"this file is not an offered generator: {_words(error)}") from None
         return Generator(network.eval(), self.schema, self.card)
 
 
 def _all_finite(value: Tensor) -> bool:
     return not value.is_floating_point() or bool(torch.isfinite(value).all())
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in its card or schema.")
+    return found
 
 
 def _refuse(name: str) -> None:
@@ -137,6 +122,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text} is not a finite number.")
     return value
+
+
+_read_json = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_refuse, parse_float=_finite).decode
 
 
 def _words(error: Exception) -> str:

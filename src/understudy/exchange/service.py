@@ -6,7 +6,8 @@ the same at the silo and here.
 
 A member belongs to one pool and speaks for one silo, both fixed in its token. A pool or an offer of others does not
 exist for it (404). An offer is checked whole before it is acknowledged: digest, card, schema, price, network, shapes,
-finite weights, and that it draws rows of its class. Nobody can check ε: it is the silo's word (docs/exchange.md).
+finite weights, and that it draws rows of its class; in a process of its own (`checker`), within limits.
+Nobody can check ε: it is the silo's word (docs/exchange.md).
 """
 
 import json
@@ -21,13 +22,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from understudy.errors import ExchangeError, UnderstudyError
+from understudy.exchange.checker import checkers
 from understudy.exchange.database import Database, Event, Member, Offer, Pool, Token
 from understudy.exchange.limits import Limits
-from understudy.exchange.offer_file import OfferFile
-from understudy.exchange.preview import preview_of
 from understudy.exchange.store import Store, Upload
 from understudy.exchange.tokens import MEMBER, NAME, Caller, issue, now
-from understudy.protocols.sgde_offer import Requirements, check_generator, check_offer
+from understudy.protocols.sgde_offer import Requirements
 from understudy.tensors_file import MOST_HEADER
 
 NOTHING = "Nothing was stored."
@@ -43,6 +43,7 @@ class Exchange:
 
     def __init__(self, database: Database, store: Store, limits: Limits | None = None) -> None:
         self.database, self.store, self.limits = database, store, limits or Limits()
+        self.checkers = checkers()
         self._changing = threading.Lock()  # a file is not removed while another pool begins to name it
         with database.read() as session:
             self.swept = store.sweep(session.scalars(select(Offer.digest).where(Offer.withdrawn.is_(None))))
@@ -163,29 +164,21 @@ class Exchange:
             requirements = requirements_of(self.pool(caller, pool))
             upload.finish(digest)
             try:
-                file = OfferFile.read(upload.path)
-                check_offer(requirements, file.card, file.schema, file.weights)
-                if file.card["silo"] != caller.silo:
-                    raise ExchangeError(
-                        403,
-                        f'This token speaks for "{caller.silo}", the card for {file.card["silo"]!r}. {NOTHING}',
-                    )
-                generator = file.generator()
-                check_generator(requirements, generator)
-                preview = preview_of(generator, seed=int(digest[:8], 16))
-            except ExchangeError:
-                raise
+                seed = int(digest[:8], 16)
+                file = self.checkers.check(upload.path, requirements, seed=seed, seconds=self.limits.check)
             except UnderstudyError as error:
                 said = str(error).removesuffix(" Nothing was exchanged.")
                 raise ExchangeError(422, f"{said} {NOTHING}") from None
-            except (OverflowError, RuntimeError) as error:  # a number, or torch on shapes
-                said = str(error).partition("\n")[0].rstrip(".")
-                raise ExchangeError(422, f"this generator cannot be rebuilt: {said}. {NOTHING}") from None
+            if file.card["silo"] != caller.silo:
+                raise ExchangeError(
+                    403,
+                    f'This token speaks for "{caller.silo}", the card for {file.card["silo"]!r}. {NOTHING}',
+                )
             offer = Offer(
                 pool=pool, digest=digest, silo=caller.silo, label=json.dumps(file.card["label"]),
                 epsilon=float(file.card["epsilon"]), delta=float(file.card["delta"]),
                 network=file.card["network"]["kind"], bytes=file.size, created=now(), withdrawn=None,
-                card=json.dumps(file.card), preview=json.dumps(preview),
+                card=json.dumps(file.card), preview=json.dumps(file.preview),
             )  # fmt: skip
             return self._keep(caller, offer, upload)
 

@@ -178,7 +178,7 @@ class ImageVae(BetaVae):
         seed: int = 0,
     ) -> None:
         whole(classes=classes, latent=latent)
-        self.classes, self.latent, self.sides = classes, latent, _sides(shape, len(channels))
+        self.classes, self.latent, self.sides = classes, latent, sides_of(shape, len(channels))
         self.channels = tuple(channels)
         generator = torch.Generator().manual_seed(seed)  # of no row, and public
         encoder: list[Tensor] = []
@@ -189,7 +189,7 @@ class ImageVae(BetaVae):
         self.cut = len(encoder)
         decoder = [
             _uniform(generator, fan_in, classes, *shape)
-            for fan_in, *shape in _decoder_shapes(latent, self.channels, self.sides)
+            for fan_in, *shape in decoder_shapes(latent, self.channels, self.sides)
         ]
         self.parameters = encoder + decoder
 
@@ -226,8 +226,8 @@ class ClassImageDecoder(nn.Module):
         for size in channels:
             whole(channels=size)
         self.latent, self.channels, self.shape = latent, tuple(channels), tuple(shape)
-        self.sides = _sides(shape, len(channels))
-        shapes = _decoder_shapes(latent, self.channels, self.sides)
+        self.sides = sides_of(shape, len(channels))
+        shapes = decoder_shapes(latent, self.channels, self.sides)
         if (weights := sum(math.prod(shape) for _, *shape in shapes)) > _MOST_PARAMETERS:
             raise ConfigError(f"a decoder of {weights:,} weights is larger than {_MOST_PARAMETERS:,}.")
         self.parts = nn.ParameterList(nn.Parameter(torch.zeros(1, *shape)) for _, *shape in shapes)
@@ -262,7 +262,7 @@ class ClassImageDecoder(nn.Module):
         return cls(latent, channels, (height, width))
 
 
-def _sides(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
+def sides_of(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
     """The size of an image before the first layer and after each: 28 → 14 → 7 → 4."""
     sides = [(shape[0], shape[1])]
     for _ in range(layers):
@@ -270,7 +270,7 @@ def _sides(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
     return sides
 
 
-def _decoder_shapes(
+def decoder_shapes(
     latent: int, channels: Sequence[int], sides: Sequence[tuple[int, int]]
 ) -> list[tuple[int, ...]]:
     """Fan-in and shape of each parameter: a dense layer onto the smallest image, up again, and one logit a pixel."""

@@ -25,7 +25,7 @@ from understudy.errors import ConfigError
 from understudy.models.gan import BlockSoftmax
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
-_MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
+MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 
 
@@ -44,10 +44,10 @@ class MixtureOfProducts(nn.Module):
         for size in sizes:
             whole(sizes=size)
         self.sizes, self.components, self.width = tuple(sizes), components, sum(sizes)
-        if components > _MOST_COMPONENTS or components * self.width > _MOST_PARAMETERS:
+        if components > MOST_COMPONENTS or components * self.width > _MOST_PARAMETERS:
             raise ConfigError(
                 f"a mixture of {components:,} components of width {self.width:,} is larger than "
-                f"{_MOST_COMPONENTS:,} components or {_MOST_PARAMETERS:,} weights."
+                f"{MOST_COMPONENTS:,} components or {_MOST_PARAMETERS:,} weights."
             )
         self.logits = nn.Parameter(torch.zeros(components, self.width))
         self.softmax = BlockSoftmax(self.sizes)

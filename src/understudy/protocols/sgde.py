@@ -28,7 +28,8 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
-from understudy.generator import Generator
+from understudy.generator import CHUNK, Generator
+from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.privacy.figures import shown
 from understudy.privacy.ledger import Ledger
@@ -230,11 +231,15 @@ def labelled_images(
     network, schema = generator.network, generator.schema
     if not isinstance(network, Pool) or not isinstance(schema, ImageSchema):
         raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
-    z = FastRng(seed).normal(n, network.latent)
-    with torch.no_grad():
-        images = np.asarray(schema.unscaled(network.rows(z).numpy()))
-    members = generator.card["members"]
-    return images, [members[place]["label"] for place in network.pick(z).tolist()]
+    rng, members = FastRng(seed), generator.card["members"]
+    images: list[NDArray[Any]] = []
+    labels: list[Label] = []
+    for count in pieces(network, n, most=CHUNK):
+        z = rng.normal(count, network.latent)
+        with torch.no_grad():
+            images.append(np.asarray(schema.unscaled(network.rows(z).numpy())))
+        labels += [members[place]["label"] for place in network.pick(z).tolist()]
+    return np.concatenate(images), labels
 
 
 def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> dict[str, Any]:

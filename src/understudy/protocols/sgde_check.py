@@ -25,11 +25,15 @@ from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.generator import Generator
+from understudy.models.plan import pieces
 from understudy.privacy.rng import FastRng
 from understudy.protocols.sgde_offer import Requirements, label_place
 
 ROWS = 64  # drawn from each offer
 LEAST_SILOS = 3
+_AT_ONCE = (
+    1 << 22
+)  # numbers: how many silos are judged together, so that memory does not grow with their square
 _STEPS, _RATE, _DECAY = 60, 0.05, 1e-3
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
 _LEAST_DEVIATION = 0.05
@@ -75,7 +79,10 @@ def suspicions(
 def _features(requirements: Requirements, offer: Generator, rows: int, rng: FastRng) -> Tensor:
     """What the classifier reads of an offer: its odds of everything but the class, (rows, width)."""
     with torch.no_grad():
-        drawn = offer.network.rows(rng.normal(rows, offer.network.latent)).flatten(1)
+        drawn = torch.cat([
+            offer.network.rows(rng.normal(count, offer.network.latent)).flatten(1)
+            for count in pieces(offer.network, rows, most=rows)
+        ])  # fmt: skip
     if not isinstance(requirements.schema, Schema):
         return drawn
     block = Codec(requirements.schema).blocks[requirements.schema.names.index(requirements.target)]
@@ -85,16 +92,27 @@ def _features(requirements: Requirements, offer: Generator, rows: int, rng: Fast
 def _read_by_the_rest(x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: int, classes: int) -> Tensor:
     """The class for which each row is taken by the classifier that never saw its silo: (offers, rows).
 
-    One logistic regression for each silo, all at once: they share their rows, and differ in which of them count.
+    One logistic regression for each silo, many at once: they share their rows, and differ in which of them count.
     """
     silo, label = own.repeat_interleave(rows), labels.repeat_interleave(rows)
-    others = (silo[:, None] != torch.arange(silos)).to(
-        x.dtype
-    )  # (n, silos): whose classifier a row may teach
     balance = 1 / torch.bincount(label, minlength=classes).clamp(min=1).to(x.dtype)[label]
-    others = others * balance[:, None]
-    others = others / others.sum(0).clamp(min=1e-12)
     x = torch.cat([x - x.mean(0), torch.ones(len(x), 1)], 1)
+    taken = torch.empty(len(x), dtype=torch.int64)
+    few = max(1, _AT_ONCE // (max(x.shape) * classes))
+    for some in torch.split(torch.arange(silos), few):
+        others = (silo[:, None] != some).to(x.dtype)  # (n, silos): whose classifier a row may teach
+        others = others * balance[:, None]
+        others = others / others.sum(0).clamp(min=1e-12)
+        weights = _taught(x, label, others, classes)
+        for place, one in enumerate(some.tolist()):
+            mine = silo == one
+            taken[mine] = (x[mine] @ weights.view(-1, len(some), classes)[:, place]).argmax(1)
+    return taken.view(-1, rows)
+
+
+def _taught(x: Tensor, label: Tensor, others: Tensor, classes: int) -> Tensor:
+    """The weights of one classifier for each column of `others`, side by side."""
+    silos = others.shape[1]
     weights = torch.zeros(x.shape[1], silos * classes, requires_grad=True)
     optimizer = torch.optim.Adam([weights], lr=_RATE)
     target = label[:, None].expand(-1, silos).flatten()
@@ -105,8 +123,7 @@ def _read_by_the_rest(x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: 
             loss = (losses * others).sum() + _DECAY * weights.square().sum()
         (weights.grad,) = torch.autograd.grad(loss, weights)
         optimizer.step()
-    scores = (x @ weights.detach()).view(len(x), silos, classes)
-    return scores[torch.arange(len(x)), silo].argmax(1).view(-1, rows)
+    return weights.detach()
 
 
 def _flags(agreements: Tensor, labels: Tensor, chance: float) -> Tensor:

@@ -16,11 +16,15 @@ of images), and a card:
     accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
     network     the description of the network: its `kind` is in `Requirements.networks`
     rehearsal   only where noise or ledger were not real: why; such an offer is refused
+    note        a remark, where there is one
+
+A card has these keys and no others, and its network is known by arithmetic (`models/plan`) before any of it is built.
 
 The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what
 the silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -30,19 +34,25 @@ import torch
 
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.codec import Codec
+from understudy.data.column import shorten
 from understudy.data.described import AnySchema, schema_from
 from understudy.data.features import Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
+from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import ADJACENCY, rehearsal_of
+from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
+MORE = ("note", "rehearsal")  # a card may have these, too
+MOST_TEXT = 1000  # letters of a text on a card
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched")
 _LOOK = 256  # latent points at which an arriving network of a table is looked at
 _LOOK_AT_IMAGES = 4  # where the class is not in the output, and a look is a hundred times the work
+_NUMBERS = 1 << 22  # held at once while looking: 16 MiB
 _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
 
 
@@ -116,7 +126,7 @@ def offer_card(
     network: Mapping[str, Any],
     **more: Any,
 ) -> dict[str, Any]:
-    """The card of an offer. `more` must be public: it is published with the weights."""
+    """The card of an offer. `more` (`MORE`) must be public: it is published with the weights."""
     return {
         "protocol": "sgde",
         "silo": silo,
@@ -140,10 +150,41 @@ def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     ours, theirs = requirements.schema.columns, schema.columns
     if ours == theirs:
         return
-    names = [column.name for column in ours if column not in theirs]
-    names += [column.name for column in theirs if column not in ours]
-    what = f"differs from the pool's in {', '.join(dict.fromkeys(names))}" if names else "has another order"
+    names = [column.name for column in {*ours} ^ {*theirs}]
+    what = f"differs from the pool's in {shorten(sorted(set(names)))}" if names else "has another order"
     raise SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
+
+
+def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
+    """The schema of an offer from its plain form, which is compared with the pool's first: building may take memory.
+
+    Edges: SchemaError unless it is the pool's, as `to_dict` writes it. The person and the note may differ.
+    """
+    pool = json.loads(json.dumps(requirements.schema.to_dict()))
+    if not isinstance(plain, dict) or _bare(plain) != _bare(pool):
+        raise SchemaError(f"the offer's schema {_differs(pool, plain)}. Nothing was exchanged.")
+    for key in {"person", "note"} & plain.keys():
+        if not isinstance(plain[key], str) or len(plain[key]) > MOST_TEXT:
+            raise SchemaError(
+                f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters. Nothing was exchanged."
+            )
+    return schema_from(plain)
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in ("person", "note")}
+
+
+def _differs(pool: dict[str, Any], plain: Any) -> str:
+    """Where a schema differs from the pool's, in words."""
+    ours, theirs = ({json.dumps(column, sort_keys=True) for column in _columns(one)} for one in (pool, plain))
+    names = {str(json.loads(column).get("name", "?"))[:MOST_NAME] for column in ours ^ theirs}
+    return f"differs from the pool's in {shorten(sorted(names))}" if names else "is not the pool's"
+
+
+def _columns(schema: Any) -> list[dict[str, Any]]:
+    columns = schema.get("columns", []) if isinstance(schema, dict) else []
+    return [column for column in columns if isinstance(column, dict)] if isinstance(columns, list) else []
 
 
 def check_price(requirements: Requirements, epsilon: float, delta: float) -> None:
@@ -164,9 +205,7 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     of one person, or a rehearsal → PrivacyError; everything else → ConfigError. Nothing is built from the description
     here.
     """
-    if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
-        what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
-        raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
+    _check_card(card)
     if said := rehearsal_of(card):
         raise PrivacyError(f"the offer is refused. {said[:500]} Nothing was exchanged.")
     check_schema(requirements, schema)
@@ -176,9 +215,6 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
             f"the offer's ε is for {card['adjacency']!r}; this pool's is for {ADJACENCY!r}. Nothing was exchanged."
         )
     one_of(("sgde",), protocol=card["protocol"])
-    for key in ("silo", "accountant"):
-        if not isinstance(card[key], str) or not card[key].strip():
-            raise ConfigError(f"the offer's {key} must be a text, not {card[key]!r}. Nothing was exchanged.")
     if card["target"] != requirements.target:
         raise ConfigError(
             f"the offer's target is {card['target']!r}, the pool's {requirements.target!r}. Nothing was exchanged."
@@ -196,6 +232,54 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
         )
 
 
+def _check_card(card: Mapping[str, Any]) -> None:
+    """All keys of a card and no others, short texts, and nothing nested but the network."""
+    if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
+        what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
+        raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
+    if strange := [key for key in card if key not in (*CARD, *MORE)]:
+        raise ConfigError(
+            f"the offer's card has a key {strange[0]!r:.60} that no card has; known: {', '.join((*CARD, *MORE))}. "
+            "Nothing was exchanged."
+        )
+    for key, value in card.items():
+        if key != "network" and not (value is None or isinstance(value, str | int | float)):
+            raise ConfigError(f"the offer's {key} must be one value. Nothing was exchanged.")
+        if isinstance(value, str) and len(value) > MOST_TEXT:
+            raise ConfigError(
+                f"the offer's {key} has {len(value):,} letters, at most {MOST_TEXT:,}. Nothing was exchanged."
+            )
+    for key in {"silo", "accountant", *MORE} & card.keys():
+        if not isinstance(card[key], str) or not card[key].strip():
+            raise ConfigError(
+                f"the offer's {key} must be a text, not {card[key]!r:.60}. Nothing was exchanged."
+            )
+
+
+def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: Shapes) -> None:
+    """Whether these tensors are those of the network on the card, and it draws the pool's rows. Nothing is built.
+
+    Guarantee: after it, building the network takes memory and time in proportion to the tensors.
+    Edges: a network beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
+    """
+    schema, plan = requirements.schema, plan_of(card["network"])
+    said = f"the offer of {card['silo']} for {card['label']!r}"
+    if isinstance(schema, Schema):
+        fits = plan.sizes == Codec(schema).sizes
+        column, level = schema.names.index(requirements.target), label_place(requirements, card["label"])
+        if fits and plan.label not in (None, (column, level)):
+            raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
+    else:
+        fits = plan.values == schema.shape
+    if not fits:
+        raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+    if plan.shapes != shapes:
+        raise ArtefactError(
+            f"the weights are not those of the network on the card: {difference(plan.shapes, shapes)}. "
+            "Nothing was exchanged."
+        )
+
+
 def check_generator(requirements: Requirements, offer: Generator) -> None:
     """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
 
@@ -205,17 +289,18 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     schema, network = requirements.schema, offer.network
     shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
     points = _LOOK if isinstance(schema, Schema) else _LOOK_AT_IMAGES
-    with torch.no_grad():
-        rows = network.rows(FastRng(0).normal(points, network.latent))
     said = f"the offer of {offer.card['silo']} for {offer.card['label']!r}"
-    if rows.shape != (points, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
-        raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
-    if not isinstance(schema, Schema):
-        return
-    codec, place = Codec(schema), schema.names.index(requirements.target)
-    odds = rows[:, codec.blocks[place]].double()
-    mass = float((odds[:, label_place(requirements, offer.card["label"])] / odds.sum(1)).mean())
-    if not mass >= _LEAST_MASS:
+    rng, mass = FastRng(0), 0.0
+    for count in pieces(network, points, most=points, numbers=_NUMBERS):
+        with torch.no_grad():
+            rows = network.rows(rng.normal(count, network.latent))
+        if rows.shape != (count, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
+            raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+        if isinstance(schema, Schema):
+            odds = rows[:, Codec(schema).blocks[schema.names.index(requirements.target)]].double()
+            own = odds[:, label_place(requirements, offer.card["label"])]
+            mass += float((own / odds.sum(1)).sum()) / points
+    if isinstance(schema, Schema) and not mass >= _LEAST_MASS:
         raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
 
 

@@ -39,12 +39,20 @@ from understudy.protocols.sgde_messages import Pull, Pulled, Push, Pushed, Subsc
 from understudy.protocols.sgde_offer import (
     Requirements,
     check_generator,
+    check_network,
     check_offer,
     check_price,
     check_schema,
     offer_card,
 )
-from understudy.protocols.sgde_rows import build_vae, decoder_of, described, labelled_rows, require_bounds
+from understudy.protocols.sgde_rows import (
+    build_vae,
+    decoder_of,
+    described,
+    labelled_rows,
+    require_bounds,
+    require_offerable,
+)
 from understudy.protocols.sgde_train import fit, step_event
 
 LIES = ("none", "flip", "random")
@@ -164,6 +172,8 @@ class SgdeParty(Party):
                 "Nothing was charged."
             )
         check_schema(self.requirements, described(self.data, self.requirements.schema))
+        if self.recipe.kind == "beta-vae":
+            require_offerable(self.requirements, self.recipe.latent, self.recipe.channels)
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
@@ -276,8 +286,8 @@ def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced
     """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
 
     A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
-    Edges: nothing is built before the card, the schema and the size were checked; weights of another shape, or not
-    finite → MessageError.
+    Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
+    network than the weights are of → ArtefactError; what is no offer → MessageError.
     """
     try:
         card, weights = dict(offer["card"]), dict(offer["weights"])
@@ -286,6 +296,9 @@ def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced
         if not priced:
             stated["epsilon"] = 0.0
         check_offer(requirements, stated, requirements.schema, size)
+        check_network(
+            requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
+        )
         network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
         network.load_state_dict(weights)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:

@@ -19,7 +19,8 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
-from understudy.models.beta_vae import CHANNELS, BetaVae, ImageVae, TableVae
+from understudy.models.beta_vae import CHANNELS, DECODER, BetaVae, ImageVae, TableVae
+from understudy.models.plan import plan_of
 from understudy.protocols.sgde_offer import Requirements
 
 
@@ -78,6 +79,18 @@ def build_vae(
     if not isinstance(schema, Schema):
         return ImageVae(classes, schema.shape, latent, channels=channels, seed=seed)
     return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
+
+
+def require_offerable(requirements: Requirements, latent: int, channels: Sequence[int]) -> None:
+    """ConfigError where a decoder of these sizes could be trained, and then be offered to nobody."""
+    schema = requirements.schema
+    if isinstance(schema, Schema):
+        label = (schema.names.index(requirements.target), 0)
+        sizes = {"hidden": DECODER, "sizes": Codec(schema).sizes, "label": label}
+        plan_of({"kind": "class-decoder", "latent": latent, **sizes})
+    else:
+        shape = {"channels": channels, "shape": schema.shape}
+        plan_of({"kind": "class-image-decoder", "latent": latent, **shape})
 
 
 def decoder_of(vae: BetaVae, requirements: Requirements, number: int) -> nn.Module:

@@ -1,0 +1,103 @@
+"""The process that looks at offers: `python -m understudy.exchange.check_worker`. `checker` starts and ends it.
+
+It reads one job a line (JSON), and answers with one line. Before a job it gives up the right to more memory and
+processor time than the job may have, so that a file that asks for more cannot take it from others.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from understudy.errors import UnderstudyError
+from understudy.exchange.offer_file import OfferFile
+from understudy.exchange.preview import preview_of
+from understudy.protocols.sgde_offer import Requirements, check_generator
+
+_SAID = 1000  # letters of a refusal: it may quote what the file says
+_STATM, _STATUS, _REFS = (Path("/proc/self") / name for name in ("statm", "status", "clear_refs"))
+
+
+def main() -> None:
+    """Answer jobs until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this, who then closes the pipe
+    torch.set_num_threads(1)
+    gc.freeze()  # what was imported stays: no search for cycles looks at it again
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    _say(answers, {"ready": True})
+    for line in sys.stdin.buffer:
+        _say(answers, _answer(json.loads(line)))
+
+
+def _say(answers: BinaryIO, value: dict[str, Any]) -> None:
+    answers.write(json.dumps(value).encode() + b"\n")
+    answers.flush()
+
+
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
+    begun = _peak(reset=True)
+    try:
+        with _limited(job["memory"], job["seconds"]):
+            answer = look(job["path"], Requirements.from_dict(job["requirements"]), job["seed"])
+    except UnderstudyError as error:
+        answer = {"refused": type(error).__name__, "said": _text(error)}
+    except MemoryError:
+        answer = {"spent": "memory"}
+    except (RuntimeError, OverflowError) as error:  # torch's words for the same, or for shapes and numbers
+        said = _text(error).partition("\n")[0].rstrip(".")
+        answer = {"refused": "ArtefactError", "said": f"this generator cannot be rebuilt: {said}."}
+        if "memory" in said:
+            answer = {"spent": "memory"}
+    return answer | {"peak": max(0, _peak() - begun)}
+
+
+def _text(error: Exception) -> str:
+    return str(error)[:_SAID].encode(errors="replace").decode()
+
+
+def look(path: str | Path, requirements: Requirements, seed: int | None) -> dict[str, Any]:
+    """All that can be checked of a file, in the order of what it costs; with a `seed` a few rows, too."""
+    file = OfferFile.read(path, requirements)
+    generator = file.generator()
+    check_generator(requirements, generator)
+    preview = None if seed is None else preview_of(generator, seed=seed)
+    return {"card": file.card, "size": file.size, "preview": preview}
+
+
+@contextlib.contextmanager
+def _limited(memory: int, seconds: float) -> Iterator[None]:
+    """At most so many bytes more than now, and so many seconds of a processor."""
+    space, hard = resource.getrlimit(resource.RLIMIT_AS)
+    _, last = resource.getrlimit(resource.RLIMIT_CPU)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    until = int(used.ru_utime + used.ru_stime + seconds) + 2
+    resource.setrlimit(resource.RLIMIT_CPU, (until if last < 0 else min(until, last), last))
+    if _STATM.exists():
+        now = int(_STATM.read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + memory if hard < 0 else min(now + memory, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (space, hard))
+
+
+def _peak(*, reset: bool = False) -> int:
+    """The most memory that this process held, in bytes; with `reset`, counted from now on."""
+    if reset and _REFS.exists():
+        _REFS.write_text("5")
+    if not _STATUS.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return 1024 * int(_STATUS.read_text().partition("VmHWM:")[2].split()[0])
+
+
+if __name__ == "__main__":
+    main()

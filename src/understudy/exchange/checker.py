@@ -1,0 +1,208 @@
+"""Look at offers in processes of their own, which can be ended.
+
+Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked at, whatever it says; then it is
+refused, and the process is ended. The caller's own process reads nothing of the file. Answers come back as JSON.
+Edges: a process is kept for the next file (starting one takes seconds), and replaced after `_JOBS` of them or after a
+refusal for memory. There are at most `most` at once; who comes later waits. Without /proc memory is not limited.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import understudy
+from understudy.errors import (
+    ArtefactError,
+    ConfigError,
+    DraftSchemaError,
+    PrivacyError,
+    SchemaError,
+    UnderstudyError,
+)
+from understudy.protocols.sgde_offer import Requirements
+
+MEMORY, FACTOR = 192 << 20, 16  # bytes for any file, and for each byte of it
+SECONDS = 20.0
+PROCESSES = 2
+_JOBS = 256
+_START = 120.0  # seconds to import what is needed, on a machine that is busy
+_MOST_ANSWER = 1 << 25
+_ERRORS: dict[str, type[UnderstudyError]] = {
+    kind.__name__: kind for kind in (ArtefactError, ConfigError, PrivacyError, SchemaError, DraftSchemaError)
+}
+
+
+def allowed(size: int) -> int:
+    """Bytes of memory for a file of this size, beyond what the process has already."""
+    return MEMORY + FACTOR * size
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An offer that fits the pool: its card, the bytes of its file, a few rows, and what looking took."""
+
+    card: dict[str, Any]
+    size: int
+    preview: dict[str, Any] | None
+    peak: int  # bytes more than before, in the process that looked
+
+
+class Checkers:
+    """Up to `most` processes that look at offers. For any thread."""
+
+    def __init__(self, most: int = PROCESSES) -> None:
+        self._free, self._lock = threading.BoundedSemaphore(most), threading.Lock()
+        self._idle: list[_Worker] = []
+        self._lost: list[_Worker] = []
+
+    def check(
+        self,
+        path: str | Path,
+        requirements: Requirements,
+        *,
+        seed: int | None = None,
+        seconds: float = SECONDS,
+    ) -> Checked:
+        """Look at a file; with a `seed`, draw a preview. Raises what the checks raise, ArtefactError beyond limits."""
+        return _read(
+            self.look(path, requirements, seed=seed, seconds=seconds), Path(path).stat().st_size, seconds
+        )
+
+    def look(
+        self,
+        path: str | Path,
+        requirements: Requirements,
+        *,
+        seed: int | None = None,
+        seconds: float = SECONDS,
+    ) -> dict[str, Any]:
+        """What the process answers, refusals too, and the `peak` of its memory in bytes."""
+        job = {
+            "path": str(Path(path).absolute()), "requirements": requirements.to_dict(), "seed": seed,
+            "memory": allowed(Path(path).stat().st_size), "seconds": seconds,
+        }  # fmt: skip
+        with self._free:
+            worker = self._take()
+            try:
+                answer = worker.ask(job, seconds)
+            except BaseException:
+                worker.end()
+                raise
+            if "spent" in answer or worker.jobs >= _JOBS:
+                worker.end()
+            else:
+                with self._lock:
+                    self._idle.append(worker)
+        return answer
+
+    def warm(self) -> None:
+        """Have one ready, or on its way."""
+        with self._lock:
+            if not self._idle:
+                self._idle.append(_Worker())
+
+    def close(self) -> None:
+        """End all that are idle."""
+        with self._lock:
+            while self._idle:
+                self._idle.pop().end()
+
+    def _forked(self) -> None:
+        """In a copy of this process: the workers are the other's."""
+        self._free, self._lock = threading.BoundedSemaphore(PROCESSES), threading.Lock()
+        self._lost, self._idle = self._idle, []
+
+    def _take(self) -> "_Worker":
+        with self._lock:
+            while self._idle:
+                if (worker := self._idle.pop()).alive:
+                    return worker
+                worker.end()
+        return _Worker()
+
+
+@cache
+def checkers() -> Checkers:
+    """Those of this process."""
+    made = Checkers()
+    atexit.register(made.close)
+    os.register_at_fork(after_in_child=made._forked)
+    return made
+
+
+class _Worker:
+    """One process. It ends when its input does, and so with this one, however that ends."""
+
+    def __init__(self) -> None:
+        here = str(Path(understudy.__file__).parents[1])
+        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "understudy.exchange.check_worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
+            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+        )  # fmt: skip
+        self._ready, self.jobs = False, 0
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Its answer; {"spent": "time"} when none comes in time, {"spent": "process"} when it died of the job."""
+        if not self._ready:
+            if "ready" not in self._answer(_START):
+                raise ArtefactError("the process that checks offers does not start. Nothing was exchanged.")
+            self._ready = True
+        self.jobs += 1
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+        except BrokenPipeError:
+            return {"spent": "process"}
+        return self._answer(seconds)
+
+    def end(self) -> None:
+        """End it, whatever it does."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        handle, line, until = self._process.stdout.fileno(), bytearray(), time.monotonic() + seconds
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        while not line.endswith(b"\n"):
+            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+                return {"spent": "time"}
+            if not (chunk := os.read(handle, 1 << 16)) or len(line) > _MOST_ANSWER:
+                return {"spent": "process"}
+            line += chunk
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _read(answer: dict[str, Any], size: int, seconds: float) -> Checked:
+    if "refused" in answer:
+        raise _ERRORS.get(answer["refused"], ArtefactError)(answer["said"])
+    if "spent" in answer:
+        what = {
+            "time": f"takes more than {seconds:g} s",
+            "memory": f"takes more than {allowed(size):,} bytes of memory",
+            "process": "ended the process that looked",
+        }
+        raise ArtefactError(f"to look at this offer {what[answer['spent']]}. Nothing was exchanged.")
+    return Checked(answer["card"], answer["size"], answer["preview"], answer["peak"])

@@ -1,0 +1,221 @@
+"""What a network that a stranger describes would need, by arithmetic alone: no module is built for it.
+
+Guarantee: a plan takes memory and time in proportion to the description. It names every tensor of the network with its
+shape, so that a file can be compared before anything is made; a layer has at most `MOST_UNITS` units, a network
+`MOST_LAYERS` layers from the first to the last and `MOST_BRANCHES` branches, and one row takes at most `MOST_NUMBERS`
+numbers while it is drawn. `pieces` draws few enough rows at a time.
+Edges: a key too many or too few, a size that is no whole number, or anything above these limits → ConfigError.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from understudy.check import whole
+from understudy.errors import ConfigError
+from understudy.models.beta_vae import decoder_shapes, sides_of
+from understudy.models.mixture import MOST_COMPONENTS
+from understudy.models.pool import Pool
+from understudy.tensors_file import Shapes
+
+MOST_LAYERS = 16
+MOST_UNITS = 1 << 14
+MOST_BRANCHES = 64
+MOST_NUMBERS = 1 << 26
+MOST_NAME = 200  # letters of a party
+_AT_ONCE = 1 << 24  # numbers: 64 MiB
+
+_Tensors = dict[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network on paper. It draws columns of these `sizes`, or `values` in [0, 1] of this shape."""
+
+    tensors: _Tensors
+    sizes: tuple[int, ...] | None
+    values: tuple[int, ...] | None
+    numbers: int  # held for one row, where they are most
+    label: tuple[int, int] | None = None  # the column and the level that it always draws
+
+    @property
+    def shapes(self) -> Shapes:
+        """The tensors as a file has to hold them."""
+        return {name: (torch.float32, shape) for name, shape in self.tensors.items()}
+
+
+def plan_of(description: Mapping[str, Any]) -> Plan:
+    """The plan of a network that may be offered. ConfigError for anything else."""
+    kind = description.get("kind") if isinstance(description, Mapping) else None
+    if not isinstance(kind, str) or kind not in PLANS:
+        raise ConfigError(f"no network of kind {kind!r:.60} is offered; known: {', '.join(PLANS)}.")
+    keys, make = PLANS[kind]
+    _known(description, ("kind", *keys), f"a {kind}")
+    plan = make(*(description[key] for key in keys))
+    if plan.numbers > MOST_NUMBERS:
+        raise ConfigError(f"a row of this network takes {plan.numbers:,} numbers; at most {MOST_NUMBERS:,}.")
+    return plan
+
+
+def pieces(network: Any, n: int, *, most: int, numbers: int = _AT_ONCE) -> Iterator[int]:
+    """`n` rows in pieces of at most `most`, and of as few as keep `numbers` numbers, or one row."""
+    each = max(1, min(most, numbers // numbers_of(network)))
+    for start in range(0, n, each):
+        yield min(each, n - start)
+
+
+def numbers_of(network: Any) -> int:
+    """How many numbers a network holds for one row, about. What is no offer is judged by its widest layer."""
+    if isinstance(network, Pool):
+        return int(network.latent) + max(map(numbers_of, network.members))
+    try:
+        return plan_of(network.describe()).numbers
+    except ConfigError:
+        sides = (side for parameter in network.parameters() for side in parameter.shape[-2:])
+        return 3 * max(map(int, (network.latent, *sides)))
+
+
+def _mixture(components: Any, sizes: Any) -> Plan:
+    whole(components=components)
+    if components > MOST_COMPONENTS:
+        raise ConfigError(f"a mixture has at most {MOST_COMPONENTS:,} components, not {components:,}.")
+    found = _sizes(sizes)
+    return Plan({"logits": (components, sum(found))}, found, None, sum(found))
+
+
+def _class_decoder(latent: Any, hidden: Any, sizes: Any, label: Any) -> Plan:
+    found, layers = _sizes(sizes), _layers(latent, hidden)
+    if not isinstance(label, list | tuple) or [type(number) for number in label] != [int, int]:
+        raise ConfigError("a class is the number of a column and of a level.")
+    place, level = label
+    if not (0 <= place < len(found) and 0 <= level < found[place] and len(found) > 1):
+        raise ConfigError(f"{place}, {level} is no level of a column.")
+    layers += (sum(found) - found[place],)
+    return Plan(_linears("linears.{}", layers), found, None, _most(layers), (place, level))
+
+
+def _class_image_decoder(latent: Any, channels: Any, shape: Any) -> Plan:
+    _, *filters = _layers(latent, channels)
+    height, width = _image(shape)
+    if not filters:
+        raise ConfigError("a decoder of images has a layer at least.")
+    sides = sides_of((height, width), len(filters))
+    shapes = decoder_shapes(latent, filters, sides)
+    pixels = [math.prod(side) for side in reversed(sides)]  # coarse to fine
+    steps = zip(pairwise((filters[0], *filters)), pairwise(pixels), strict=True)
+    # A transposed convolution makes nine numbers for each pixel before it, twice, and adds them up to one for each
+    # after it; these are shifted, ordered and bent.
+    numbers = max((a + 18 * b) * small + 4 * b * large for (a, b), (small, large) in steps)
+    tensors = {f"parts.{place}": (1, *shape) for place, (_, *shape) in enumerate(shapes)}
+    return Plan(tensors, None, (height, width), max(numbers, latent + filters[0] * pixels[0]))
+
+
+def _branched(latent: Any, common: Any, branches: Any) -> Plan:
+    stack = _layers(latent, common)
+    tensors = _linears("common.{}", stack, step=2)
+    if not isinstance(branches, list) or not 1 <= len(branches) <= MOST_BRANCHES:
+        raise ConfigError(f"a generator has 1 to {MOST_BRANCHES} branches.")
+    sizes: list[int] = []
+    values: list[tuple[int, ...]] = []
+    numbers, names = _most(stack), set()
+    for place, branch in enumerate(branches):
+        made = _branch(f"branches.{place}.{{}}", stack, branch)
+        tensors |= made.tensors
+        sizes += made.sizes or ()
+        values += [made.values] if made.values is not None else []
+        numbers = max(numbers, made.numbers)
+        names.add(branch["party"])
+    if len(names) < len(branches) or (values and (sizes or len(values) > 1)):
+        raise ConfigError("two branches have one name, or draw rows of two kinds.")
+    if not values:
+        return Plan(tensors, tuple(sizes), None, numbers + 2 * sum(sizes))
+    return Plan(tensors, None, values[0], numbers)
+
+
+def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
+    """What one branch adds, after the common layers `stack`."""
+    image = isinstance(branch, Mapping) and "shape" in branch
+    _known(
+        branch, ("party", "hidden", "shape", "image") if image else ("party", "hidden", "blocks"), "a branch"
+    )
+    if not isinstance(branch["party"], str) or len(branch["party"]) > MOST_NAME:
+        raise ConfigError(f"a party has a name of at most {MOST_NAME} letters.")
+    if not image:
+        found = _sizes(branch["blocks"])
+        layers = (stack[-1], *_units(branch["hidden"], len(stack)), sum(found))
+        return Plan(_linears(names, layers, step=2), found, None, _most(layers))
+    filters = _units(branch["hidden"], len(stack))
+    if branch["image"] is not True or len(filters) != 2:
+        raise ConfigError("a branch of images has two layers of channels.")
+    (height, width), (coarse, fine) = _image(branch["shape"]), filters
+    pixels = -(-height // 4) * -(-width // 4)
+    tensors = {
+        "0.weight": (coarse * pixels, stack[-1]), "0.bias": (coarse * pixels,),
+        "3.weight": (coarse, fine, 4, 4), "3.bias": (fine,), "5.weight": (fine, 1, 4, 4), "5.bias": (1,),
+    }  # fmt: skip
+    numbers = (3 * coarse + 32 * fine + 128) * pixels
+    shaped = {names.format(name): shape for name, shape in tensors.items()}
+    return Plan(shaped, None, (height, width), numbers)
+
+
+PLANS: dict[str, tuple[tuple[str, ...], Callable[..., Plan]]] = {
+    "class-decoder": (("latent", "hidden", "sizes", "label"), _class_decoder),
+    "class-image-decoder": (("latent", "channels", "shape"), _class_image_decoder),
+    "mixture": (("components", "sizes"), _mixture),
+    "branched": (("latent", "common", "branches"), _branched),
+}
+
+
+def _known(table: Any, keys: Sequence[str], what: str) -> None:
+    if not isinstance(table, Mapping) or table.keys() != set(keys):
+        raise ConfigError(f"{what} is described by {', '.join(keys)}, and nothing else.")
+
+
+def _layers(latent: Any, hidden: Any) -> tuple[int, ...]:
+    """Units from the latent point on."""
+    return _units([latent], 0) + _units(hidden, 1)
+
+
+def _units(sizes: Any, before: int) -> tuple[int, ...]:
+    """The units of each layer, of which there are some `before`."""
+    if not isinstance(sizes, list | tuple) or before + len(sizes) > MOST_LAYERS:
+        raise ConfigError(f"a network is a list of at most {MOST_LAYERS} layers.")
+    for size in sizes:
+        whole(units=size)
+        if size > MOST_UNITS:
+            raise ConfigError(f"a layer has at most {MOST_UNITS:,} units, not {size:,}.")
+    return tuple(sizes)
+
+
+def _sizes(sizes: Any) -> tuple[int, ...]:
+    """The levels of each column. How many there may be is the schema's to say."""
+    if not isinstance(sizes, list | tuple) or not sizes:
+        raise ConfigError("a network draws one column at least.")
+    for size in sizes:
+        whole(sizes=size)
+    return tuple(sizes)
+
+
+def _image(shape: Any) -> tuple[int, int]:
+    if not isinstance(shape, list | tuple) or len(shape) != 2:
+        raise ConfigError("an image has a height and a width.")
+    whole(height=shape[0], width=shape[1])
+    return shape[0], shape[1]
+
+
+def _linears(names: str, layers: Sequence[int], *, step: int = 1) -> _Tensors:
+    """Weights (out, in) and biases (out,) of linear layers; `step` counts what stands between two of them."""
+    tensors: _Tensors = {}
+    for place, (a, b) in enumerate(pairwise(layers)):
+        tensors[names.format(f"{step * place}.weight")] = (b, a)
+        tensors[names.format(f"{step * place}.bias")] = (b,)
+    return tensors
+
+
+def _most(layers: Sequence[int]) -> int:
+    """A layer, what follows it, and its copy behind the activation."""
+    return max((a + 2 * b for a, b in pairwise(layers)), default=layers[0])

@@ -1,0 +1,135 @@
+"""A plan says by arithmetic what the network itself would say, and refuses what would exhaust a checker."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.errors import ConfigError
+from understudy.generator import NETWORKS
+from understudy.models.plan import MOST_LAYERS, MOST_NUMBERS, MOST_UNITS, numbers_of, pieces, plan_of
+from understudy.models.pool import Pool
+
+units = st.integers(1, 6)
+layers = st.lists(units, max_size=4)
+sizes = st.lists(st.integers(1, 5), min_size=2, max_size=5)
+sides = st.tuples(st.integers(1, 30), st.integers(1, 30)).map(list)
+
+
+@st.composite
+def class_decoders(draw: st.DrawFn) -> dict[str, Any]:
+    found = draw(sizes)
+    place = draw(st.integers(0, len(found) - 1))
+    label = [place, draw(st.integers(0, found[place] - 1))]
+    return {
+        "kind": "class-decoder",
+        "latent": draw(units),
+        "hidden": draw(layers),
+        "sizes": found,
+        "label": label,
+    }
+
+
+def branches(output: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.lists(output, min_size=1, max_size=3).map(
+        lambda parts: [part | {"party": str(place)} for place, part in enumerate(parts)]
+    )
+
+
+tables = branches(st.fixed_dictionaries({"hidden": layers, "blocks": sizes}))
+images = st.fixed_dictionaries(
+    {
+        "party": st.just("a"),
+        "hidden": st.lists(units, min_size=2, max_size=2),
+        "shape": sides,
+        "image": st.just(True),
+    }
+)
+described = st.one_of(
+    class_decoders(),
+    st.fixed_dictionaries({"kind": st.just("mixture"), "components": units, "sizes": sizes}),
+    st.fixed_dictionaries(
+        {"kind": st.just("class-image-decoder"), "latent": units, "shape": sides,
+         "channels": st.lists(units, min_size=1, max_size=5)}
+    ),
+    st.fixed_dictionaries(
+        {"kind": st.just("branched"), "latent": units, "common": layers,
+         "branches": tables | images.map(lambda one: [one])}
+    ),
+)  # fmt: skip
+
+
+@given(described)
+@settings(max_examples=150, deadline=None)
+def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
+    description: dict[str, Any],
+) -> None:
+    network, plan = NETWORKS[description["kind"]].from_description(description), plan_of(description)
+    assert plan.shapes == {
+        name: (value.dtype, tuple(value.shape)) for name, value in network.state_dict().items()
+    }
+    width = math.prod(plan.values) if plan.sizes is None else sum(plan.sizes)  # type: ignore[arg-type]
+    assert network.rows(torch.zeros(3, network.latent)).flatten(1).shape == (3, width)
+
+
+WIDE = {"kind": "class-decoder", "latent": 1, "hidden": [], "sizes": [2, 2], "label": [0, 0]}
+IMAGE = {"kind": "class-image-decoder", "latent": 1, "channels": [1], "shape": [28, 28]}
+BRANCHED = {
+    "kind": "branched",
+    "latent": 1,
+    "common": [],
+    "branches": [{"party": "a", "hidden": [], "blocks": [2]}],
+}
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        WIDE | {"latent": MOST_UNITS + 1},
+        WIDE | {"latent": 10**400},
+        WIDE | {"latent": True},
+        WIDE | {"hidden": [1] * MOST_LAYERS},
+        WIDE | {"hidden": [MOST_UNITS + 1]},
+        WIDE | {"hidden": [0]},
+        WIDE | {"hidden": {"0": 1}},
+        WIDE | {"hidden": "11"},
+        WIDE | {"label": [0, 2]},
+        WIDE | {"label": [[0], 0]},
+        WIDE | {"sizes": []},
+        WIDE | {"extra": 1},
+        {key: value for key, value in WIDE.items() if key != "label"},
+        IMAGE | {"channels": [1] * MOST_LAYERS},
+        IMAGE | {"channels": []},
+        IMAGE | {"shape": [28]},
+        IMAGE | {"channels": [MOST_UNITS], "shape": [1024, 1024]},
+        {"kind": "mixture", "components": 1 << 40, "sizes": [2]},
+        BRANCHED | {"branches": [BRANCHED["branches"][0] | {"party": str(n)} for n in range(65)]},  # type: ignore[index]
+        BRANCHED | {"branches": BRANCHED["branches"] * 2},  # type: ignore[operator]
+        BRANCHED | {"branches": [{"party": "a" * 10**6, "hidden": [], "blocks": [2]}]},
+        BRANCHED | {"branches": [{"party": "a", "hidden": [], "blocks": [2], "more": []}]},
+        BRANCHED | {"branches": [{"party": "a", "hidden": [], "shape": [4], "image": False}]},
+        {"kind": "pool", "members": [], "shares": []},
+        {"kind": ["mixture"]},
+        {},
+        [],
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_what_no_offer_has_is_refused(description: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        plan_of(description)
+    assert len(str(refused.value)) < 5000
+
+
+def test_rows_are_drawn_in_pieces_that_hold_few_numbers() -> None:
+    wide = NETWORKS["class-decoder"].from_description(WIDE | {"latent": MOST_UNITS})
+    assert plan_of(WIDE | {"latent": MOST_UNITS}).numbers >= MOST_UNITS
+    each = list(pieces(wide, 1000, most=1000, numbers=1 << 20))
+    assert sum(each) == 1000
+    assert max(each) * numbers_of(wide) <= 1 << 20
+    assert numbers_of(Pool([wide], [1.0])) > numbers_of(wide)
+    assert list(pieces(wide, 3, most=9, numbers=1)) == [1, 1, 1]
+    assert MOST_NUMBERS > MOST_UNITS
