@@ -23,7 +23,7 @@ from network_cases import Counting, Network, Next, Number, contract_for, countin
 from understudy.errors import MessageError, PartyError
 from understudy.runtime import certificates, session
 from understudy.runtime.authority import Authority
-from understudy.runtime.grpc import streams
+from understudy.runtime.grpc import server, streams
 from understudy.runtime.grpc.frames import FRAME, METHOD, parse
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.grpc.streams import Limits
@@ -353,3 +353,30 @@ def test_a_server_outside_the_protocol_is_left_and_tried_again(network: Network)
     thread.join(20)
     assert len(visits) == 3
     assert "b" not in network.errors
+
+
+def test_a_thousand_silent_connections_keep_no_party_out(network: Network) -> None:
+    with network.serve(contract_for("a", "b")) as parties:
+        silent = [socket.create_connection(("127.0.0.1", parties.port)) for _ in range(1_100)]
+        try:
+            late = network.start(network.seat("b", build=counting(seed=None)), parties.port)
+            assert isinstance(parties.ask({"b": Next()})["b"], Number)
+        finally:
+            for one in silent:
+                one.close()
+    late.join(20)
+    assert not late.is_alive()
+
+
+def test_a_connection_that_says_nothing_before_tls_is_closed(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert dict(server.SERVER_OPTIONS)["grpc.server_handshake_timeout_ms"] == 10_000
+    options = dict(server.SERVER_OPTIONS) | {"grpc.server_handshake_timeout_ms": 300}
+    monkeypatch.setattr(server, "SERVER_OPTIONS", list(options.items()))
+    with (
+        network.serve(contract_for("a", "b")) as parties,
+        socket.create_connection(("127.0.0.1", parties.port), timeout=20) as connection,
+    ):
+        while connection.recv(1 << 16):  # the end; a connection that stays open times out
+            pass

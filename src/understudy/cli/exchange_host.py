@@ -27,6 +27,9 @@ def serve(
     proxied: Annotated[bool, typer.Option(help="A proxy in front speaks TLS.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 20.0,
     largest: Annotated[int, typer.Option(help="Bytes of a generator at most, in any pool.")] = 1 << 26,
+    connections: Annotated[
+        int, typer.Option(help="Connections at once from one address; with --proxied the proxy's matter.")
+    ] = 128,
     new_admin: Annotated[
         bool, typer.Option(help="Write another administrator's token: the last is lost.")
     ] = False,
@@ -40,7 +43,7 @@ def serve(
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():
         raise ConfigError(f"--listen looks like 127.0.0.1:8600, not {listen!r}.")
-    limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest)
+    limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest, connections=connections)
     founded = dict(map(read_pool, pool or ()))
     exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
     try:
@@ -49,6 +52,7 @@ def serve(
         )
         scheme = "http" if certificate is None else "https"
         out.print(f"Serving {data} at {scheme}://{listen}. Administrator's token: {data / 'admin.token'}")
+        exchange.checkers.warm()
         server.run()
     finally:
         exchange.close()

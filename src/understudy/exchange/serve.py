@@ -1,6 +1,7 @@
 """Serve an exchange: one process, one port, one folder.
 
 Guarantee: without a certificate it listens on this machine alone, since tokens would cross the network readable.
+Who connects and says nothing is sent away (`doors`), before TLS too.
 Edges: a second process on the same folder is refused; so is a pool file that differs from the pool of its name.
 """
 
@@ -15,6 +16,7 @@ from sqlalchemy import select
 from understudy.errors import ConfigError, ExchangeError
 from understudy.exchange.app import build_app
 from understudy.exchange.database import Database, Token
+from understudy.exchange.doors import Doors, DoorsServer, protocol_for
 from understudy.exchange.limits import Limits
 from understudy.exchange.service import Exchange
 from understudy.exchange.store import Store
@@ -80,8 +82,12 @@ def server_for(
             f"on {host} tokens would cross the network readable: give a certificate and its key, "
             "or say that a proxy in front speaks TLS."
         )
+    limits = exchange.limits
+    doors = Doors(each=None if proxied else limits.connections, whole=2 * limits.seconds + limits.check)
     config = uvicorn.Config(
         build_app(exchange),
+        http=protocol_for(doors),
+        loop="asyncio",  # whose sockets the doors are made for
         host=host,
         port=port,
         ssl_certfile=certificate,
@@ -89,12 +95,12 @@ def server_for(
         log_level="warning",
         server_header=False,
         proxy_headers=proxied,
-        timeout_keep_alive=30,
+        timeout_keep_alive=round(doors.idle),
         timeout_graceful_shutdown=30,
-        limit_concurrency=1024,
+        limit_concurrency=doors.most + 1,
         ws="none",
     )
-    return uvicorn.Server(config)
+    return DoorsServer(config, doors)
 
 
 def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
