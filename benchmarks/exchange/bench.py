@@ -3,6 +3,7 @@
     serve     the exchange as `understudy exchange serve` runs it, a process of its own on the loopback interface
     members   each a client of its own with its own token, in a few processes, all pulling at once for some seconds
     bare      the same clients against the same server process, asking for /v1/health: no token, no database, no file
+    worst     pushes of the worst offers that we know (`offers.py`): their seconds, and the memory that they cost
 
 A pull is authenticated, checked for membership, written into the audit log (synced to disk before the first byte), and
 sent. The members compare the SHA-256 of what comes; they do not rebuild the network, which is their own time.
@@ -21,11 +22,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import httpx
+import offers
 import torch
 
 from understudy.data.codec import Codec
@@ -35,21 +37,10 @@ from understudy.exchange.limits import Limits
 from understudy.exchange.serve import open_exchange, server_for
 from understudy.generator import Generator
 from understudy.models.mixture import MixtureOfProducts
+from understudy.models.plan import MOST_UNITS
 from understudy.protocols.sgde_offer import Requirements, label_place, offer_card
 
 QUICK = bool(os.environ.get("QUICK"))
-FIELDS = [
-    "what",
-    "kilobytes",
-    "members",
-    "seconds",
-    "requests",
-    "errors",
-    "per_second",
-    "p50_ms",
-    "p95_ms",
-    "p99_ms",
-]
 SCHEMA = toy(rows=4, seed=0)[1]
 POOL = Requirements(schema=SCHEMA, target="smoker", largest=1 << 24)
 
@@ -182,23 +173,106 @@ def bench(
     return rows
 
 
+def worst(
+    *, units: int, say: Callable[[str], None], some: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """A push of each of the worst offers: seconds, and by how much the server and who looks for it grew at most."""
+    rows = []
+    context = multiprocessing.get_context("fork")
+    with tempfile.TemporaryDirectory() as place:
+        here, there = context.Pipe()
+        server = context.Process(target=serve, args=(Path(place), there))
+        server.start()
+        try:
+            if not here.poll(120):
+                raise SystemExit("the server did not start")
+            address = f"http://127.0.0.1:{here.recv()}"
+            with Client(address, (Path(place) / "admin.token").read_text()) as admin:
+                admin.found("images", offers.IMAGES)
+                tokens = {pool: admin.issue("north", pool=pool) for pool in ("ward", "images")}
+            for pool, token in tokens.items():
+                with Client(address, token) as client:
+                    client.subscribe(pool)
+            files = {name: ("ward", functools.partial(make, units)) for name, make in offers.accepted.items()}
+            files |= {
+                name: ("images", functools.partial(make, units))
+                for name, make in offers.accepted_images.items()
+            }
+            files |= {name: ("ward", make) for name, make in offers.refused.items()}
+            pushed(
+                address,
+                tokens["ward"],
+                "ward",
+                offers.offer(offers.decoder(4, (64, 128)), note="first"),
+                server.pid,
+            )
+            for name, (pool, make) in files.items():
+                if some is None or name in some:
+                    rows.append({"offer": name} | pushed(address, tokens[pool], pool, make(), server.pid))
+                    say(json.dumps(rows[-1], ensure_ascii=False))
+        finally:
+            server.terminate()
+            server.join()
+    return rows
+
+
+def pushed(address: str, token: str, pool: str, data: bytes, server: int | None) -> dict[str, Any]:
+    """One push, and the peaks of the processes of the server while it lasted."""
+    children = (path.read_text().split() for path in Path(f"/proc/{server}/task").glob("*/children"))
+    processes = [server, *(int(child) for some in children for child in some)]
+    before = {}
+    for process in processes:
+        Path(f"/proc/{process}/clear_refs").write_text("5")  # the peak is counted from now on
+        before[process] = held(process)
+    begun = time.perf_counter()
+    answer = httpx.put(
+        f"{address}/v1/pools/{pool}/offers/{hashlib.sha256(data).hexdigest()}", content=data, timeout=120,
+        headers={"Authorization": f"Bearer {token}"},
+    )  # fmt: skip
+    seconds = time.perf_counter() - begun
+    grown = {process: (held(process) - level) / 1e6 for process, level in before.items()}
+    return {
+        "status": answer.status_code, "file_mb": round(len(data) / 1e6, 3), "seconds": round(seconds, 2),
+        "server_mb": round(grown.pop(server), 1), "checker_mb": round(max(grown.values(), default=0.0), 1),
+    }  # fmt: skip
+
+
+def held(process: int | None) -> int:
+    """The most bytes that a process held since its peak was reset."""
+    return 1024 * int(Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0])
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
     parser.add_argument("--jobs", type=int, default=2, help="processes that the members are spread over")
     parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0)
     parser.add_argument("--only", type=int, help="only this number of members")
+    parser.add_argument(
+        "--worst", action="store_true", help="only the worst offers, into worst.csv beside --out"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     counts = [args.only] if args.only else [4] if QUICK else [1, 10, 50]
     sizes = [50] if QUICK else [50, 1000]
     say = functools.partial(print, flush=True)
-    rows = bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
+    looks = worst(units=MOST_UNITS // (16 if QUICK else 1), say=say)
+    rows = (
+        []
+        if args.worst
+        else bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
+    )
     if args.out:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+        write(args.out.with_name("worst.csv"), looks)
+        if rows:
+            write(args.out, rows)
     if any(row["errors"] for row in rows):
         sys.exit("there were errors")
 
