@@ -147,7 +147,7 @@ def test_rounds_that_are_asked_again_have_new_batches_and_nobody_takes_part_unpa
 ) -> None:
     """Were the batch of a lost round drawn again, one sample would be used twice and priced as two."""
     home = {"folder": tmp_path / "run", "run": "r", **SETTINGS, "rounds": 6}
-    budget = Budget(epsilon=400.0, delta=1e-5)
+    budget = Budget(epsilon=120.0, delta=1e-5)
 
     def federation() -> Federation:
         return Federation(*holders(), budget=budget, ledgers=tmp_path / "ledgers")
