@@ -4,8 +4,11 @@ Each takes keyword arguments, so that the message can name them: `positive(epsil
 """
 
 import difflib
+import hashlib
 import sys
-from collections.abc import Iterable
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from understudy.errors import ConfigError
 
@@ -52,6 +55,79 @@ def nearest(word: object, known: Iterable[str]) -> str:
     """A hint at the end of a message: ` Did you mean "rounds"?`, or nothing."""
     match = difflib.get_close_matches(str(word), list(known), n=1)
     return f' Did you mean "{match[0]}"?' if match else ""
+
+
+LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system with an ending
+
+
+def plain_name(*, nothing: str = "Nothing was written.", **values: str) -> None:
+    """Every value can stand in a file name, a certificate, a page and an error text, and look like what it is.
+
+    `nothing` is what the message says of the data. Edges: a space is allowed inside ("holder 0"), a letter of any
+    script, too; ones that look alike are not told apart.
+    """
+    for what, value in values.items():
+        if fault := _name_fault(value):
+            raise ConfigError(f"{what} must be a plain name, and {_quoted(value)} {fault}. {nothing}")
+
+
+def plain_names(values: Iterable[str], what: str, *, nothing: str = "Nothing was written.") -> None:
+    """Every one is a name, and no two would be one file where upper and lower case are the same."""
+    seen: dict[str, str] = {}
+    for value in values:
+        plain_name(nothing=nothing, **{what: value})
+        if (other := seen.setdefault(value.casefold(), value)) != value:
+            raise ConfigError(
+                f'"{other}" and "{value}" are two names of a {what} that some file systems take for one. {nothing}'
+            )
+
+
+def file_names(labels: Sequence[object]) -> list[str]:
+    """A file name for each label, whatever text it is: itself where it is short and plain, otherwise marked.
+
+    Guarantee: a name needs no quoting and leads nowhere else; different labels have different ones, also where upper
+    and lower case are the same.
+    """
+    texts = [str(label) for label in labels]
+    short = ["".join(letter if _plain(letter) else "_" for letter in text[:32]) or "_" for text in texts]
+    alike = Counter(one.casefold() for one in short)
+    return [
+        one if one == text and alike[one.casefold()] == 1 else f"{one}-{_mark(text)}"
+        for one, text in zip(short, texts, strict=True)
+    ]
+
+
+def _plain(letter: str) -> bool:
+    return letter.isascii() and (letter.isalnum() or letter == "_")
+
+
+def _mark(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:12]
+
+
+def _name_fault(value: object) -> str:
+    """What is wrong with a name, or nothing."""
+    if not isinstance(value, str) or not value:
+        return "is no text, or an empty one"
+    if not value.isprintable():  # control characters, NUL, line ends, what turns the direction of writing
+        return "holds a character that cannot be seen"
+    if len(value.encode()) > LONGEST_NAME:
+        return f"is longer than {LONGEST_NAME} bytes"
+    if strange := [letter for letter in value if letter in _NOT_IN_NAMES]:
+        return f"holds {strange[0]}"
+    if value[0] in ".- " or value[-1] == " ":
+        return "begins with a dot, a dash or a space, or ends with a space"
+    if unicodedata.normalize("NFC", value) != value:
+        return "is not in Unicode's composed form (NFC)"
+    return ""
+
+
+_NOT_IN_NAMES = '/\\:"'
+
+
+def _quoted(value: object) -> str:
+    text = ascii(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _number(value: object) -> bool:

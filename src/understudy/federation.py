@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import one_of
+from understudy.check import one_of, plain_name, plain_names
 from understudy.data.described import AnySchema
 from understudy.held import Held, Opened, budgets, description, has_population, open_held
 from understudy.privacy.budget import Budget
@@ -31,6 +31,9 @@ class Holder:
     budget: Budget
     seed: int | None = None
     noise: str = "secure"
+
+    def __post_init__(self) -> None:
+        plain_name(holder=self.name, nothing="Nothing was read or charged.")
 
     def rng(self) -> Rng:
         """Fresh randomness, secure unless the holder chose otherwise; under a rehearsal seed the same each time."""
@@ -58,6 +61,7 @@ class Federation:
         ledgers: str | Path = "ledgers",
         same_people: bool = True,
     ) -> None:
+        plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
         folder = Path(ledgers)
         self.same_people = same_people and not has_population(tables)
@@ -77,6 +81,7 @@ class Federation:
         same_people: bool = True,
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
+        plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
         same_people = same_people and not has_population(tables)
         opened = open_held(tables, schemas or {}, same_people=same_people)
@@ -93,6 +98,7 @@ class Federation:
         federation = cls.__new__(cls)
         federation.same_people = same_people
         federation.holders = {holder.name: holder for holder in holders}
+        plain_names(federation.holders, "holder", nothing="Nothing was read or charged.")
         return federation
 
     @property

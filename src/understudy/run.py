@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from understudy.check import plain_name
 from understudy.classifier import Classifier
 from understudy.data.described import load_schema
 from understudy.data.grid import distinct
@@ -99,6 +100,8 @@ def train(
     may begin; they cost nobody anything.
     """
     config = config_for(protocol, settings)
+    run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
+    plain_name(run=run, nothing="Nothing was charged.")
     module = protocol_named(protocol)
     _fits(protocol, federation.same_people)
     more = opened(
@@ -110,7 +113,6 @@ def train(
         public=public,
     )
     home = None if folder is None else Path(folder)
-    run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     parties = LocalParties(
         federation.parties(
             protocol, run=run, folder=None if home is None else home / "parties", config=config

@@ -40,7 +40,7 @@ from typing import Any
 
 import tomli_w
 
-from understudy.check import nearest
+from understudy.check import nearest, plain_names
 from understudy.errors import ConfigError
 from understudy.privacy.budget import Budget
 
@@ -116,6 +116,7 @@ class RunFile:
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
         if not data["parties"]:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
+        plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
         parties = {
             party: _section(body, f"{name}: parties.{party}", elsewhere)
             for party, body in data["parties"].items()

@@ -103,9 +103,9 @@ def test_a_second_founding_changes_nothing(authority: Authority) -> None:
     assert fingerprint((authority.folder / "ca.pem").read_bytes()) == before
 
 
-@pytest.mark.parametrize("name", ["", "../clinic", "a/b", "a\\b", ".clinic", "a\nb", 'a"b', "x" * 49])
+@pytest.mark.parametrize("name", ["", "../clinic", "a/b", "a\\b", ".clinic", "a\nb", 'a"b', "x" * 65])
 def test_a_name_that_could_be_a_path_or_a_trick_is_refused(authority: Authority, name: str) -> None:
-    with pytest.raises(ConfigError, match="name must be"):
+    with pytest.raises(ConfigError, match="must be a plain name"):
         authority.invite(name)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from understudy.check import plain_name
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import need
 from understudy.errors import ConfigError
@@ -39,7 +40,8 @@ def membership(client: "Client") -> tuple[str, str]:
     me = client.me()
     if me["pool"] is None:
         raise ConfigError("this token is an administrator's: use a member's.")
-    return str(me["pool"]), str(me["silo"])
+    plain_name(pool=me["pool"], silo=me["silo"], nothing="Nothing was charged or sent.")
+    return me["pool"], me["silo"]
 
 
 @contextmanager

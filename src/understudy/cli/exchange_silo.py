@@ -1,12 +1,13 @@
 """`understudy exchange`, for a silo: join a pool, train for it, push, pull."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.check import nearest
+from understudy.check import file_names, nearest, plain_name
 from understudy.cli.console import plain as out
 from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
@@ -97,8 +98,9 @@ def train(
         offers = train_offers(
             silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
         )
+        places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
-            folder = offer.save(to / _file_name(offer.card["label"]))
+            folder = offer.save(to / places[offer.card["label"]])
             out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
         out.print(book.summary())
 
@@ -171,7 +173,7 @@ def pull(
             raise ConfigError("nothing is on offer that fits this choice.")
         pulled = []
         for o in offers:
-            folder = to / "offers" / f"{o['silo']}-{_file_name(o['label'])}-{o['digest'][:12]}"
+            folder = to / "offers" / _place(o)
             pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
     judged = suspicions(required, pulled)
     cells = (
@@ -242,5 +244,7 @@ def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
     return [known[word] for word in words or ()]
 
 
-def _file_name(label: object) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in str(label)) or "_"
+def _place(offer: Mapping[str, Any]) -> str:
+    """The folder of a pulled offer. What an exchange says of it is not believed to be a name."""
+    plain_name(silo=offer["silo"], digest=offer["digest"], nothing="Nothing was kept.")
+    return f"{offer['silo']}-{file_names([offer['label']])[0]}-{offer['digest'][:12]}"

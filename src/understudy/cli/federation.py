@@ -7,6 +7,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
+from understudy.check import plain_names
 from understudy.cli.console import plain as out
 from understudy.errors import ConfigError
 from understudy.runtime.lifetimes import DAYS, INVITED_DAYS
@@ -32,6 +33,7 @@ def init(
     """Found a federation: a private authority, the server's certificate, and an invitation for each party."""
     from understudy.runtime.authority import Authority
 
+    plain_names(party or (), "party")
     authority = Authority.found(folder, name=name, address=at, days=days)
     out.print(
         f"{name} is founded in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.check import not_negative, one_of
+from understudy.check import not_negative, one_of, plain_name
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError
 from understudy.privacy.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.budget import AGAINST, Budget
@@ -87,6 +87,7 @@ class Ledger:
                 )
             if budget.epsilon == math.inf:
                 raise LedgerError(f"{path}: a ledger in a file needs a finite budget. Nothing was written.")
+            plain_name(holder=holder)
             Store.create(path, holder, budget)
         self._begin(Store.open(path, patience), real=True)
         if holder not in (None, self.holder):

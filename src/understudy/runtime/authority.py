@@ -21,7 +21,7 @@ from typing import Any
 
 import tomli_w
 
-from understudy.check import whole
+from understudy.check import plain_name, plain_names, whole
 from understudy.errors import ArtefactError, ConfigError, PartyError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, fingerprint
@@ -44,7 +44,7 @@ class Authority:
         `days` is how long the certificates of the server and the parties are good.
         """
         folder = Path(folder)
-        _plain(name)
+        plain_name(name=name)
         certificates.host_of(address)
         whole(days=days)
         if (folder / "federation.toml").exists() or (folder / "ca.key").exists():
@@ -111,7 +111,7 @@ class Authority:
         return load_server(self.folder)
 
     def _made(self, party: str, days: int, *, once: bool) -> Invitation:
-        _plain(party)
+        plain_names({*self.roster.parties, party}, "party", nothing="Nothing was changed.")
         whole(days=days)
         key = certificates.new_key()
         certificate = self._sign(party, key.public_key(), days)
@@ -154,11 +154,3 @@ class Authority:
         with (self.folder / ".lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def _plain(name: str) -> None:
-    """A name stands in certificates, file names and error texts."""
-    if not 0 < len(name) <= 48 or not name.isprintable() or name[0] == "." or set(name) & set('/\\:"'):
-        raise ConfigError(
-            f'name must be 1 to 48 plain characters without / \\ : " and no dot first, not {name!r}.'
-        )

@@ -109,7 +109,8 @@ def issue(
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, federation),
         ]
     )
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"authority of {federation}"[:64])])
+    authority = f"authority of {federation}".encode()[:64].decode(errors="ignore")  # X.509 counts bytes
+    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, authority)])
     builder = (
         x509.CertificateBuilder()
         .subject_name(issuer if use is None else subject)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
+from understudy.check import plain_name, plain_names
 from understudy.errors import BudgetExceeded, ConfigError, MessageError
 from understudy.pack import LIMIT
 from understudy.privacy.accounting import DpEvent
@@ -44,6 +45,8 @@ class Contract:
     def __post_init__(self) -> None:
         if self.schemas.keys() != self.budgets.keys() or not self.schemas:
             raise ConfigError("A contract names a schema and a budget for every party. Nothing was sent.")
+        plain_names(self.schemas, "party", nothing="Nothing was sent.")
+        plain_name(run=self.run, federation=self.federation, nothing="Nothing was sent.")
 
     @property
     def parties(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import tomli_w
 
+from understudy.check import plain_name
 from understudy.errors import ConfigError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import SERVER, common_name, fingerprint, verify
@@ -57,6 +58,8 @@ class Invitation:
         kinds = {name: bool if name == "once" else str for name in cls.__dataclass_fields__}
         if values.keys() != kinds.keys() or any(type(values[name]) is not kinds[name] for name in kinds):
             raise ConfigError(f"{Path(path).name} is not an invitation.")
+        # The party's name becomes that of its folder and its ledger, and whoever wrote this file chose it.
+        plain_name(party=values["party"], federation=values["federation"], nothing="Nothing was sent.")
         return cls(**values)
 
     def save(self, path: str | Path) -> Path:
