@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "src" / "understudy"
 
 # From the ground up. Members of one layer may import themselves and anything below, not each other.
 LAYERS = [
-    {"errors", "check", "tensors_file", "pack", "aligned"},
+    {"errors", "check", "durable", "tensors_file", "pack", "aligned"},
     {"data"},
     {"models", "privacy"},
     {"generator", "classifier"},
@@ -28,7 +28,14 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
-GROUND = {"errors": 0, "check": 1, "aligned": 1, "tensors_file": 1, "pack": 2}  # inside the lowest layer
+GROUND = {
+    "errors": 0,
+    "check": 1,
+    "aligned": 1,
+    "durable": 1,
+    "tensors_file": 1,
+    "pack": 2,
+}  # inside the lowest layer
 ONLY_IN = {
     "typer": {"cli"},
     "rich": {"cli"},

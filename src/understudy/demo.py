@@ -15,6 +15,7 @@ import tomli_w
 from understudy.data.codec import Codec
 from understudy.data.samples import rand_health
 from understudy.data.schema import Schema, join
+from understudy.durable import own_folder, replace
 from understudy.errors import ArtefactError
 from understudy.evaluate.marginals import Marginals
 from understudy.protocols.base import Watcher
@@ -69,9 +70,8 @@ def write_holders(
     """Each holder's table, schema and ledger in a folder of its own, and a run file beside them."""
     parties = {}
     for name, table in tables.items():
-        home = out / "holders" / name
-        home.mkdir(parents=True, exist_ok=True)
-        table.to_csv(home / f"{name}.csv", index=False)
+        home = own_folder(out / "holders" / name)
+        replace(home / f"{name}.csv", table.to_csv(index=False).encode())
         schemas[name].save(home / "schema.toml")
         parties[name] = {
             "table": f"holders/{name}/{name}.csv",

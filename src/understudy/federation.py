@@ -12,6 +12,7 @@ from typing import Any
 
 from understudy.check import one_of, plain_name, plain_names
 from understudy.data.described import AnySchema
+from understudy.durable import own_folder
 from understudy.held import Held, Opened, budgets, description, has_population, open_held
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -63,7 +64,7 @@ class Federation:
     ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
-        folder = Path(ledgers)
+        folder = own_folder(Path(ledgers))
         self.same_people = same_people and not has_population(tables)
         self.holders = {
             name: Holder(name, table, open_ledger(folder / f"{name}.ledger", name, each[name]), each[name])
@@ -133,5 +134,4 @@ class Federation:
 
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:
     """The holder's ledger. The budget is for a new one; an existing ledger keeps its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     return Ledger(path, holder=holder, budget=None if path.exists() else budget)

@@ -28,6 +28,7 @@ from understudy.classifier import Classifier
 from understudy.data.described import load_schema
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
+from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
@@ -208,10 +209,14 @@ def run_file(
         )
         for number, (name, section) in enumerate(file.parties.items())
     )
+    if seed is None:
+        for name, section in file.parties.items():
+            if section.ledger is None:
+                own_folder(file.ledger_path(name).parent)
     federation = Federation.of(holders, same_people=same_people)
     out.mkdir(parents=True, exist_ok=True)
-    note.write_text(file.to_toml())
-    _write_json(out / "run.json", told)
+    replace(note, file.to_toml().encode())
+    replace_json(out / "run.json", told)
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     try:
         result = train(

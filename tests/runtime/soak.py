@@ -29,13 +29,13 @@ import torch
 from network_cases import POLICY, equal
 from protocol_cases import CASES, Case, weights
 
+from understudy.durable import replace as replace_file
 from understudy.pack import pack, unpack
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.protocols.base import Party
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
-from understudy.runtime.durable import replace as replace_file
 from understudy.runtime.grpc.party import join
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import Invitation, load_server

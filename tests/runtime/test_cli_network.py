@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import tomllib
 
 import pytest
@@ -44,6 +45,10 @@ def test_two_institutions_make_one_table_in_eight_commands(desk: Desk) -> None:
     assert "ε in all" in desk.done("ledger", "show", "clinic/clinic.ledger")
     assert "is finished" in desk.done("serve", "federation", "run.toml", "--resume")
     assert "another `out`" in desk.fails("serve", "federation", "run.toml")
+    for place in ("federation", *COLUMNS, "joint/checkpoint"):
+        for path in (desk.folder / place, *(desk.folder / place).rglob("*")):
+            kept = 0o700 if path.is_dir() else 0o600
+            assert stat.S_IMODE(path.stat().st_mode) == kept, path
 
 
 def test_the_party_s_key_is_in_its_home_and_nowhere_else(desk: Desk) -> None:

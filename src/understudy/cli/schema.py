@@ -77,6 +77,7 @@ def schema_buy(
     """
     from understudy.data.coarsen import coarsen
     from understudy.data.schema import Schema
+    from understudy.durable import replace
     from understudy.federation import open_ledger
     from understudy.privacy.budget import Budget
     from understudy.privacy.buy_schema import buy_schema, quote
@@ -96,7 +97,7 @@ def schema_buy(
         table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
     )
     bought.save(to)
-    coarsen(table, bought).to_csv(cleaned, index=False)
+    replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
     out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
 
 

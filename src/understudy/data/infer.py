@@ -44,6 +44,7 @@ from understudy.data.column import (
 )
 from understudy.data.files import Source, open_source
 from understudy.data.schema import Schema
+from understudy.durable import replace
 from understudy.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
@@ -101,7 +102,7 @@ def write_draft(schema: Schema, path: str | Path) -> None:
         raise SchemaError(f"{path.name}: a draft is written as .toml, which can hold its warning.")
     if schema.origin != "rows":
         raise SchemaError("this schema is public and no draft; use its save().")
-    path.write_text(HEADER + schema.to_toml(), encoding="utf-8")
+    replace(path, (HEADER + schema.to_toml()).encode())
 
 
 def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | None:

@@ -4,6 +4,7 @@ Times are text (UTC, ISO 8601) and structured values JSON text, so that both dat
 write begins with the write lock (no upgrade, so no lost race) and is synced before it is acknowledged.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +15,7 @@ from sqlalchemy import ForeignKey, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from understudy.durable import own_database, own_file, own_folder
 from understudy.errors import ArtefactError, ConfigError
 
 VERSION = 1
@@ -107,6 +109,8 @@ class Database:
         # Writers of a SQLite file that find it locked sleep and look again, and some starve: ours queue instead.
         self._turn: AbstractContextManager[Any] = nullcontext()
         if self._engine.dialect.name == "sqlite":
+            if (file := self._engine.url.database) and file != ":memory:":
+                _close_to_others(Path(file))
             self._turn = threading.Lock()
             event.listen(self._engine, "connect", _durable)
             event.listen(self._engine, "begin", _take_the_lock)
@@ -119,8 +123,7 @@ class Database:
     @classmethod
     def in_folder(cls, folder: str | Path) -> "Database":
         """The SQLite database of a data folder."""
-        Path(folder).mkdir(parents=True, exist_ok=True, mode=0o700)
-        return cls(f"sqlite:///{Path(folder).resolve() / 'exchange.sqlite'}")
+        return cls(f"sqlite:///{own_folder(Path(folder)).resolve() / 'exchange.sqlite'}")
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -147,6 +150,15 @@ class Database:
                 raise ArtefactError(
                     f"this database has form {found.version}; this version reads form {VERSION}."
                 )
+
+
+def _close_to_others(path: Path) -> None:
+    """The file before SQLite makes it: it holds the hashes of tokens, and who did what."""
+    try:
+        os.close(own_file(path, os.O_RDWR))
+        own_database(path)
+    except OSError as error:
+        raise ArtefactError(f"the database {path} cannot be opened ({error.strerror}).") from None
 
 
 def _durable(connection: Any, _: Any) -> None:

@@ -6,13 +6,13 @@ Edges: a second process on the same folder is refused; so is a pool file that di
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 import uvicorn
 from sqlalchemy import select
 
+from understudy.durable import replace
 from understudy.errors import ConfigError, ExchangeError
 from understudy.exchange.app import build_app
 from understudy.exchange.database import Database, Token
@@ -45,7 +45,8 @@ def open_exchange(
         for name, requirements in (pools or {}).items():
             _found(exchange, name, requirements)
         if new_admin or not _has_administrator(exchange):
-            _write_secret(folder / "admin.token", issue(exchange.database, "operator", role=ADMIN))
+            token = issue(exchange.database, "operator", role=ADMIN)
+            replace(folder / "admin.token", f"{token}\n".encode())
     except BaseException:
         store.close()
         raise
@@ -122,10 +123,3 @@ def _has_administrator(exchange: Exchange) -> bool:
     query = select(Token.id).where(Token.role == ADMIN, Token.revoked.is_(None))
     with exchange.database.read() as session:
         return session.scalars(query).first() is not None
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """For the owner's eyes alone, from the first byte on."""
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text + "\n")

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from understudy.durable import own_file, own_folder
 from understudy.errors import ArtefactError, ExchangeError
 from understudy.exchange.offer_file import SUFFIX
 
@@ -25,8 +26,8 @@ class Store:
         self.folder = Path(folder)
         self._incoming, self._offers = self.folder / "incoming", self.folder / "offers"
         for place in (self.folder, self._incoming, self._offers):
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            own_folder(place)
+        self._lock = own_file(self.folder / "lock", os.O_RDWR)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the kernel lets go when the process dies
         except OSError:
@@ -66,7 +67,7 @@ class Upload:
         self._hash, self.size = hashlib.sha256(), 0
 
     def __enter__(self) -> Self:
-        self._file = self.path.open("xb")
+        self._file = os.fdopen(own_file(self.path, os.O_WRONLY | os.O_EXCL), "wb")
         return self
 
     def __exit__(
@@ -97,7 +98,7 @@ class Upload:
         """Put the file in its place for good; on return it survives a power cut."""
         os.fsync(self._file.fileno())
         place = self._store.path(digest)
-        place.parent.mkdir(exist_ok=True, mode=0o700)
+        own_folder(place.parent)
         os.replace(self.path, place)
         for folder in (place.parent, place.parent.parent):
             _sync(folder)

@@ -16,6 +16,7 @@ second, so that no answer is recorded twice.
 import fcntl
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
 from understudy.held import Opened, description, open_held
@@ -36,7 +38,6 @@ from understudy.registry import agreed, config_for, people_of, protocol_named
 from understudy.runfile import known_keys
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
-from understudy.runtime.durable import read_toml, replace, write_secret
 from understudy.runtime.grpc.party import enrol
 from understudy.runtime.identity import Invitation
 from understudy.runtime.policy import Policy
@@ -46,8 +47,8 @@ from understudy.runtime.session import Seat
 @contextmanager
 def at_home(folder: Path) -> Iterator[Path]:
     """The holder's folder, made if need be, for one process at a time."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with (folder / ".lock").open("a") as file:
+    own_folder(folder)
+    with os.fdopen(own_file(folder / ".lock", os.O_RDWR), "r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -70,7 +71,7 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
         home / f"{invitation.fingerprint[-16:]}.key"
     )  # kept first: if the answer is lost, we ask again with it
     if not draft.exists():
-        write_secret(draft, certificates.key_pem(certificates.new_key()))
+        replace(draft, certificates.key_pem(certificates.new_key()))
     mine = enrol(invitation, certificates.load_key(draft.read_bytes()), **more)
     mine.save(kept)
     draft.unlink()
@@ -129,7 +130,7 @@ class Queue:
     def _files(self, digest: str) -> tuple[Path, Path]:
         files = self.home / "waiting" / f"{digest}.json", self.home / "decided" / digest
         for file in files:
-            file.parent.mkdir(exist_ok=True, mode=0o700)
+            own_folder(file.parent)
         return files
 
 

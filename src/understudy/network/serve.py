@@ -19,6 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from understudy.data.described import AnySchema, load_schema
+from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
 from understudy.network.status import Prices, Status
 from understudy.protocols.base import Message, Progress, Watcher
@@ -27,7 +28,6 @@ from understudy.run import Result, opened, stoppable
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, columns_of, digest_of
-from understudy.runtime.durable import replace, replace_json
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.identity import load_server
 

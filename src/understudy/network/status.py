@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from understudy.durable import replace_json
 from understudy.errors import ArtefactError
 from understudy.runtime.audit_log import AuditLog
-from understudy.runtime.durable import replace_json
 
 if TYPE_CHECKING:
     from understudy.protocols.base import Progress

@@ -24,6 +24,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
+from understudy.durable import own_database, own_file
 from understudy.errors import LedgerError
 from understudy.privacy.budget import Budget
 from understudy.privacy.events import event_from_json, event_to_json
@@ -96,8 +97,8 @@ class Store:
         aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
             with explained(str(path)):
-                path.parent.mkdir(parents=True, exist_ok=True)
-                os.close(os.open(aside, os.O_CREAT | os.O_EXCL, 0o600))
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                os.close(own_file(aside, os.O_EXCL))
                 with closing(sqlite3.connect(aside, isolation_level=None)) as connection:
                     connection.execute("PRAGMA journal_mode=WAL")
                     _build(connection, holder, budget)
@@ -113,6 +114,7 @@ class Store:
     @classmethod
     def open(cls, path: Path, patience: float) -> "Store":
         with explained(str(path)):
+            own_database(path)
             connection = sqlite3.connect(
                 f"{path.resolve().as_uri()}?mode=rw",
                 uri=True,

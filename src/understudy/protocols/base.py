@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
+from understudy.durable import own_folder, replace
 from understudy.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
 from understudy.pack import Value, pack, unpack
 from understudy.privacy.accounting import Spend, event_from_json, event_to_json
@@ -161,8 +162,7 @@ class Party(ABC):
         match ask:
             case Keep():
                 file = self._file(ask.round)
-                (draft := file.with_suffix(".part")).write_bytes(pack(self.state_dict()))
-                draft.replace(file)  # a kill leaves the old state or the new one, never half of one
+                replace(file, pack(self.state_dict()))
                 self._drop_states_before(ask.round)
                 return Done(round=Public(ask.round, "the server's own number"))
             case Return():
@@ -219,8 +219,7 @@ class Party(ABC):
     def _file(self, round: int) -> Path:
         if self.folder is None:
             raise ArtefactError(f"{self.name}: this party has no folder to keep its state in.")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return self.folder / f"state-{round}.safetensors"
+        return own_folder(self.folder) / f"state-{round}.safetensors"
 
 
 def _round_of(file: Path) -> int:

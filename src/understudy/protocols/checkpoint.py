@@ -7,6 +7,7 @@ counterpart at every party that is still there. What is in it is post-processing
 from pathlib import Path
 from typing import Any
 
+from understudy.durable import own_folder, replace
 from understudy.errors import ArtefactError
 from understudy.pack import pack, unpack
 from understudy.protocols.base import Keep, Parties, Return
@@ -27,13 +28,12 @@ class Checkpoint:
 
     def save(self, round: int, state: dict[str, Any]) -> None:
         """Parties first, then the server, each atomically; older rounds go away last."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own_folder(self.folder)
         self.parties.ask(Keep(round=round))
         if isinstance(self.parties, Present):
             state = state | {"gone": self.parties.gone}
         file = self._file(round)
-        (draft := file.with_suffix(".part")).write_bytes(pack(state))
-        draft.replace(file)
+        replace(file, pack(state))
         for old in self.folder.glob("server-*.safetensors"):
             if old != file:
                 old.unlink()

@@ -23,6 +23,7 @@ from torch import nn
 from understudy.check import one_of
 from understudy.data.population import Population
 from understudy.data.table import Table
+from understudy.durable import own_folder
 from understudy.errors import MessageError, PartyError, SchemaError
 from understudy.generator import NETWORKS, Generator
 from understudy.models.beta_vae import CHANNELS
@@ -258,8 +259,9 @@ class SgdeParty(Party):
     def _pull(self, ask: Pull) -> Pulled:
         offers = [unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers]
         if self.folder is not None:
+            pool = own_folder(self.folder / "pool")
             for number, offer in enumerate(offers):
-                offer.save(self.folder / "pool" / f"{number:04}")
+                offer.save(pool / f"{number:04}")
         return Pulled(sound=Public(len(offers), "a count of the server's own offers"))
 
     # What outlives a message

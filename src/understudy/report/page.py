@@ -12,7 +12,6 @@ by its owner alone. A rehearsal says so before all else, and is not published.
 Edges: a piece that is missing, damaged or cannot be computed leaves its reason in its place.
 """
 
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from typing import Any
 
 import jinja2
 
+from understudy import durable
 from understudy.data.codec import Codec
 from understudy.data.files import Source
 from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
@@ -142,16 +142,18 @@ def _write(
         "plots": plots,
         "mark": mark,
     }
-    _save(path, _template().render(context), 0o600 if private else 0o644)
+    _save(path, _template().render(context), private)
     return path
 
 
-def _save(path: Path, text: str, mode: int) -> None:
+def _save(path: Path, text: str, private: bool) -> None:
     try:
+        if private:
+            durable.replace(path, text.encode())
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # a new file, so that its mode is the one asked for
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as f:
-            f.write(text)
+        path.unlink(missing_ok=True)  # a new file: the one before may have been the holder's own
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ArtefactError(f"{path}: the page cannot be written ({error.strerror}).") from None
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from understudy.durable import own_file
 from understudy.errors import ArtefactError
 
 _START = "0" * 64
@@ -28,7 +29,7 @@ class AuditLog:
             return
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        handle = own_file(path, os.O_RDWR | os.O_APPEND)
         whole = path.read_bytes()
         lines = whole[: whole.rfind(b"\n") + 1]
         os.truncate(handle, len(lines))

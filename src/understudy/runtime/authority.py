@@ -14,6 +14,7 @@ will notice. A party whose connection broke before it had its certificate may as
 """
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,10 +23,10 @@ from typing import Any
 import tomli_w
 
 from understudy.check import plain_name, plain_names, whole
+from understudy.durable import own_file, own_folder, replace
 from understudy.errors import ArtefactError, ConfigError, PartyError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import FOR_PARTY, FOR_SERVER, SERVER, PublicKey, fingerprint
-from understudy.runtime.durable import replace, write_secret
 from understudy.runtime.identity import Invitation, Roster, ServerIdentity, load_server
 from understudy.runtime.lifetimes import AUTHORITY_DAYS, DAYS, INVITED_DAYS
 
@@ -49,10 +50,11 @@ class Authority:
         whole(days=days)
         if (folder / "federation.toml").exists() or (folder / "ca.key").exists():
             raise ArtefactError(f"{folder} already has a federation in it. Nothing was changed.")
+        own_folder(folder)
         key = certificates.new_key()
         root = certificates.issue(name, name, key.public_key(), key, None, days=AUTHORITY_DAYS)
-        write_secret(folder / "ca.key", certificates.key_pem(key))
-        (folder / "ca.pem").write_bytes(root)
+        replace(folder / "ca.key", certificates.key_pem(key))
+        replace(folder / "ca.pem", root)
         body = {"name": name, "address": address, "days": days, "revoked": [], "parties": {}}
         replace(folder / "federation.toml", tomli_w.dumps(body).encode())
         authority = cls(folder)
@@ -98,7 +100,7 @@ class Authority:
         key = certificates.new_key()
         host = certificates.host_of(self.roster.address)
         shown = self._sign(SERVER, key.public_key(), days or self.days, FOR_SERVER, host=host)
-        write_secret(self.folder / "server.key", certificates.key_pem(key))
+        replace(self.folder / "server.key", certificates.key_pem(key))
         replace(self.folder / "server.pem", shown)
 
     @property
@@ -113,6 +115,7 @@ class Authority:
     def _made(self, party: str, days: int, *, once: bool) -> Invitation:
         plain_names({*self.roster.parties, party}, "party", nothing="Nothing was changed.")
         whole(days=days)
+        own_folder(self.folder / "invitations")
         key = certificates.new_key()
         certificate = self._sign(party, key.public_key(), days)
         with self._locked():
@@ -151,6 +154,6 @@ class Authority:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One writer of the roster at a time: a server that enrols, and an operator who invites."""
-        with (self.folder / ".lock").open("a") as file:
+        with os.fdopen(own_file(self.folder / ".lock", os.O_RDWR), "r+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield

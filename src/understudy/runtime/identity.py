@@ -17,10 +17,10 @@ from typing import Any
 import tomli_w
 
 from understudy.check import plain_name
+from understudy.durable import read_toml, replace
 from understudy.errors import ConfigError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import SERVER, common_name, fingerprint, verify
-from understudy.runtime.durable import read_toml, write_secret
 
 __all__ = [
     "SERVER",
@@ -64,7 +64,7 @@ class Invitation:
 
     def save(self, path: str | Path) -> Path:
         """Write it, readable by its owner alone."""
-        return write_secret(Path(path), tomli_w.dumps(asdict(self)).encode())
+        return replace(Path(path), tomli_w.dumps(asdict(self)).encode())
 
     @property
     def expires(self) -> datetime:

@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from understudy.runtime.durable import replace_json
+from understudy.durable import own_file, replace_json
 
 START, CUT = (
     -1,
@@ -71,7 +71,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._note = folder / "replay.json"
-        self._files = [os.open(folder / f"answers.{n}", os.O_RDWR | os.O_CREAT, 0o600) for n in (0, 1)]
+        self._files = [own_file(folder / f"answers.{n}", os.O_RDWR) for n in (0, 1)]
         found = [entry for file in (0, 1) for entry in self._scan(file)]
         self.entries = sorted(found, key=lambda entry: entry.serial)
         self._serial = self.entries[-1].serial if self.entries else 0

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from understudy.durable import own_folder, replace
 from understudy.errors import (
     ArtefactError,
     MessageError,
@@ -89,10 +90,9 @@ class Seat:
         if new and self.policy.accept == "ask" and not (self.confirm is not None and self.confirm(contract)):
             self.log.write("contract refused", contract=contract.digest, why="the holder did not accept it")
             raise PartyError(f"{self.name}: its holder has not accepted this contract. Nothing was sent.")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own_folder(folder)
         if new:
-            (draft := kept.with_suffix(".part")).write_text(contract.text, encoding="utf-8")
-            draft.replace(kept)
+            replace(kept, contract.text.encode())
             self.log.write("contract accepted", contract=contract.digest, run=contract.run)
         return Session(self, contract, folder)
 
