@@ -9,6 +9,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from understudy.errors import ConfigError
 
@@ -51,9 +52,17 @@ def one_of(choices: Iterable[str], /, **values: str) -> None:
             )
 
 
+_LOOK = 1000  # words, and letters of one: a hint is not worth more
+
+
+def repeated(values: Iterable[str]) -> list[str]:
+    """Those that stand more than once, in their order."""
+    return [value for value, times in Counter(values).items() if times > 1]
+
+
 def nearest(word: object, known: Iterable[str]) -> str:
     """A hint at the end of a message: ` Did you mean "rounds"?`, or nothing."""
-    match = difflib.get_close_matches(str(word), list(known), n=1)
+    match = difflib.get_close_matches(str(word)[:_LOOK], list(islice(known, _LOOK)), n=1)
     return f' Did you mean "{match[0]}"?' if match else ""
 
 

@@ -18,14 +18,26 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from understudy.bounded import read_json
 from understudy.data.features import Features, TableFeatures, features_from
 from understudy.data.population import Population
 from understudy.data.schema import Schema
-from understudy.errors import ArtefactError, ConfigError, SchemaError
+from understudy.errors import ArtefactError
 from understudy.models.classifier import Classifier as Network
 from understudy.models.classifier import from_description
 from understudy.privacy.statement import first_said
+from understudy.tensors_file import read_header
 
+_DAMAGED = (
+    KeyError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    OverflowError,
+    OSError,
+    SafetensorError,
+)
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
 
 
@@ -95,11 +107,16 @@ class Classifier:
             if not (folder / name).exists():
                 raise ArtefactError(f"{folder} does not hold a classifier: {name} is missing.")
         try:
-            card = json.loads((folder / "card.json").read_text())
+            card = read_json(folder / "card.json")
             network = from_description(card["network"])
+            found = {
+                name: shape for name, (_, shape) in read_header(folder / "weights.safetensors").shapes.items()
+            }
+            if found != network.shapes:
+                raise ValueError("the weights are not those of the network on the card.")
             weights = network.flat(load_file(folder / "weights.safetensors"))
             table = card["features"]["kind"] == "table"
             features = features_from(card["features"], Schema.load(folder / "schema.toml") if table else None)
-        except (KeyError, ValueError, TypeError, OSError, SafetensorError, SchemaError, ConfigError) as error:
+        except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged classifier: {error}") from None
         return cls(network, weights, features, card)

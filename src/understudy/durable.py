@@ -8,16 +8,16 @@ written as the umask says, and not from here.
 import json
 import os
 import stat
-import tomllib
 from pathlib import Path
 from typing import Any
 
+from understudy import bounded
 from understudy.errors import ConfigError
 
 
 def replace(path: Path, data: bytes) -> Path:
     """Write the file in one piece, for its owner alone: a kill leaves the old one or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(own_file(draft, os.O_WRONLY | os.O_EXCL), "wb") as file:
@@ -55,17 +55,23 @@ def own_folder(path: Path) -> Path:
 
     Edges: a folder of somebody else's, or one that all share (/tmp), stays as it is; its files are closed one by one.
     """
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make(path)
     about = path.stat()
     if about.st_uid == os.geteuid() and not about.st_mode & stat.S_ISVTX:
         path.chmod(0o700)
     return path
 
 
+def _make(folder: Path) -> None:
+    """The folder and those above it that are missing, each for its owner alone."""
+    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+        place.mkdir(exist_ok=True, mode=0o700)
+
+
 def read_toml(path: Path, what: str) -> dict[str, Any]:
     """A TOML file's values. ConfigError names the file, and `what` it should have been."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return bounded.read_toml(path)
     except OSError as error:
         raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}).") from None
     except ValueError:

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
@@ -30,9 +31,10 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import ArtefactError, SchemaError
+from understudy.errors import ArtefactError
 from understudy.models.bayes import BayesNet, GaussianCopula
 from understudy.models.beta_vae import ClassDecoder, ClassImageDecoder
+from understudy.models.claims import check_claim, expected
 from understudy.models.decoder import ImageDecoder, TableDecoder
 from understudy.models.gan import BranchedGenerator
 from understudy.models.mixture import MixtureOfProducts
@@ -41,6 +43,7 @@ from understudy.models.pool import Pool
 from understudy.models.rwae import SeriesDecoder
 from understudy.privacy.rng import FastRng
 from understudy.privacy.statement import first_said
+from understudy.tensors_file import difference, read_header
 
 NETWORKS: dict[str, Any] = {
     "branched": BranchedGenerator,
@@ -56,6 +59,7 @@ NETWORKS: dict[str, Any] = {
 }
 
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
+_MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
 
 
 class Network(Protocol):
@@ -164,20 +168,22 @@ class Generator:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Generator":
-        """The generator in this folder. ArtefactError if it is missing or damaged."""
+        """The generator in this folder. ArtefactError if it is missing or damaged.
+
+        Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
+        """
         folder = Path(folder)
         if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
             folder = folder / "generator"
         try:
-            card = json.loads((folder / "card.json").read_text())
-            description = card["network"]
-            network = NETWORKS[description["kind"]].from_description(description)
-            network.load_state_dict(load_file(folder / "weights.safetensors"))
-            schema = load_any(folder / "schema.toml")
+            card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
+            network = _network(card["network"], schema, folder / "weights.safetensors")
         except FileNotFoundError as error:
             name = Path(error.filename).name if error.filename else "a file"
             raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
-        except (KeyError, ValueError, TypeError, RuntimeError, SafetensorError, SchemaError) as error:
+        except OSError as error:
+            raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
+        except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
         return cls(network.eval(), schema, card)
 
@@ -185,6 +191,30 @@ class Generator:
         if not isinstance(self.network, nn.Module):
             raise TypeError("a generator's network is a torch module")
         return self.network
+
+
+_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
+
+
+def _network(description: dict[str, Any], schema: AnySchema | MixedSchema, weights: Path) -> Any:
+    """The network, built only when the header of its weights says that they are all there."""
+    found = read_header(weights, most=_MOST_HEADER).shapes
+    check_claim(description, _outputs(schema), len(found))
+    build = NETWORKS[description["kind"]].from_description
+    if (claimed := expected(build, description)) != found:
+        raise ValueError(
+            f"the weights are not those of the network on the card: {difference(claimed, found)}."
+        )
+    network = build(description)
+    network.load_state_dict(load_file(weights))
+    return network
+
+
+def _outputs(schema: AnySchema | MixedSchema) -> tuple[int, ...]:
+    """What a row has: the levels of each column of a table, the sides of series and images, part after part."""
+    if isinstance(schema, MixedSchema):
+        return tuple(size for part in schema.parts.values() for size in _outputs(part))
+    return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape
 
 
 def _drawn(codec: Codec, rows: Tensor, rng: FastRng, draw: str) -> pd.DataFrame:

@@ -32,7 +32,6 @@ Where the holders are elsewhere (`understudy serve`), a party has no `table`, `l
 its own. Paths are relative to the run file. Every key is checked before a row is read.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -40,6 +39,7 @@ from typing import Any
 
 import tomli_w
 
+from understudy.bounded import read_toml
 from understudy.check import nearest, plain_names
 from understudy.errors import ConfigError
 from understudy.privacy.budget import Budget
@@ -89,7 +89,7 @@ class RunFile:
         """
         path = Path(path)
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
+            data = read_toml(path)
         except OSError as error:
             raise ConfigError(f"{path}: the run file cannot be read ({error.strerror}).") from None
         except ValueError as error:

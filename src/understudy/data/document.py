@@ -5,7 +5,6 @@ Edges: an unreadable file, text that is no TOML or JSON, a strange key → Schem
 """
 
 import json
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 import tomli_w
 
+from understudy.bounded import read_json, read_toml
 from understudy.check import nearest
 from understudy.errors import SchemaError
 
@@ -50,9 +50,9 @@ class Document(ABC):
 def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
     """What `build` makes of the keys in a .toml or .json file."""
     path = Path(path)
-    parse = tomllib.loads if _suffix(path) == ".toml" else json.loads
+    read_file = read_toml if _suffix(path) == ".toml" else read_json
     try:
-        data = parse(path.read_text(encoding="utf-8"))
+        data = read_file(path)
         if not isinstance(data, dict):
             raise SchemaError("the file holds no table of keys.")
         return build(data)
@@ -62,6 +62,13 @@ def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
         raise SchemaError(f"{path.name}: {error}") from error
     except ValueError as error:  # what tomllib and json raise, and text that is not UTF-8
         raise SchemaError(f"{path.name}: not a valid {_suffix(path)[1:].upper()} file ({error}).") from error
+    except (
+        TypeError,
+        AttributeError,
+        KeyError,
+        OverflowError,
+    ) as error:  # a key that holds another kind of value
+        raise SchemaError(f"{path.name}: this describes no rows ({error}).") from error
 
 
 def known_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:

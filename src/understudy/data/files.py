@@ -6,6 +6,7 @@ cell is one.
 
 import csv
 import gzip
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -131,7 +132,8 @@ def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
 
 def _present(header: list[Any], want: Want) -> list[str]:
     """The wanted columns that the header names once."""
-    return [column for column in (header if want is None else want) if header.count(column) == 1]
+    times = Counter(header)
+    return [column for column in (header if want is None else want) if times[column] == 1]
 
 
 _TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}

@@ -23,6 +23,7 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.check import repeated
 from understudy.data.described import AnySchema, schema_from
 from understudy.data.document import Document, known_keys, read
 from understudy.data.images import ImageSchema
@@ -42,7 +43,7 @@ class MixedSchema(Document):
             raise SchemaError("a mixed schema needs at least one part.")
         if tables := {name: part for name, part in self.parts.items() if isinstance(part, Schema)}:
             join(tables)
-        if twice := sorted({name for name in self.names if self.names.count(name) > 1}):
+        if twice := repeated(self.names):
             raise SchemaError(f'column "{twice[0]}" stands for two things: rename a column or a party.')
 
     @cached_property

@@ -19,14 +19,13 @@ lower edge; the last bin also holds `high`. Whole numbers and days without `bins
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, Self, get_args
 
 import tomli_w
 
-from understudy.check import nearest
+from understudy.check import nearest, repeated
 from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
 from understudy.data.document import Document, known_keys
 from understudy.errors import DraftSchemaError, SchemaError
@@ -48,6 +47,7 @@ Origin = Literal["public", "rows"]
 KINDS: dict[str, type[Column]] = {
     kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date)
 }
+MOST_LEVELS = 1 << 22  # bins of all columns together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Schema(Document):
             raise SchemaError("a schema needs at least one column.")
         if strange := [c for c in self.columns if not isinstance(c, Column)]:
             raise SchemaError(f"a schema is made of columns, not of {strange[0]!r}.")
-        if twice := [name for name, count in Counter(self.names).items() if count > 1]:
+        if twice := repeated(self.names):
             raise SchemaError(f'column "{twice[0]}" is declared twice.')
         if self.person is not None and (not isinstance(self.person, str) or not self.person):
             raise SchemaError(f"person must name the id column, not {self.person!r}.")
@@ -130,6 +130,8 @@ class Schema(Document):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
         if not isinstance(columns, list | tuple):
             raise SchemaError(f"columns must be tables or a list of tables, not {columns!r}.")
+        if (levels := sum(_bins(column) for column in columns)) > MOST_LEVELS:
+            raise SchemaError(f"its columns have {levels:,} bins together, more than {MOST_LEVELS:,}.")
         return cls(**{**data, "columns": tuple(map(_column, columns))})
 
     def to_toml(self) -> str:
@@ -176,6 +178,12 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
         origin="rows" if any(schema.origin == "rows" for schema in schemas.values()) else "public",
         note="; ".join(dict.fromkeys(schema.note for schema in schemas.values() if schema.note)),
     )
+
+
+def _bins(column: object) -> int:
+    """How many bins a column's keys ask for, before they are cut."""
+    bins = column.get("bins") if isinstance(column, Mapping) else None
+    return bins if isinstance(bins, int) else 0
 
 
 def _column(data: Mapping[str, Any]) -> Column:

@@ -34,7 +34,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import positive
+from understudy.check import positive, repeated
 from understudy.data.arrays import ArrayTable, Values, checked, outside
 from understudy.data.cells import Fault, days, floats
 from understudy.data.column import Real
@@ -42,6 +42,8 @@ from understudy.data.document import Document, known_keys
 from understudy.data.files import Source
 from understudy.data.table import Reader, cell_reader, id_reader, read_columns
 from understudy.errors import SchemaError
+
+_MOST_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +69,16 @@ class SeriesSchema(Document):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise SchemaError(f"{name} must name a column, not {value!r}.")
         columns = [*self.names, *filter(None, (self.person, *self._places))]
-        if twice := [name for name in columns if columns.count(name) > 1]:
+        if twice := repeated(columns):
             raise SchemaError(f'"{twice[0]}" stands for two things: every column has one meaning.')
         for name, least in (("length", 2), ("stride", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):
                 raise SchemaError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        if self.length * len(self.channels) > _MOST_VALUES:
+            raise SchemaError(
+                f"a series has at most {_MOST_VALUES:,} values, not {self.length} × {len(self.channels)}."
+            )
         if self.step is not None:
             positive(step=self.step)
             if self.time is None:

@@ -4,7 +4,6 @@ Guarantee: rows are made up from the public schemas; no table and no ledger of a
 Edges: a run is cut down (`canaries.cut_down`), so what breaks only at full size is not seen.
 """
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from understudy.bounded import read_json
 from understudy.check import one_of, whole
 from understudy.data.schema import Schema
 from understudy.evaluate.audit import AuditResult, Case, audit_protocol
@@ -145,6 +145,6 @@ def audit_run_file(
 def _people(out: Path) -> int | None:
     """How many people the finished run in this folder had."""
     try:
-        return int(json.loads((out / "generator" / "card.json").read_text())["people"])
-    except (OSError, ValueError, KeyError):
+        return int(read_json(out / "generator" / "card.json")["people"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None

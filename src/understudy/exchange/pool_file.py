@@ -9,9 +9,9 @@ networks = ["class-decoder"]  # left out: all that SGDE knows
 largest = 1_000_000           # bytes of weights
 """
 
-import tomllib
 from pathlib import Path
 
+from understudy.bounded import read_toml
 from understudy.data.described import load_schema
 from understudy.errors import ConfigError
 from understudy.protocols.sgde_offer import Requirements
@@ -21,7 +21,7 @@ def read_pool(path: str | Path) -> tuple[str, Requirements]:
     """The pool's name and what it requires. ConfigError names the file and what is wrong with it."""
     path = Path(path)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = read_toml(path)
         name = values.pop("name", path.stem)
         schema = load_schema(path.parent / values["schema"])
         return str(name), Requirements.from_dict({**values, "schema": schema.to_dict()})

@@ -11,7 +11,7 @@ numbers with a given correlation, each then sent through the one-way table of it
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple, cast
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from understudy.check import whole
 from understudy.errors import ConfigError
+from understudy.models.device import shapes_only
 
 _MOST_PARAMETERS = 1 << 26  # 512 MiB of doubles: a description from elsewhere cannot ask for more
 
@@ -59,8 +60,7 @@ class BayesNet(nn.Module):
         if sum(cells) + self.width > _MOST_PARAMETERS:
             raise ConfigError(f"a network of {sum(cells):,} odds is larger than {_MOST_PARAMETERS:,}.")
         self._cuts = tuple(accumulate(cells, initial=0))
-        odds = torch.cat([torch.full((rows * size,), 1 / size) for rows, size in shapes])
-        self.odds = nn.Parameter(odds.double(), requires_grad=False)
+        self.odds = nn.Parameter(_even(zip(cells, self.sizes, strict=True)), requires_grad=False)
 
     def table(self, node: int) -> Tensor:
         """The node's odds, a view that can be written to: (combinations of its parents' levels, size)."""
@@ -136,9 +136,11 @@ class GaussianCopula(nn.Module):
             raise ConfigError(
                 f"a copula of {self.latent:,} columns is larger than {_MOST_PARAMETERS:,} numbers."
             )
-        odds = torch.cat([torch.full((size,), 1 / size) for size in sizes])
-        self.factor = nn.Parameter(torch.eye(self.latent, dtype=torch.float64), requires_grad=False)
-        self.odds = nn.Parameter(odds.double(), requires_grad=False)
+        factor = torch.zeros(self.latent, self.latent, dtype=torch.float64)
+        if not shapes_only():
+            factor.fill_diagonal_(1)
+        self.factor = nn.Parameter(factor, requires_grad=False)
+        self.odds = nn.Parameter(_even((size, size) for size in sizes), requires_grad=False)
 
     def rows(self, z: Tensor) -> Tensor:
         """Standard normal latents (n, m) → one-hot rows (n, width)."""
@@ -179,6 +181,15 @@ def one_hot(codes: Tensor, sizes: Sequence[int]) -> Tensor:
     starts = torch.tensor([start for start, _ in pairwise(accumulate(sizes, initial=0))], device=codes.device)
     rows = torch.zeros(len(codes), sum(sizes), device=codes.device)
     return rows.scatter_(1, codes + starts, 1.0)
+
+
+def _even(tables: Iterable[tuple[int, int]]) -> Tensor:
+    """Even odds of tables of so many cells, with so many levels, one after another."""
+    tables = list(tables)
+    odds = torch.empty(sum(cells for cells, _ in tables), dtype=torch.float64)
+    for (cells, size), end in zip(tables, accumulate(cells for cells, _ in tables), strict=True):
+        odds[end - cells : end] = 1 / size
+    return odds
 
 
 def _spell(values: Tensor, nodes: Sequence[int], sizes: Sequence[int]) -> Tensor:

@@ -93,7 +93,7 @@ class TableDecoder(Described):
         ]
         for name, values in zip(("source", "other", "sure"), zip(*levels, strict=True), strict=True):
             self.register_buffer(name, torch.tensor(values), persistent=False)
-        column = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+        column = torch.tensor([place for place, size in enumerate(sizes) for _ in range(size)])
         self.register_buffer("column", column, persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:

@@ -5,6 +5,11 @@ import torch
 from understudy.errors import ConfigError
 
 
+def shapes_only() -> bool:
+    """Whether tensors are made without memory, for their shapes. Arithmetic on such loads a compiler: 2 s and 75 MB."""
+    return torch.get_default_device().type == "meta"
+
+
 def pick_device(name: str = "auto") -> torch.device:
     """`auto`: a GPU when there is one, else the CPU; otherwise the device of that name."""
     if name == "auto":

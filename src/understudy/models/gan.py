@@ -24,6 +24,7 @@ from torch.nn import functional
 from understudy.aligned import aligned, pays
 from understudy.check import in_range, one_of, whole
 from understudy.errors import ConfigError
+from understudy.models.device import shapes_only
 from understudy.models.image_gan import CHANNELS, image_branch
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
@@ -237,10 +238,13 @@ class BlockSoftmax(nn.Module):
         for start, size in zip(accumulate(blocks, initial=0), blocks, strict=False):
             by_size.setdefault(size, []).append(start)
         self.groups = [(size, len(starts)) for size, starts in by_size.items()]
-        columns = [torch.arange(size)[:, None] + torch.tensor(starts) for size, starts in by_size.items()]
-        order = torch.cat([group.flatten() for group in columns])
+        order = back = torch.empty(sum(blocks), dtype=torch.int64)
+        if not shapes_only():
+            columns = [torch.arange(size)[:, None] + torch.tensor(starts) for size, starts in by_size.items()]
+            order = torch.cat([group.flatten() for group in columns])
+            back = order.argsort()
         self.register_buffer("order", order, persistent=False)
-        self.register_buffer("back", order.argsort(), persistent=False)
+        self.register_buffer("back", back, persistent=False)
 
     def forward(self, logits: Tensor) -> Tensor:
         n, lengths = len(logits), [size * count for size, count in self.groups]

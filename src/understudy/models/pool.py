@@ -5,6 +5,7 @@ that each class has the share that it is given here, not the one that it had amo
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -44,8 +45,10 @@ class Pool(nn.Module):
             positive(shares=share)
         self.members, self.shares = nn.ModuleList(members), tuple(map(float, shares))
         self.latent = 1 + max(int(member.latent) for member in members)  # type: ignore[arg-type]
-        ends = torch.tensor(self.shares, dtype=torch.float64).cumsum(0)
-        self.register_buffer("ends", ends / ends[-1], persistent=False)
+        ends = list(accumulate(self.shares))
+        self.register_buffer(
+            "ends", torch.tensor([end / ends[-1] for end in ends], dtype=torch.float64), persistent=False
+        )
         self.requires_grad_(False)
 
     def pick(self, z: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ Guarantee: nothing here opens a holder's table or ledger; both are only named (`
 Edges: no folder, or none of the pieces in it → ArtefactError.
 """
 
-import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from understudy.bounded import read_json, read_toml
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.statement import rehearsal_of, rehearsed
@@ -120,21 +119,21 @@ def load_artefacts(folder: str | Path) -> Artefacts:
 
 
 def _table(path: Path) -> dict[str, Any]:
-    body = json.loads(path.read_text(encoding="utf-8"))
+    body = read_json(path)
     if not isinstance(body, dict):
         raise ValueError("it holds no table of keys")
     return body
 
 
 def _run_file(path: Path) -> dict[str, Any]:
-    body = tomllib.loads(path.read_text(encoding="utf-8"))
+    body = read_toml(path)
     if not isinstance(body.get("parties"), dict):
         raise ValueError("it names no parties")
     return body
 
 
 def _rows(path: Path) -> list[dict[str, Any]]:
-    body = json.loads(path.read_text(encoding="utf-8"))
+    body = read_json(path)
     if not isinstance(body, list) or not all(isinstance(row, dict) for row in body):
         raise ValueError("it holds no list of rows")
     return body

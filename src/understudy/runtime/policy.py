@@ -20,12 +20,12 @@ Guarantee: a contract that a policy has not passed is not signed, and no row is 
 """
 
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from understudy.bounded import read_toml
 from understudy.check import in_range, nearest, one_of, positive, whole
 from understudy.errors import ConfigError, PartyError
 from understudy.privacy.budget import AGAINST
@@ -68,7 +68,7 @@ class Policy:
         """Read and check a policy file. ConfigError names the key and the nearest right one."""
         path = Path(path)
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
+            values = read_toml(path)
         except OSError as error:
             raise ConfigError(f"{path}: the policy cannot be read ({error.strerror}).") from None
         except ValueError as error:
