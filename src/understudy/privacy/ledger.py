@@ -114,6 +114,12 @@ class Ledger:
         self._store, self.real = store, real
         self.holder, self.id = store.holder, store.id
         self._fits: dict[tuple[float, float], list[Counter[DpEvent]]] = {}
+        self._run: tuple[str, Budget] | None = None
+
+    def _begin_within(self, ledger: "Ledger", run: str, budget: Budget) -> None:
+        """The same file, for one run that may cost so much: `_check` then holds both limits in one transaction."""
+        self._begin(ledger._store, real=ledger.real)
+        self._fits, self._run = ledger._fits, (run, budget)
 
     # Paying
 
@@ -136,6 +142,10 @@ class Ledger:
         """
         lines = _lines(event, count, insider, insider_count)
         ids = _ids(people)
+        if self._run is not None and run != self._run[0]:
+            raise LedgerError(
+                f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
+            )
         with self._store.transaction(write=True):
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
@@ -164,52 +174,41 @@ class Ledger:
     def able(self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]) -> NDArray[np.bool_]:
         """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
         lines, ids = _lines(event, count, None, None), _texts(people)
-        fits: dict[tuple[tuple[int, int], ...], bool] = {}
-
-        def fit(own: Mapping[int, int]) -> bool:
-            key = tuple(own.items())
-            if key not in fits:
-                spends = (_spend(priced, own, v) + _seen_cost(lines, v) for v in views(budget.against))
-                fits[key] = all(self._fit(budget, spend) for spend in spends)
-            return fits[key]
-
         with self._store.transaction(write=False):
-            budget, priced = self._store.budget(), self._store.priced()
-            owns = self._store.each()
-        return np.fromiter((fit(owns.get(id, {})) for id in ids), dtype=bool, count=len(ids))
+            limits = [
+                (budget, self._store.priced(run), self._store.each(run)) for run, budget in self._limits()
+            ]
+        able = np.ones(len(ids), dtype=bool)
+        for budget, priced, owns in limits:
+            fits: dict[tuple[tuple[int, int], ...], bool] = {}
+            for place, id in enumerate(ids):
+                own = owns.get(id, {})
+                if (key := tuple(own.items())) not in fits:
+                    spends = (_spend(priced, own, v) + _seen_cost(lines, v) for v in views(budget.against))
+                    fits[key] = all(self._fit(budget, spend) for spend in spends)
+                able[place] &= fits[key]
+        return able
 
-    def take_up(self, other: "Ledger", run: str) -> None:
-        """Write down what another ledger holds of a run, person by person, whatever the budget here."""
-        with other._store.transaction(write=False):
-            priced, owns = {row.id: row for row in other._store.priced(run)}, other._store.each(run)
-        alike: dict[tuple[int, int], list[str]] = {}
-        for person, uses in owns.items():
-            for item in uses.items():
-                alike.setdefault(item, []).append(person)
-        with self._store.transaction(write=True):
-            for row in priced.values():
-                if row.everyone:
-                    self._take(run, row, row.everyone, None)
-            for (id, count), people in alike.items():
-                self._take(run, priced[id], count, sorted(people))
-
-    def _take(self, run: str, row: Priced, count: int, people: list[str] | None) -> None:
-        entry = self._store.add_entry(
-            run, "taken up from another ledger", None if people is None else len(people)
-        )
-        self._store.add_lines(entry, run, {(row.event, row.view): count}, _listed(people))
+    def _limits(self) -> list[tuple[str | None, Budget]]:
+        """What binds: the run's own price, where this ledger is open for one, and the holder's budget for all."""
+        whole: tuple[str | None, Budget] = (None, self._store.budget())
+        return [whole] if self._run is None else [self._run, whole]
 
     def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
-        budget, priced = self._store.budget(), self._store.priced()
-        for view in views(budget.against):
-            cost = _seen_cost(lines, view)
-            worst = _spend(priced, {row.id: row.peak for row in priced}, view) + cost  # no person has more
-            if not cost or ids == [] or self._fit(budget, worst):
-                continue
-            owns = self._store.own(_listed(ids))
-            for before in _maximal([_spend(priced, own, view) for own in owns]):
-                if not self._fit(budget, before + cost):
-                    raise BudgetExceeded(self._refusal(budget, before, cost, ids))
+        for run, budget in self._limits():
+            priced = self._store.priced(run)
+            for view in views(budget.against):
+                cost = _seen_cost(lines, view)
+                worst = (
+                    _spend(priced, {row.id: row.peak for row in priced}, view) + cost
+                )  # no person has more
+                if not cost or ids == [] or self._fit(budget, worst):
+                    continue
+                owns = self._store.own(_listed(ids), run)
+                for before in _maximal([_spend(priced, own, view) for own in owns]):
+                    if not self._fit(budget, before + cost):
+                        whose = "" if run is None else f' (That is the limit of this run, "{run}".)'
+                        raise BudgetExceeded(self._refusal(budget, before, cost, ids) + whose)
 
     def _fit(self, budget: Budget, spend: Counter[DpEvent]) -> bool:
         """Whether ε of `spend` is within the budget; by memory first, since ε grows with every count."""

@@ -4,23 +4,22 @@ The server offers it, each party checks it against its holder's policy and signs
 party answers nothing outside it (`runtime.session`). The signed contract is kept at both ends.
 
 Guarantee: `ContractLedger` refuses, before the charge, whatever would take this run at this holder above the
-price in the contract, also where the holder's ledger has room for more.
+price in the contract, also where the holder's ledger has room for more. The run's total stands in the ledger's file.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
 from understudy.check import plain_name, plain_names
-from understudy.errors import BudgetExceeded, ConfigError, MessageError
+from understudy.errors import ConfigError, MessageError
 from understudy.pack import LIMIT
-from understudy.privacy.accounting import DpEvent
 from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.ledger import Ledger
 
 _LONGEST = 1 << 20  # bytes of a contract
 
@@ -123,51 +122,14 @@ def _digest(value: Any) -> str:
 class ContractLedger(Ledger):
     """The holder's ledger as one run sees it: every charge must fit the contract first, then the ledger.
 
-    The run's own spend is held in memory beside the file, and taken up from it again, person by person, after a
-    restart: what a server asks a second time is paid a second time, and counts.
+    Guarantee: what the run has spent is what the ledger's file holds under its name, and both limits are checked in
+    the transaction that writes the charge. So all of these for one run, in whatever processes, spend the price once,
+    and what a server asks a second time is paid a second time, and counts.
+    Edges: two runs of one name add up, as if they were one; a charge under another name → LedgerError.
     """
 
     def __init__(self, ledger: Ledger, budget: Budget, run: str) -> None:
-        vars(self).update(vars(ledger))  # the same file and the same memory of what fits
-        self._run = Ledger.rehearsal(self.holder, budget)
-        self._run.take_up(ledger, run)
-
-    def charge(
-        self,
-        event: DpEvent,
-        *,
-        run: str,
-        what: str,
-        count: int = 1,
-        people: Iterable[int | str] | None = None,
-        insider: DpEvent | None = None,
-        insider_count: int | None = None,
-    ) -> Receipt:
-        people = None if people is None else people.tolist() if hasattr(people, "tolist") else list(people)
-        more: dict[str, Any] = {"people": people, "insider": insider, "insider_count": insider_count}
-        self._within(event, count, more)
-        receipt = super().charge(event, run=run, what=what, count=count, **more)
-        self._run.charge(event, run=run, what=what, count=count, **more)
-        return receipt
-
-    def afford(
-        self,
-        event: DpEvent,
-        count: int = 1,
-        *,
-        people: Iterable[int | str] | None = None,
-        insider: DpEvent | None = None,
-        insider_count: int | None = None,
-    ) -> None:
-        more: dict[str, Any] = {"people": people, "insider": insider, "insider_count": insider_count}
-        self._within(event, count, more)
-        super().afford(event, count, **more)
-
-    def _within(self, event: DpEvent, count: int, more: dict[str, Any]) -> None:
-        try:
-            self._run.afford(event, count, **more)
-        except BudgetExceeded as refusal:
-            raise BudgetExceeded(f"{refusal} (That is the limit of this run.)") from None
+        self._begin_within(ledger, run, budget)
 
 
 def _budget(values: Mapping[str, Any]) -> Budget:
