@@ -1,13 +1,14 @@
 """What every protocol must keep, whatever it computes."""
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
 from protocol_cases import CASES, Case, artefact, is_usable, weights
+from torch import Tensor
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
@@ -16,7 +17,10 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import SecureRng
 from understudy.protocols import gen_fl_local, sgde_train, vd_gan_dpsgd, verti_gan
-from understudy.protocols.base import Ask, Paid, Party, Public, Reply
+from understudy.protocols.alignment import AlignedParty
+from understudy.protocols.base import Ask, Assembly, Message, Opening, Paid, Party, Public, Reply
+from understudy.registry import PROTOCOLS, messages_of
+from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties
 
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -104,6 +108,67 @@ def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -
                 receipt, ledger = value.receipt, federation.holders[name].ledger
                 assert (receipt.holder, receipt.ledger, receipt.run) == (name, ledger.id, "contract")
                 assert entries[name][receipt.entry].what == receipt.what
+
+
+@every_protocol
+def test_every_party_is_told_the_agreed_settings_before_anything_else_is_asked(case: Case) -> None:
+    """By the one kind of ask that a contract is held against; aligning people takes no settings."""
+    federation, config = case.federation(), case.config()
+    parties = recorded(case, federation)
+    case.module.train(config, parties, federation.schemas)
+    schemas = {name: digest_of(schema) for name, schema in federation.schemas.items()}
+    contract = Contract(
+        federation="f", run="contract", protocol=case.protocol, settings=asdict(config), schemas=schemas,
+        budgets=dict.fromkeys(schemas, case.budget),
+    )  # fmt: skip
+    for name in federation.holders:
+        asked = [ask for who, ask, _ in parties.log if who == name and type(ask) not in AlignedParty.messages]
+        assert isinstance(asked[0], Opening)
+        for ask in asked:
+            assert not isinstance(ask, Opening) or contract.same_settings(ask.config)
+            assert not isinstance(ask, Assembly) or contract.same_parties(ask.schemas)
+
+
+OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no setting can hide in it
+    "verti-gan.begin.network": "the server's own network: the party's must have the widths of its schema",
+    "people.begin.network": "the party builds it from the settings and its schema, and compares",
+    "sgde.subscribe.requirements": "held to the settings and to the party's schema",
+    "sgde.pull.offers": "other silos' cards and weights, rebuilt under the pool's requirements",
+    "gram.agree.cells": "numbers of people and names of parties, held to the alignment",
+}
+
+
+def loose_fields(message: type[Message]) -> set[str]:
+    """The fields of an ask that could bear settings and that no contract is held against."""
+    held = {field.name for base in (Opening, Assembly) if issubclass(message, base) for field in fields(base)}
+    hints = get_type_hints(message)
+    return {field.name for field in fields(message) if field.name not in held and _loose(hints[field.name])}
+
+
+def _loose(hint: Any) -> bool:
+    return hint in (Any, object, dict, list, tuple, Mapping) or any(map(_loose, get_args(hint)))
+
+
+def test_no_ask_bears_settings_that_no_contract_is_held_against() -> None:
+    asks = {kind for module in PROTOCOLS.values() for kind in messages_of(module) if issubclass(kind, Ask)}
+    loose = {f"{ask.kind()}.{name}" for ask in asks for name in loose_fields(ask)}
+    assert loose == OTHERWISE_CHECKED.keys()
+
+
+def test_settings_under_another_name_are_found() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Sly(Ask, kind="test.sly"):
+        rounds: int
+        options: dict[str, Any]
+        more: list[dict[str, dict[str, Any]]] | None
+        inbox: dict[str, Tensor]
+
+    @dataclass(frozen=True, kw_only=True)
+    class Plain(Opening, kind="test.plain"):
+        schemas: dict[str, dict[str, Any]]
+
+    assert loose_fields(Sly) == {"options", "more"}
+    assert loose_fields(Plain) == {"schemas"}, "schemas are held to a contract in an assembly alone"
 
 
 @every_protocol

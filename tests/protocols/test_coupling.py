@@ -74,6 +74,7 @@ def test_joint_tables_are_refused_where_no_coupling_was_agreed() -> None:
     federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
     schemas = federation.schemas
     begin = gram_messages.Begin(
+        config={},
         schemas={n: s.to_dict() for n, s in schemas.items()},
         private=True,
         across=True,
@@ -93,7 +94,7 @@ def test_a_server_cannot_talk_a_holder_into_a_coupling(protocol: str) -> None:
     for config in (None, settled_on):
         party = federation.parties(protocol, run="r", config=config)["a"]
         with pytest.raises(MessageError, match="not expected"):
-            party.answer(Couple(share=0.3))
+            party.answer(Couple(config=asdict(verti_gan.Config(coupling="gram"))))
 
 
 def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> None:

@@ -262,7 +262,7 @@ def test_an_offer_that_was_tampered_with_is_refused() -> None:
     federation = silos(1)
     requirements = Requirements(schema=toy(rows=4, seed=0)[1], target="smoker")
     (party,) = federation.parties("sgde", run="r").values()
-    party.answer(Subscribe(requirements=requirements.to_dict(), recipe={"steps": 2, "latent": 2}))
+    party.answer(Subscribe(requirements=requirements.to_dict(), config={"steps": 2, "latent": 2}))
     offer = party.answer(Push()).offers.value[0]  # type: ignore[attr-defined]
     unpack_offer(requirements, offer)
     weights = dict(offer["weights"])
@@ -354,7 +354,7 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
     fewer = Requirements(schema=ImageSchema(height=4, width=4), target="label", classes=(0, 1))
     recipe = asdict(Recipe(steps=20, latent=2, channels=(2,), device="cpu"))
     with pytest.raises(SchemaError, match="classes"):
-        silo.answer(Subscribe(requirements=fewer.to_dict(), recipe=recipe))
+        silo.answer(Subscribe(requirements=fewer.to_dict(), config=recipe))
     assert ledger.spent() == 0
 
 
@@ -364,7 +364,7 @@ def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
     table = read_table(frame, schema)
     silo = sgde.build_party("silo", table, ledger, run="r", budget=BUDGET)
-    silo.answer(Subscribe(requirements=requirements, recipe=asdict(Recipe(steps=2, latent=2, device="cpu"))))
+    silo.answer(Subscribe(requirements=requirements, config=asdict(Recipe(steps=2, latent=2, device="cpu"))))
     silo.answer(Push())
     spent, state = ledger.spent(), silo.state_dict()
     silo.load_state_dict(state)
@@ -379,7 +379,7 @@ def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
     silo = sgde.build_party("silo", read_table(frame, schema), ledger, run="r", budget=Budget(1.5, 0.0))
     with pytest.raises(PrivacyError, match="δ=0"):
-        silo.answer(Subscribe(requirements=requirements, recipe=asdict(Recipe(steps=2, device="cpu"))))
+        silo.answer(Subscribe(requirements=requirements, config=asdict(Recipe(steps=2, device="cpu"))))
     assert ledger.spent() == 0
 
 

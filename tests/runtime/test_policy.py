@@ -39,7 +39,7 @@ from understudy.errors import (
 from understudy.network.holder import take_seat
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask
+from understudy.protocols.base import Ask, Opening
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract, ContractLedger, digest_of
 from understudy.runtime.journal import Answer, AskId
@@ -51,10 +51,8 @@ CONTRACT = contract_for("a", "b")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask, kind="count.begin"):
+class Begin(Opening, kind="count.begin"):
     """Settings that a server sends."""
-
-    config: dict[str, Any]
 
 
 class Beginning(Counting):

@@ -78,6 +78,24 @@ class Ask(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Opening(Ask):
+    """An ask by which a run begins at a party: all settings of the run.
+
+    Under a contract they are the contract's, or the party never sees the ask (`runtime.session`). No other ask bears
+    settings: what a server may choose between two asks is typed, field by field, and the party's to check.
+    """
+
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly(Opening):
+    """An opening that names all parties with what is public of their rows; under a contract those are its own, too."""
+
+    schemas: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reply(Message):
     """From a party to the server. Every field is `Paid` or `Public`."""
 

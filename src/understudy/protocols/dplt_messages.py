@@ -4,19 +4,15 @@
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.base import Ask, Paid, Public, Reply
+from understudy.protocols.base import Ask, Assembly, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask, kind="dplt.begin"):
+class Begin(Assembly, kind="dplt.begin"):
     """The run's settings, and every party's schema."""
-
-    config: dict[str, Any]
-    schemas: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ from understudy.privacy.ledger import Ledger, Receipt
 from understudy.privacy.limits import honest, honest_layers
 from understudy.privacy.rng import Rng
 from understudy.protocols.alignment import AlignedParty
-from understudy.protocols.base import VIEWS, Ask, Message, Paid, Public, Reply
+from understudy.protocols.base import VIEWS, Ask, Message, Opening, Paid, Public, Reply
 from understudy.protocols.gan_rows import encode, output_of, roster
 
 
@@ -68,10 +68,8 @@ class Settings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask, kind="gan.begin"):
+class Begin(Opening, kind="gan.begin"):
     """The run's settings."""
-
-    config: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

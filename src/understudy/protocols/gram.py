@@ -172,6 +172,7 @@ def train(
             chunk=config.chunk,
             colluding=config.colluding,
             at_least=config.at_least,
+            config=asdict(config),
         )
         if store is not None:
             store.save(1, dict(vars(measured)) | {"plan": told})

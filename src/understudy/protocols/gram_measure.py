@@ -77,9 +77,11 @@ def measure(
     chunk: int = 1 << 15,
     colluding: int = 1,
     at_least: int | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Measured:
     """The noisy Gram matrix over all parties, at the noise that the strictest budget needs.
 
+    `config` are the settings of the run, by which a party under a contract knows it.
     Edges: where columns are split a party that goes away ends the run. Over rows one that goes before the release is
     left out while `at_least` remain, and one that goes during it ends the run: without it nothing can be unmasked.
     Who has released by then has paid.
@@ -91,6 +93,7 @@ def measure(
     again = layout.again(plan.target, plan.refined)
     spreads = layout.spreads(colluding, across=plan.across, refined=again)
     begin = Begin(
+        config=dict(config or {}),
         schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
         **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
     )

@@ -9,11 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.base import Ask, Paid, Public, Reply
+from understudy.protocols.base import Ask, Assembly, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask, kind="gram.begin"):
+class Begin(Assembly, kind="gram.begin"):
     """Every party's schema, by which all see how the table is cut, and what is to be released.
 
     `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
@@ -23,7 +23,6 @@ class Begin(Ask, kind="gram.begin"):
     spread (`gram_layout`).
     """
 
-    schemas: dict[str, dict[str, Any]]
     private: bool
     across: bool = False
     target: str | None = None

@@ -67,6 +67,7 @@ from understudy.protocols.products import Products, Swap, Swapped, heard, said
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so the two could take them off",
 )
+_SETTLED = ("private", "target", "refined", "triples", "colluding")  # told as they stand in a run's settings
 
 
 class GramParty(AlignedParty):
@@ -278,7 +279,7 @@ class GramParty(AlignedParty):
     # Beginnings, which a saved state repeats
 
     def _take_up(self, ask: Begin) -> None:
-        self._as_agreed({**asdict(ask), "triples": tuple(map(tuple, ask.triples))})
+        self._as_agreed(ask.config, vars(ask) | {"triples": tuple(map(tuple, ask.triples))})
         schemas = {name: Schema.from_dict(schema) for name, schema in ask.schemas.items()}
         if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
@@ -295,8 +296,12 @@ class GramParty(AlignedParty):
         self.begun, self.layout, self.pair, self.session = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
-    def _as_agreed(self, told: Mapping[str, Any]) -> None:
-        for key, value in self.terms.items():
+    def _as_agreed(self, config: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        """What is to be released, held to the settings it came with, and to what the holder knows by itself."""
+        settings = {key: config[key] for key in _SETTLED if key in config}
+        if "triples" in settings:
+            settings["triples"] = tuple(map(tuple, settings["triples"]))
+        for key, value in (settings | self.terms).items():
             if key in told and told[key] != value:
                 raise MessageError(
                     f"{self.name}: {key}={told[key]} was asked for, and {value} was agreed to. "

@@ -34,7 +34,7 @@ from understudy.privacy.figures import shown
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import Rng
 from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.base import Ask, Message, Opening, Paid, Party, Public, Reply
 from understudy.protocols.present import remarks
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
@@ -48,10 +48,9 @@ WHO_REPORTS = "who reports, and how often, is public"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Ask, kind="people.begin"):
+class Begin(Opening, kind="people.begin"):
     """The run's settings, and the network that is trained."""
 
-    config: dict[str, Any]
     network: dict[str, Any]
 
 

@@ -43,7 +43,7 @@ from understudy.protocols.present import Present
 from understudy.protocols.sgde_check import Suspicion, suspicions
 from understudy.protocols.sgde_messages import Pull, Push, Subscribe
 from understudy.protocols.sgde_offer import NETWORKS, Requirements
-from understudy.protocols.sgde_party import LIES, Recipe, SgdeParty, unpack_offer
+from understudy.protocols.sgde_party import LIES, LIMITS, Recipe, SgdeParty, unpack_offer
 from understudy.protocols.sgde_rows import image_schema
 
 SAME_PEOPLE = False  # each person is with one silo
@@ -111,9 +111,8 @@ def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any
 
 def agreed(config: Config) -> dict[str, Any]:
     """What a holder who knows the settings agrees to, for its `build_party`: how it trains, and the pool's limits."""
-    limits = ("epsilon", "delta", "networks", "largest", "poison")
-    terms = config.recipe | {name: getattr(config, name) for name in limits}
-    return {"agreed": terms if config.target is None else terms | {"target": config.target}}
+    named = {name: getattr(config, name) for name in (*LIMITS, "poison")}
+    return {"agreed": config.recipe | {name: value for name, value in named.items() if value is not None}}
 
 
 def train(
@@ -250,7 +249,7 @@ def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> 
     asks = {
         name: Subscribe(
             requirements=requirements.to_dict(),
-            recipe=config.recipe,
+            config=asdict(config),
             poison=config.poison if name in liars else "none",
         )
         for name in parties.names

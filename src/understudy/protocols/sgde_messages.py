@@ -8,15 +8,14 @@ Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pu
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.protocols.base import Ask, Paid, Public, Reply
+from understudy.protocols.base import Ask, Opening, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)
-class Subscribe(Ask, kind="sgde.subscribe"):
-    """What the pool requires, and how to train. `poison` has this silo lie, in a rehearsal."""
+class Subscribe(Opening, kind="sgde.subscribe"):
+    """The settings, by which a silo trains, and what the pool requires. `poison` has this silo lie, in a rehearsal."""
 
     requirements: dict[str, Any]
-    recipe: dict[str, Any]
     poison: str = "none"
 
 

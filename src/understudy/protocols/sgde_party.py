@@ -58,6 +58,7 @@ from understudy.protocols.sgde_train import fit, step_event
 
 LIES = ("none", "flip", "random")
 KINDS = ("beta-vae", "marginals")
+LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,10 +164,14 @@ class SgdeParty(Party):
 
     def _take_up(self, ask: Subscribe) -> None:
         """Open what the ask says: the same from a fresh one and from a saved state."""
-        self.requirements, self.recipe = Requirements.from_dict(ask.requirements), Recipe(**ask.recipe)
+        settings = ask.config
+        self.requirements = Requirements.from_dict(ask.requirements)
+        self.recipe = Recipe(**{key: settings[key] for key in Recipe.__dataclass_fields__ if key in settings})
         self.poison = ask.poison
         told = vars(self.requirements) | vars(self.recipe)
-        wrong = [key for key, value in self.terms.items() if key != "poison" and told[key] != value]
+        limits = {key: settings[key] for key in LIMITS if settings.get(key) is not None}
+        terms = {key: tuple(value) if isinstance(value, list) else value for key, value in limits.items()}
+        wrong = [key for key, value in (terms | self.terms).items() if key != "poison" and told[key] != value]
         if wrong or ask.poison not in ("none", self.terms.get("poison", ask.poison)):
             raise MessageError(
                 f"{self.name}: the pool asks for another {wrong[0] if wrong else 'poison'} than was agreed to. "
@@ -324,7 +329,7 @@ def train_offers(
     """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
     party = SgdeParty(silo, data, ledger, run=run, budget=budget, rng=rng)
     settings = asdict(recipe or Recipe())
-    party.answer(Subscribe(requirements=requirements.to_dict(), recipe=settings))
+    party.answer(Subscribe(requirements=requirements.to_dict(), config=settings))
     pushed = party.answer(Push())
     offers: Sequence[Mapping[str, Any]] = pushed.offers.value  # type: ignore[attr-defined]
     return [unpack_offer(requirements, offer) for offer in offers]

@@ -44,7 +44,7 @@ from understudy.privacy.poisson import poisson_samples
 from understudy.privacy.rng import SecureRng
 from understudy.protocols import gan_party, gram_messages
 from understudy.protocols.alignment import align_people
-from understudy.protocols.base import Ask, Done, Keep, Message, Paid, Parties, Public, Reply, Watcher
+from understudy.protocols.base import Ask, Done, Keep, Message, Opening, Paid, Parties, Public, Reply, Watcher
 from understudy.protocols.coupling import Coupling, coupling_party, measure_across
 from understudy.protocols.critic_round import CriticRound
 from understudy.protocols.gan_party import GanParty, Gradient, Settings
@@ -93,10 +93,8 @@ class Config(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Couple(Ask, kind="verti-gan.couple"):
-    """The parties' joint tables are to be released first, for this share of your ε."""
-
-    share: float
+class Couple(Opening, kind="verti-gan.couple"):
+    """The parties' joint tables are to be released first, for `coupling_share` of your ε."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,8 +150,7 @@ class VertiGanParty(GanParty):
     def respond(self, ask: Ask) -> Reply:
         match ask:
             case Couple() if self.coupled and self.begun is None:
-                in_range(0.01, 0.99, share=ask.share)
-                self.share = ask.share
+                self.share = Config(**ask.config).coupling_share
                 return Done(round=Public(0, "the server's own number"))
             case gram_messages.Begin() if self.begun is None and self.share:
                 paid, self.side = self.paid_before(), self._coupled()
@@ -323,8 +320,8 @@ def train(
     network, settings = server.network, asdict(config)
 
     def couple(parties: Parties) -> None:
-        parties.ask(Couple(share=config.coupling_share))
-        measured = measure_across(parties, server.schemas, private=config.private)
+        parties.ask(Couple(config=settings))
+        measured = measure_across(parties, server.schemas, settings)
         server.held = {"measured": dict(vars(measured))}
 
     if config.coupling == "gram":

@@ -30,7 +30,7 @@ from understudy.errors import (
 )
 from understudy.pack import pack, unpack
 from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Keep, Party, Return, Settle
+from understudy.protocols.base import Ask, Assembly, Keep, Opening, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
 from understudy.runtime.identity import Invitation
@@ -195,13 +195,11 @@ class Session:
         message = decode(data, self._party.messages, limit=self.contract.message)
         if not isinstance(message, Ask):
             raise MessageError(f"{self.seat.name}: {message.kind()} is not an ask.")
-        config = getattr(message, "config", None)  # what every protocol calls its settings in an ask
-        if isinstance(config, dict) and not self.contract.same_settings(config):
+        if isinstance(message, Opening) and not self.contract.same_settings(message.config):
             raise MessageError(
                 f"{self.seat.name}: {message.kind()} bears other settings than the contract. Nothing was charged."
             )
-        schemas = getattr(message, "schemas", None)  # and what it calls everybody's schemas
-        if isinstance(schemas, dict) and not self.contract.same_parties(schemas):
+        if isinstance(message, Assembly) and not self.contract.same_parties(message.schemas):
             raise MessageError(
                 f"{self.seat.name}: {message.kind()} names other parties or schemas than the contract. "
                 "Nothing was charged."
