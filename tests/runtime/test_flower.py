@@ -22,7 +22,7 @@ from network_cases import Counting, Network, Next, contract_for, counting, equal
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.errors import BudgetExceeded, MessageError, PartyError
+from understudy.errors import BudgetExceeded, MessageError, PartyAway, PartyError
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -207,6 +207,27 @@ def test_refusals_are_raised_as_what_they_were(network: Network) -> None:
     parties = parties_of(network, grid_of([network.seat("a")]), "a")
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         parties.ask(Fail(how="spent"))
+
+
+def test_away_may_be_left_out_and_a_refusal_never_is(network: Network) -> None:
+    from dataclasses import replace
+
+    from network_cases import FAILURES, POLICY, Fail
+
+    FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
+    parties = parties_of(network, grid_of([network.seat("a")]), "a", "b", patience=0.3)
+    with pytest.raises(PartyAway, match="b did not join"):
+        parties.wait(0.1)
+    parties.wait(0.1, at_least=1)
+    assert list(parties.ask(Next(), at_least=1)) == ["a"]
+    with pytest.raises(PartyAway, match="b has not answered"):
+        parties.ask(Next(), at_least=2)
+    with pytest.raises(PartyError, match="a: no"):
+        parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=0)
+    strict = network.seat("b", policy=replace(POLICY, epsilon_run=1.0))
+    refused = parties_of(network, grid_of([network.seat("a"), strict]), "a", "b", patience=2.0)
+    with pytest.raises(PartyError, match="b refuses the contract"):
+        refused.ask(Next(), at_least=1)
 
 
 def test_a_flower_message_of_somebody_else_is_refused(network: Network) -> None:

@@ -33,7 +33,7 @@ from network_cases import (
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
-from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyError
+from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyAway, PartyError
 from understudy.federation import Federation
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -270,6 +270,28 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Pa
     assert isinstance(network.errors["a"], PartyError)
     assert "b" not in network.errors
     assert not strict.ledger.runs()
+
+
+def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
+    """Whether of an ask or of the whole contract; `at_least` is about who is not there."""
+    network = Network(tmp_path, "a", "b", "c")
+    FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
+    with network.serve(contract_for("a", "b", "c"), patience=0.5) as parties:
+        for name in "ab":
+            network.start(network.seat(name), parties.port)
+        parties.wait(2, at_least=2)
+        assert list(parties.ask(Next(), at_least=2)) == ["a", "b"]
+        parties.patience = 20.0
+        with pytest.raises(PartyError, match="a: no"):
+            parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=1)
+        network.start(network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port)
+        with pytest.raises(PartyError, match="c refuses the contract"):
+            parties.wait(20, at_least=2)
+        for asks in (Next(), {"c": Next()}):
+            with pytest.raises(PartyError, match="c refuses the contract") as refused:
+                parties.ask(asks, at_least=0)
+            assert not isinstance(refused.value, PartyAway)
+    network.join_all()
 
 
 def test_a_server_needs_an_invitation_for_everybody_and_a_free_port(tmp_path: Path) -> None:

@@ -134,12 +134,17 @@ class FlowerParties:
         """The parties, in the contract's order."""
         return self.contract.parties
 
-    def wait(self, timeout: float) -> None:
-        """Until every party has signed the contract. PartyError names who is missing, or why one refused."""
+    def wait(self, timeout: float, *, at_least: int | None = None) -> None:
+        """Until every party has signed the contract. PartyError names who is missing, or why one refused.
+
+        With `at_least` so many suffice once the time is over. Who refuses is not away, and ends it.
+        """
         until = time.monotonic() + timeout
         while missing := [name for name in self.names if name not in self._nodes]:
             if time.monotonic() > until:
-                raise PartyError(f"{', '.join(missing)} did not join within {timeout:g} s. Nothing was sent.")
+                if at_least is not None and len(self._nodes) >= at_least:
+                    return
+                raise PartyAway(f"{', '.join(missing)} did not join within {timeout:g} s. Nothing was sent.")
             strange = [node for node in self._grid.get_node_ids() if node not in self._nodes.values()]
             for node, said in self._exchange(dict.fromkeys(strange, b""), until).items():
                 self._admit(node, said)
@@ -152,12 +157,12 @@ class FlowerParties:
         """
         asks = addressed(message, self.names)
         if not self._nodes.keys() >= asks.keys():
-            self.wait(self.patience)
+            self.wait(self.patience, at_least=None if at_least is None else 0)
         self._number += 1
         bodies = {name: encode(ask, limit=self.contract.message) for name, ask in asks.items()}
-        orders = {self._nodes[name]: body for name, body in bodies.items()}
+        orders = {self._nodes[name]: body for name, body in bodies.items() if name in self._nodes}
         said = self._exchange(orders, time.monotonic() + self.patience)
-        away = [name for name in asks if self._nodes[name] not in said]
+        away = [name for name in asks if self._nodes.get(name) not in said]
         if away and (at_least is None or len(asks) - len(away) < at_least):
             raise PartyAway(f"{away[0]} has not answered for {self.patience:g} s. The ask was given up.")
         answers = {name: self._checked(name, said[self._nodes[name]]) for name in asks if name not in away}

@@ -13,17 +13,17 @@ from understudy.runtime.journal import Answer
 class Turn:
     """Asks that were put at once, and what has come of them. `hasty`: one that cannot take part ends the waiting."""
 
-    def __init__(self, asked: Mapping[str, bytes], expires: float, *, hasty: bool) -> None:
-        self.asked, self.expires, self.hasty = asked, expires, hasty
+    def __init__(self, asked: Mapping[str, bytes], expires: float) -> None:
+        self.asked, self.expires = asked, expires
         self.outcomes: dict[str, Answer | PartyError] = {}
         self.over = loop().create_future()
         if not asked:
             self.over.set_result(None)
 
     def settle(self, name: str, outcome: Answer | PartyError) -> None:
-        """What has come of one ask."""
+        """What has come of one ask. A contract that is refused ends the turn: nobody goes on without its party."""
         self.outcomes[name] = outcome
-        done = len(self.outcomes) == len(self.asked) or (self.hasty and isinstance(outcome, PartyError))
+        done = len(self.outcomes) == len(self.asked) or isinstance(outcome, PartyError)
         if done and not self.over.done():
             self.over.set_result(None)
 

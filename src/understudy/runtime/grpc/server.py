@@ -69,13 +69,14 @@ class GrpcParties:
         """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
 
         A party that is away is waited for, `patience` seconds: then PartyAway, or where `at_least` of the asked have
-        answered, their replies alone. If one refuses, the others have still been asked, and may have paid.
+        answered, their replies alone. If one refuses, an ask or the contract, that is raised whatever `at_least` says;
+        the others have still been asked, and may have paid.
         """
         asks = addressed(message, self.names)
         different = {id(ask): ask for ask in asks.values()}  # the same to all is encoded once
         bodies = {key: encode(ask, limit=self.contract.message) for key, ask in different.items()}
         asked = {name: bodies[id(ask)] for name, ask in asks.items()}
-        answers = self._present(drive(self._ask_all(asks, asked, hasty=at_least is None)), at_least)
+        answers = self._present(drive(self._ask_all(asks, asked)), at_least)
         for name, answer in answers.items():
             if answer.status == "refusal":
                 self._links[name].counts["refusals"] += 1
@@ -91,15 +92,12 @@ class GrpcParties:
     def wait(self, timeout: float, *, at_least: int | None = None) -> None:
         """Until every party has signed the contract. PartyError names who is missing, or why one refused.
 
-        With `at_least` so many suffice once the time is over, or nobody else is to be waited for.
+        With `at_least` so many suffice once the time is over. Who refuses is not away, and ends it.
         """
         until, enough = time.monotonic() + timeout, len(self._links) if at_least is None else at_least
         while missing := [link for link in self._links.values() if not link.signed]:
-            refused = [link.refusal for link in missing if link.refusal]
-            if len(self._links) - len(refused) < enough:
+            if refused := [link.refusal for link in missing if link.refusal]:
                 raise PartyError(refused[0])
-            if len(refused) == len(missing):
-                return
             if time.monotonic() > until:
                 if len(self._links) - len(missing) >= enough:
                     return
@@ -152,8 +150,11 @@ class GrpcParties:
     def _present(
         self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
     ) -> dict[str, Answer]:
-        """The answers, if they are enough to go on without the others."""
-        away = {name: said for name, said in outcomes.items() if isinstance(said, PartyError)}
+        """The answers, if they are enough to go on without those who are away. Who refused the contract is not away."""
+        for said in outcomes.values():
+            if isinstance(said, PartyError) and not isinstance(said, PartyAway):
+                raise said
+        away = {name: said for name, said in outcomes.items() if isinstance(said, PartyAway)}
         if away and (at_least is None or len(outcomes) - len(away) < at_least):
             raise next(iter(away.values()))
         for name, why in away.items():
@@ -203,10 +204,10 @@ class GrpcParties:
         await self._server.stop(grace=1)
 
     async def _ask_all(
-        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes], *, hasty: bool
+        self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]
     ) -> dict[str, Answer | PartyError]:
         """What comes of each ask, in their order; after `patience` seconds also that nothing came."""
-        turn = Turn(asked, time.monotonic() + self.patience, hasty=hasty)
+        turn = Turn(asked, time.monotonic() + self.patience)
         for name, body in asked.items():
             self._open(self._links[name], asks[name].kind(), body, turn)
         try:
