@@ -15,14 +15,25 @@ from understudy import bounded
 from understudy.errors import ConfigError
 
 
-def replace(path: Path, data: bytes) -> Path:
-    """Write the file in one piece, for its owner alone: a kill leaves the old one or the new one."""
+def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
+    """Write the file in one piece, for its owner alone: a kill leaves the old one or the new one.
+
+    With `sync` it is on the disk when this returns.
+    """
     _make(path.parent)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(own_file(draft, os.O_WRONLY | os.O_EXCL), "wb") as file:
         file.write(data)
-    return draft.replace(path)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    draft.replace(path)
+    if sync:
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+    return path
 
 
 def replace_json(path: Path, value: Any) -> Path:

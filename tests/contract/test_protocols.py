@@ -36,7 +36,7 @@ class Recorded(LocalParties):
         super().__init__(parties)
         self.log: list[tuple[str, Ask, Reply]] = []
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
         replies = super().ask(message)
         self.log += [(name, asks[name], reply) for name, reply in replies.items()]

@@ -31,7 +31,7 @@ class Insistent(LocalParties):
         self.answered: Counter[str] = Counter()
         self.words: list[str] = []
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         replies = super().ask(asks)
         self.log += list(asks.items())

@@ -12,6 +12,7 @@ from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
+from understudy.errors import PartyAway
 from understudy.privacy.accounting import DiscreteGaussian
 from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
@@ -20,7 +21,7 @@ from understudy.protocols import gram
 from understudy.protocols.base import Ask, Reply
 from understudy.protocols.gram_measure import Measured, Plan, measure
 from understudy.protocols.gram_party import GramParty
-from understudy.runtime.local import LocalParties
+from understudy.runtime.local import LocalParties, addressed
 
 OPEN = Plan(private=False)
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
@@ -115,7 +116,7 @@ def column_price(schemas: Schemas, sigma: float) -> dict[DiscreteGaussian, int]:
 
 
 class Seen(LocalParties):
-    """Parties of which the server remembers every ask and reply; `meddle` may change either."""
+    """Parties of which the server remembers every ask and reply; `meddle` may change either, or raise PartyAway."""
 
     def __init__(
         self,
@@ -125,9 +126,16 @@ class Seen(LocalParties):
         super().__init__(parties)
         self.meddle, self.log = meddle, list[tuple[str, Ask, Reply]]()
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
-        asks = {name: self.meddle(name, ask) for name, ask in asks.items()}
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks: dict[str, Ask] = {}
+        away: list[PartyAway] = []
+        for name, ask in addressed(message, self.names).items():
+            try:
+                asks[name] = self.meddle(name, ask)
+            except PartyAway as error:
+                away.append(error)
+        if away and (at_least is None or len(asks) < at_least):
+            raise away[0]
         replies = {name: self.meddle(name, reply) for name, reply in super().ask(asks).items()}
         self.log += [(name, asks[name], reply) for name, reply in replies.items()]
         return replies

@@ -138,6 +138,25 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
     assert not any(one.ledger.spent() for one in parties.values())
 
 
+def test_joint_tables_that_were_paid_for_outlive_a_run_that_dies_before_its_first_checkpoint(
+    tmp_path: Any,
+) -> None:
+    federation = Federation.rehearsal(*strangers(), budget=Budget(2.0, 1e-4))
+    settings = {"rounds": 4, "coupling": "gram", "checkpoint_every": 100, **SMALL}
+
+    def die(progress: Any) -> None:
+        raise RuntimeError("the power is gone")
+
+    with pytest.raises(RuntimeError, match="power"):
+        train("verti-gan", federation, folder=tmp_path, run="r", watch=die, **settings)
+    result = train("verti-gan", federation, folder=tmp_path, run="r", resume=True, **settings)
+    assert result.generator.card["rounds"] == 3, "the round that was lost stays paid"
+    for holder in federation.holders.values():
+        released = {e: n for e, n in holder.ledger.spend().items() if isinstance(e, DiscreteGaussian)}
+        assert list(released.values()) == [4], "one release"
+        assert holder.ledger.spent() <= 2.0
+
+
 @pytest.mark.parametrize(
     "settings", [{"coupling": "glue"}, {"coupling_share": 1.0}, {"coupling_share": 0}, {"coupling_weight": 0}]
 )

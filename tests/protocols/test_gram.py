@@ -41,6 +41,7 @@ from understudy.errors import (
     BudgetExceeded,
     ConfigError,
     MessageError,
+    PartyAway,
     PartyError,
     PrivacyError,
     SchemaError,
@@ -358,10 +359,10 @@ def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charg
 
     def leave(name: str, message: Any) -> Any:
         if name == who and isinstance(message, step):
-            raise PartyError(f"{name} went away.")
+            raise PartyAway(f"{name} went away.")
         return message
 
-    with pytest.raises(PartyError, match="went away"):
+    with pytest.raises(PartyAway, match="went away"):
         measure(Seen(parties, leave), schemas, chunk=30)
     assert not any(one.ledger.spent() for one in parties.values())
 
@@ -641,7 +642,7 @@ def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(ste
 
     def leave(name: str, message: Any) -> Any:
         if name == "host 1" and isinstance(message, step):
-            raise PartyError(f"{name} went away.")
+            raise PartyAway(f"{name} went away.")
         return message
 
     parties = all_parties(tables, schemas, budget=FREE)
@@ -651,8 +652,24 @@ def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(ste
     assert torch.equal(found.gram, true_gram(SCHEMA, rest))
     assert list(found.begun) == ["host 0", "host 2"]
     for at_least in (None, 3):
-        with pytest.raises(PartyError, match="went away"):
+        with pytest.raises(PartyAway, match="went away"):
             measure(Seen(parties, leave), schemas, at_least=at_least, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", [Begin, Agree])
+@pytest.mark.parametrize("refusal", [PartyError, BudgetExceeded, MessageError])
+def test_over_rows_one_that_refuses_is_never_left_out(step: Any, refusal: Any) -> None:
+    tables, schemas = by_rows(3)
+
+    def refuse(name: str, message: Any) -> Any:
+        if name == "host 1" and isinstance(message, step):
+            raise refusal(f"{name} refuses.")
+        return message
+
+    parties = all_parties(tables, schemas)
+    with pytest.raises(refusal, match="host 1 refuses"):
+        measure(Seen(parties, refuse), schemas, at_least=1)
+    assert not any(one.ledger.spent() for one in parties.values())
 
 
 def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> None:
@@ -660,11 +677,11 @@ def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> No
 
     def leave(name: str, message: Any) -> Any:
         if name == "host 2" and isinstance(message, Share):
-            raise PartyError(f"{name} went away.")
+            raise PartyAway(f"{name} went away.")
         return message
 
     parties = all_parties(tables, schemas)
-    with pytest.raises(PartyError, match="went away"):
+    with pytest.raises(PartyAway, match="went away"):
         measure(Seen(parties, leave), schemas, at_least=2)
     assert not any(one.ledger.spent() for one in parties.values())
 

@@ -32,7 +32,7 @@ from gram_cases import (
 from scipy.stats import chisquare
 
 from understudy.data.grid import Grid
-from understudy.errors import AlignmentError, ConfigError, MessageError, PartyError, SchemaError
+from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.federation import Federation
 from understudy.privacy.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.ledger import Ledger
@@ -203,10 +203,10 @@ def test_whoever_goes_away_from_a_grid_ends_the_run_and_nothing_is_charged(step:
 
     def leave(name: str, message: Any) -> Any:
         if name == "a1" and isinstance(message, step):
-            raise PartyError(f"{name} went away.")
+            raise PartyAway(f"{name} went away.")
         return message
 
-    with pytest.raises(PartyError, match="went away"):
+    with pytest.raises(PartyAway, match="went away"):
         measure(Seen(parties, leave), schemas, chunk=9, at_least=1)
     assert not any(one.ledger.spent() for one in parties.values())
 

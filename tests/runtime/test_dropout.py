@@ -1,6 +1,7 @@
 """A holder that goes away for good, and holders of different kinds. Every command is a process of its own."""
 
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,27 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
         with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
             assert 2.9 < ledger.spent() <= 3.0  # nothing was paid twice
     assert Generator.load(desk.folder / "joint").card["rounds"] >= 29  # a kill may have cost one
+
+
+def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Desk) -> None:
+    body = tomllib.loads((desk.folder / "run.toml").read_text())
+    settings = {"refined": 4, "components": 256, "steps": 2000, "device": "cpu"}
+    (desk.folder / "run.toml").write_text(tomli_w.dumps(body | {"protocol": "gram", "settings": settings}))
+    desk.change("policy.toml", protocols=["gram"])
+    desk.found()
+    holders = {name: desk.join(name) for name in COLUMNS}
+    server = desk.serve("--patience", 6)
+    until(lambda: (desk.folder / "joint" / "checkpoint" / "first-release.safetensors").exists(), 120)
+    holders["insurer"].kill()  # while the server looks for the pairs that it will ask for again
+    assert server.end() == 0, server.err
+    assert holders["clinic"].end() == 0, holders["clinic"].err
+    generator = Generator.load(desk.folder / "joint")
+    assert generator.card["ended"] == "after the first of two releases: insurer went away"
+    assert len(generator.sample(5, seed=1)) == 5
+    assert "second of two releases" in (desk.folder / "joint" / "privacy.json").read_text()
+    for name in COLUMNS:
+        with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+            assert 0 < ledger.spent() < 3.0, "the first release, and the run's price is not used up"
 
 
 def test_a_holder_of_a_table_and_one_of_images_train_one_generator(desk: Desk) -> None:

@@ -39,14 +39,18 @@ from understudy.protocols.gram_measure import Measured, Plan, measure
 from understudy.protocols.gram_party import GramParty
 
 
-def measure_across(parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any]) -> Measured:
+def measure_across(
+    parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any], secret: bytes | None = None
+) -> Measured:
     """Align the parties, and release their joint tables across parties. ConfigError where one holds no table."""
     tables = {name: schema for name, schema in schemas.items() if isinstance(schema, Schema)}
     if other := sorted(schemas.keys() - tables.keys()):
         raise ConfigError(
             f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
         )
-    return measure(parties, tables, Plan(private=config["private"], across=True), config=config)
+    return measure(
+        parties, tables, Plan(private=config["private"], across=True), config=config, secret=secret
+    )
 
 
 def coupling_party(

@@ -116,10 +116,14 @@ def train(
     schemas = {name: schemas[name] for name in parties.names}
     schema = join(schemas)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    saved = store.load() if store is not None and resume else None
-    grown = grow(config, parties, schemas) if saved is None else Grown(**saved[1])
-    if store is not None and saved is None:
-        store.save(1, dict(vars(grown)))
+    saved = store.noted("released") if store is not None and resume else None
+    if saved is not None:
+        grown = Grown(**saved)
+    else:
+        grown = grow(config, parties, schemas, None if store is None else store.secret(resume=resume))
+        if store is not None:
+            store.note("released", dict(vars(grown)))
+            store.over()
     privacy = _statement(grown, parties)
     people = int(next(iter(grown.begun.values()))["people"])
 
@@ -145,8 +149,13 @@ def train(
     return Outcome(Generator(network.eval(), schema, card), privacy, people)
 
 
-def grow(config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> Grown:
-    """The four steps. Whoever goes away ends the run; who has answered a step by then has paid for it."""
+def grow(
+    config: Config, parties: Parties, schemas: Mapping[str, Schema], secret: bytes | None = None
+) -> Grown:
+    """The four steps. Whoever goes away ends the run; who has answered a step by then has paid for it.
+
+    A server that deals by the same `secret` again asks the same again: parties that record their answers repeat them.
+    """
     Plan(config, schemas, math.inf)  # what cannot be published is refused before anyone is asked
     names, people = parties.names, align_people(parties)
     replies = parties.ask(
@@ -158,9 +167,11 @@ def grow(config: Config, parties: Parties, schemas: Mapping[str, Schema]) -> Gro
     epsilon = min(float(info["budget"]["epsilon"]) for info in begun.values()) if config.private else None
     plan = Plan(config, schemas, math.inf if epsilon is None else epsilon)
     ring = Ring.holding(people + 2 * _FAR * float(max(plan.scales or (0,))))
-    dealing = Dealing(ring, {name: 2 * width for name, width in plan.latents.items()})
+    keys = {name: info["key"] for name, info in begun.items()}
+    widths = {name: 2 * width for name, width in plan.latents.items()}
+    dealing = Dealing(ring, widths, keys=keys, secret=secret)
     terms: dict[str, Any] = {
-        "keys": {name: info["key"] for name, info in begun.items()},
+        "keys": keys,
         "epsilon": epsilon,
         "bits": ring.bits,
         "chunk": config.chunk,

@@ -75,6 +75,8 @@ class Server:
                 name: {key: public.value for key, public in vars(reply).items()}
                 for name, reply in replies.items()
             }
+            if self.held:  # paid for before the first round, so saved before it
+                self._save()
         if len({info["people"] for info in self.begun.values()}) != 1:
             raise PartyError("The parties do not agree on how many people they share.")
 
@@ -131,12 +133,13 @@ class Server:
         )
 
     def _save(self) -> None:
-        if self.store is None or not self.done:
+        if self.store is None or not (self.done or self.held):
             return
         squares = [square.cpu() for square in self.optimizer.squares]
         weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
         state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
         self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
+        self.store.over()
 
     def _outcome(self, ended: str) -> Outcome:
         privacy, people = self.statement(), next(iter(self.begun.values()))["people"]

@@ -49,6 +49,7 @@ OUTSIDE_ROWS = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages; the number of people is counted within ε",
 )
+FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
     "with which of the parties a person is: alignment reveals it to the parties they are with",
@@ -135,8 +136,9 @@ def train(
 ) -> Outcome:
     """Measure the joint Gram matrix, once, and fit a generator to it.
 
-    With a `checkpoint` folder the released matrix is saved before anything is fitted, and `resume=True` fits again
-    from there: nothing is measured, or charged, twice.
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    from there: nothing is measured, or charged, twice. Where a second release was due and does not come about, the
+    first is what is fitted, and card and statement say so.
     """
     schemas = {name: schemas[name] for name in parties.names}
     grid = Grid.of(schemas)
@@ -154,29 +156,27 @@ def train(
     def choose(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
         return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined, besides=chosen)
 
-    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     told = json.loads(json.dumps(asdict(config.plan)))
-    if store is not None and resume and (saved := store.load()) is not None:
-        if saved[1].pop("plan", None) != told:
-            raise ConfigError(
-                "what was measured is not what these settings ask for: resume with those of the run. "
-                "Nothing was charged."
-            )
-        measured = Measured(**saved[1])
-    else:
-        measured = measure(
-            parties,
-            schemas,
-            config.plan,
-            choose=choose,
-            chunk=config.chunk,
-            colluding=config.colluding,
-            at_least=config.at_least,
-            config=asdict(config),
-        )
-        if store is not None:
-            store.save(1, dict(vars(measured)) | {"plan": told})
-    privacy = _statement(measured, settled(parties, measured.begun, at_least=config.at_least))
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    done, first = (_released(store, name, told) if store and resume else None for name in (BOTH, FIRST))
+    measured = done or measure(
+        parties,
+        schemas,
+        config.plan,
+        choose=choose,
+        chunk=config.chunk,
+        colluding=config.colluding,
+        at_least=config.at_least,
+        config=asdict(config),
+        secret=None if store is None else store.secret(resume=resume),
+        first=first,
+        keep=lambda one: None if store is None else store.note(FIRST, dict(vars(one)) | {"plan": told}),
+    )
+    if store is not None and done is None:
+        store.note(BOTH, dict(vars(measured)) | {"plan": told})
+        store.over(FIRST)
+    there = [name for name in measured.begun if name not in measured.gone]
+    privacy = _statement(measured, settled(parties, there, at_least=config.at_least))
 
     def look(done: int = 1) -> None:
         if watch is not None:
@@ -196,7 +196,7 @@ def train(
         "config": asdict(config),
         "partition": measured.partition,
         "rounds": 1,
-        "ended": "after both releases" if config.plan.scouting < 1 else "after the one release",
+        "ended": _ended(measured, twice=config.plan.scouting < 1),
         "left_out": [name for name in parties.names if name not in measured.begun],
         "people": people,
         "releases": measured.releases,
@@ -209,6 +209,35 @@ def train(
     return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
 
 
+def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Measured | None:
+    """What was saved under that name, if it was measured as these settings say."""
+    if (saved := store.noted(name)) is None:
+        return None
+    if saved.pop("plan", None) != told:
+        raise ConfigError(
+            "what was measured is not what these settings ask for: resume with those of the run. "
+            "Nothing was charged."
+        )
+    return Measured(**saved)
+
+
+def _ended(measured: Measured, *, twice: bool) -> str:
+    if measured.ended:
+        return f"after the first of two releases: {measured.ended}"
+    return "after both releases" if twice else "after the one release"
+
+
+def _missing(measured: Measured) -> tuple[str, ...]:
+    """What a privacy statement says of a second release that did not come about."""
+    if not measured.ended:
+        return ()
+    paid = "who had answered for it by then has paid for it, and of who is gone the price here counts it"
+    return (
+        f"the second of two releases, which did not come about ({measured.ended})"
+        + (f": {paid}" if measured.lost else ": nobody was asked for it"),
+    )
+
+
 def _people(measured: Measured, columns: int) -> int:
     """Their number: disclosed by alignment, or what the noisy one-way tables say."""
     if measured.people is not None:
@@ -217,9 +246,9 @@ def _people(measured: Measured, columns: int) -> int:
 
 
 def _statement(measured: Measured, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; who went away after the release paid for that at least."""
+    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
     split = measured.partition != "rows"
-    release = spend_of((sigma, int(cells)) for sigma, cells in measured.releases)
+    release = spend_of((sigma, int(cells)) for sigma, cells in (*measured.releases, *measured.lost))
     gone = dict.fromkeys(VIEWS, release)
     parties = tuple(
         PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
@@ -229,6 +258,7 @@ def _statement(measured: Measured, spends: Mapping[str, Mapping[str, Spend]]) ->
         parties=parties,
         same_people=split,
         one_release=split,
-        outside={"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[measured.partition],
+        outside={"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[measured.partition]
+        + _missing(measured),
         unguarded=DEALT if split else (),
     )

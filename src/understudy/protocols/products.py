@@ -6,6 +6,8 @@ who learns what.
 
 import hashlib
 import hmac
+import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -148,14 +150,32 @@ def _sealed(channel: Channel, data: bytes) -> Tensor:
 
 
 class Dealing:
-    """The server's side: a dealer for every two holders that share people. `cells`: those who share some."""
+    """The server's side: a dealer for every two holders that share people. `cells`: those who share some.
+
+    Masks follow from `secret`, fresh where none is given, and from the holders' fresh `keys`: a server that comes back
+    deals the same to the same session, which asks for nothing new of it, and never the same to another.
+    """
 
     def __init__(
-        self, ring: Ring, widths: Mapping[str, int], cells: Iterable[Sequence[str]] | None = None
+        self,
+        ring: Ring,
+        widths: Mapping[str, int],
+        cells: Iterable[Sequence[str]] | None = None,
+        *,
+        keys: Mapping[str, bytes],
+        secret: bytes | None = None,
     ) -> None:
         self.ring = ring
         pairs = (pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
-        self.dealers = {(i, k): Dealer(ring, (widths[i], widths[k])) for i, k in dict.fromkeys(pairs)}
+        secret, session = secret or os.urandom(32), fingerprint(keys)
+
+        def seed(*whose: str) -> bytes:
+            return hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
+
+        self.dealers = {
+            (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))
+            for i, k in dict.fromkeys(pairs)
+        }
 
     def seeds(self, name: str) -> dict[str, bytes]:
         """The seeds of this holder's masks, by the other holder."""

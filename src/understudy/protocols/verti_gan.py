@@ -321,7 +321,8 @@ def train(
 
     def couple(parties: Parties) -> None:
         parties.ask(Couple(config=settings))
-        measured = measure_across(parties, server.schemas, settings)
+        secret = None if server.store is None else server.store.secret(resume=resume)
+        measured = measure_across(parties, server.schemas, settings, secret)
         server.held = {"measured": dict(vars(measured))}
 
     if config.coupling == "gram":

@@ -1,0 +1,147 @@
+"""A server is killed while its parties pay: what was paid for and recorded is repeated to it, not paid for again.
+
+The parties are sessions with journals, as over any network; a killed server comes back as another one, with its folder.
+"""
+
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "contract"))
+sys.path.append(str(Path(__file__).parent.parent / "runtime"))
+from network_cases import Network, protocol_contract
+from protocol_cases import CASES, Case, is_usable
+
+from understudy.federation import Federation
+from understudy.privacy.ledger import Ledger
+from understudy.protocols import dplt_messages, gram_messages, verti_gan
+from understudy.protocols.base import Ask, Party
+from understudy.registry import messages_of
+from understudy.runtime.contract import Contract
+from understudy.runtime.journal import AskId
+from understudy.runtime.local import addressed
+from understudy.runtime.refusals import refusal
+from understudy.runtime.session import Session
+from understudy.runtime.wire import decode, encode
+
+NAMES = ("holder 0", "holder 1", "holder 2")
+Meets = Callable[[str, Ask], bool]
+
+
+class Killed(BaseException):
+    """Nobody catches it: whatever the server had in memory is gone."""
+
+
+class Sessions:
+    """The parties of one server's life, through bytes and journals."""
+
+    def __init__(self, sessions: Mapping[str, Session], kinds: Any, killed_at: Meets) -> None:
+        self.sessions, self.kinds, self.killed_at = sessions, kinds, killed_at
+        self.server, self.number = uuid.uuid4().hex, 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.sessions)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        self.number += 1
+        replies: dict[str, Any] = {}
+        for name, ask in addressed(message, self.names).items():
+            if self.killed_at(name, ask):
+                raise Killed
+            answer = self.sessions[name].answer(AskId(self.server, self.number), encode(ask))
+            if answer.status == "refusal":
+                raise refusal(name, answer.body)
+            replies[name] = decode(answer.body, self.kinds)
+        return replies
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
+    return Network(tmp_path_factory.mktemp("network"), *NAMES)
+
+
+def trained(
+    case: Case, network: Network, folder: Path, federation: Federation, *deaths: Meets
+) -> tuple[Any, Federation]:
+    """The run, killed at each of these moments and resumed."""
+    contract = protocol_contract(case, federation)
+
+    def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
+        holder = federation.holders[name]
+        more = case.module.agreed(case.config()) if hasattr(case.module, "agreed") else {}
+        return lambda contract, ledger, folder: case.module.build_party(
+            name, holder.table, ledger, run=contract.run, budget=contract.budgets[name], rng=holder.rng(),
+            folder=folder, **more,
+        )  # fmt: skip
+
+    seats = {
+        name: network.seat(
+            name,
+            build=build(name),
+            description=schema,
+            ledger=federation.holders[name].ledger,
+            folder=folder / name,
+        )
+        for name, schema in federation.schemas.items()
+    }
+    outcome = None
+    for life, killed_at in enumerate((*deaths, lambda name, ask: False)):
+        sessions = {name: seat.open(contract) for name, seat in seats.items()}  # they were restarted, too
+        parties = Sessions(sessions, messages_of(case.module), killed_at)
+        try:
+            outcome = case.module.train(
+                case.config(), parties, federation.schemas, checkpoint=folder / "server", resume=life > 0
+            )
+        except Killed:
+            assert outcome is None
+        for session in sessions.values():
+            session.close()
+    return outcome, federation
+
+
+def at(kind: type[Ask], round: int | None = None) -> Meets:
+    """When the second holder is asked this: the first has paid and answered by then."""
+    return lambda name, ask: (
+        isinstance(ask, kind) and name == "holder 1" and round in (None, getattr(ask, "round", None))
+    )
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+@pytest.mark.parametrize(
+    ("case", "deaths"),
+    [
+        (case_of("Gram, columns, three parties"), [at(gram_messages.Share)]),
+        (case_of("Gram, columns, a target"), [at(gram_messages.Share), at(gram_messages.Refine)]),
+        (
+            case_of("DPLT, two parties"),
+            [at(dplt_messages.Group), at(dplt_messages.Correlate), at(dplt_messages.Quantify)],
+        ),
+        (
+            case_of("VertiGAN, coupled"),
+            [at(gram_messages.Share), at(verti_gan.Begin), at(verti_gan.Round, 2)],
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, Case) else "",
+)
+def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
+    case: Case, deaths: list[Meets], network: Network, tmp_path: Path
+) -> None:
+    _, plain = trained(case, network, tmp_path / "plain", case.federation(seed=None))
+    outcome, federation = trained(case, network, tmp_path / "killed", case.federation(seed=None), *deaths)
+    assert is_usable(outcome)
+    first_alone = outcome.generator.card["ended"].startswith("after the first of two")
+    for name, holder in federation.holders.items():
+        paid, whole = holder.ledger.spend(), plain.holders[name].ledger.spend()
+        assert paid == whole or (first_alone and paid < whole), (
+            "the last death may have cost the second release"
+        )
+        assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon
+    assert not [file for file in (tmp_path / "killed" / "server").iterdir() if file.suffix == ".key"]
