@@ -111,7 +111,7 @@ def test_no_state_is_saved_while_joint_tables_are_measured(tmp_path: Any) -> Non
                 local.ask(Keep(round=1))
             return local.ask(message)
 
-    with pytest.raises(MessageError, match=r"run.keep was not expected"):
+    with pytest.raises(MessageError, match=r"run\.keep was not expected"):
         verti_gan.train(config, Saving(), federation.schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
@@ -133,7 +133,7 @@ def test_no_joint_tables_are_released_once_the_critics_noise_is_fixed() -> None:
                 local.ask({n: verti_gan.Begin(config=asdict(config), network=begin[n]) for n in begin})
             return local.ask(message)
 
-    with pytest.raises(MessageError, match=r"gram.agree was not expected"):
+    with pytest.raises(MessageError, match=r"gram\.agree was not expected"):
         verti_gan.train(config, Hasty(), federation.schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 

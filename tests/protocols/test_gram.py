@@ -496,7 +496,7 @@ def test_a_session_is_not_saved_on_the_servers_word(step: Any, tmp_path: Path) -
             parties[name].answer(Keep(round=1))
         return message
 
-    with pytest.raises(MessageError, match=r"run.keep was not expected"):
+    with pytest.raises(MessageError, match=r"run\.keep was not expected"):
         measure(Seen(parties, keep), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
@@ -512,7 +512,7 @@ def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(tmp_
             parties[name].answer(Return(round=0))
         return message
 
-    with pytest.raises(MessageError, match=r"gram.share was not expected"):
+    with pytest.raises(MessageError, match=r"gram\.share was not expected"):
         measure(Seen(parties, back), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
