@@ -141,7 +141,7 @@ def test_several_rows_of_a_person_are_read_only_where_they_are_allowed(tmp_path:
         ([1, None, 1], "row 2 has no id"),
         ([1.5, 2, 2], "value 1.5 at row 1 is neither a whole number"),
         ([1, "x", 1], '"x" at row 2 is text'),
-        ([[1], [1], [2]], "lists or other values"),
+        ([[1], [1], [2]], r"value \[1\] at row 1 is neither a whole number"),
     ],
 )
 def test_wrong_ids_are_named_where_they_first_stand(ids: list[object], message: str) -> None:

@@ -1,11 +1,17 @@
 """One column's cells, as they came, to values of the declared kind, and what is wrong with them.
 
 Each different text is looked at once; the rows follow by index.
+
+Guarantee: what a cell is read as depends on that cell, and the column's type, alone. Whatever else stands in the
+column, a list, a number beyond all bounds or a text among numbers, is that cell's own matter.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +23,7 @@ from understudy.data.dtypes import typed
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
 WHOLE_ID = r"0|-?[1-9][0-9]{0,17}"  # how str() writes an int64
 
 Reasons = list[tuple[str, NDArray[np.bool_]]]  # each with the different values that it hits
@@ -41,12 +48,10 @@ def read_cells(
     column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows."""
-    words = set(MISSING_WORDS) - set(getattr(column, "categories", ()))
-    try:
-        where, seen = distinct(cells, words)
-    except TypeError:
-        return cells, [Fault(column=column.name, reason="holds lists or other values that are not single.")]
+    where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
     values, reasons = _parse(column, seen)
+    if seen.dtype == object:
+        reasons.insert(0, ("is not UTF-8.", np.array([isinstance(v, bytes) for v in seen], dtype=bool)))
     missing = where < 0
     faults = _faults(column.name, cells, numbers, where, reasons)
     if missing.any() and not column.nullable:
@@ -56,13 +61,10 @@ def read_cells(
 
 
 def read_ids(
-    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
+    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64], *, one_row_each: bool = True
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The ids of people, as whole numbers or as text, and every fault."""
-    try:
-        where, seen = distinct(cells, set(MISSING_WORDS))
-    except TypeError:
-        return cells, [Fault(column=name, reason="holds lists or other values that are not single.")]
+    where, seen = distinct(cells, set(MISSING_WORDS))
     missing = where < 0
     there = np.isin(np.arange(len(seen)), where)
     text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
@@ -77,13 +79,22 @@ def read_ids(
     faults = _faults(name, cells, numbers, where, reasons)
     if missing.any():
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
-    if (again := ~missing & cells.duplicated().to_numpy()).any():
+    ids = np.append(_ids(seen, text, whole), [None])[where]
+    if one_row_each and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any():
         reason = "is the id of an earlier row: a person has one row."
         faults.append(Fault(column=name, rows=numbers[again], values=cells[again].to_numpy(), reason=reason))
     if faults:
         return cells, faults
     numeric = whole.all() or seen.str.fullmatch(WHOLE_ID).all()
-    return pd.Series(seen.to_numpy().astype(np.int64 if numeric else object)[where]), []
+    return pd.Series(ids.astype(np.int64 if numeric else object)), []
+
+
+def _ids(seen: "pd.Series[Any]", text: NDArray[np.bool_], whole: NDArray[np.bool_]) -> NDArray[Any]:
+    """The different ids as text or whole numbers; None for what is neither."""
+    ids = np.full(len(seen), None, dtype=object)
+    ids[text] = seen[text]
+    ids[whole] = [int(value) for value in seen[whole]]
+    return ids
 
 
 def _faults(
@@ -100,13 +111,53 @@ def _faults(
 
 
 def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
-    """The different values, and for each cell which one it holds: −1 where it is missing."""
-    if isinstance(cells.dtype, np.dtype) and cells.dtype.kind in "iuf":  # quicker to judge than to compare
-        return np.where(cells.isna(), -1, np.arange(len(cells))), cells
+    """The different values, and for each cell which one it holds: −1 where it is missing.
+
+    Only equal texts are one value. Among objects 1, 1.0 and True are equal too, and the first of them would speak for
+    all: there each cell stands for itself.
+    """
+    if cells.dtype == object:
+        return _one_by_one(cells, words)
+    if cells.dtype.kind in "iuf":  # quicker to judge than to compare
+        where = np.where(cells.isna(), -1, np.arange(len(cells)))
+        if isinstance(cells.dtype, np.dtype):
+            return where, cells
+        plain = np.dtype(f"{cells.dtype.kind}{getattr(cells.dtype, 'itemsize', 8)}")
+        return where, pd.Series(
+            cells.to_numpy(dtype=plain, na_value=0)
+        )  # a column with gaps, and still exact
+    if isinstance(cells.dtype, pd.DatetimeTZDtype):
+        cells = cells.dt.tz_localize(None)  # the day it was where it was written
     where, uniques = pd.factorize(cells)
     seen = pd.Series(np.asarray(uniques))
     gone = np.append(seen.isin(words) if seen.dtype == object else np.zeros(len(seen), dtype=bool), True)
     return np.where(gone[where], -1, where), seen
+
+
+def _one_by_one(cells: Iterable[Any], words: set[str]) -> tuple[NDArray[np.intp], "pd.Series[Any]"]:
+    known: dict[str, int] = {}
+    seen: list[Any] = []
+    where: list[int] = []
+    for value in cells:
+        place = -1
+        if type(value) is str:
+            place = -1 if value in words else known.setdefault(value, len(seen))
+        elif not _is_missing(value):
+            place = len(seen)
+        if place == len(seen):
+            seen.append(value)
+        where.append(place)
+    return np.array(where, dtype=np.intp), pd.Series(seen, dtype=object)
+
+
+def _is_missing(value: object) -> bool:
+    if value is None or value is pd.NA or value is pd.NaT:
+        return True
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        return bool(np.isnat(value))
+    return isinstance(value, float | np.floating) and math.isnan(value)
 
 
 def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reasons]:
@@ -116,10 +167,18 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
     if isinstance(column, Categorical):
         text = isinstance(column.categories[0], str)
         values = seen.to_numpy(object) if text else floats(seen)
-        listed = pd.Series(values).isin(column.categories).to_numpy()
+        known = set(column.categories)
+        fits = (
+            (isinstance(value, str) and value in known for value in values)
+            if text
+            else np.isin(values, [*known])
+        )
+        listed = np.array([*fits], dtype=bool)
         return values, [(f"is not one of the declared {shorten(column.labels)}.", ~listed)]
-    words = seen.astype(str).str.strip().str.lower()
-    true, false = words.isin(TRUE_WORDS).to_numpy(), words.isin(FALSE_WORDS).to_numpy()
+    words = [str(text).strip().lower() for text in texts(seen)]
+    true, false = (
+        np.array([word in known for word in words], dtype=bool) for known in (TRUE_WORDS, FALSE_WORDS)
+    )
     return true.astype(np.int64), [("is neither true nor false.", ~(true | false))]
 
 
@@ -148,39 +207,73 @@ def floats(values: "pd.Series[Any]") -> NDArray[np.float64]:
 
 
 def _float(value: Any) -> float:
+    if not isinstance(value, str | Real | Decimal | np.bool_) or (isinstance(value, str) and "_" in value):
+        return math.nan
     try:
-        return math.nan if isinstance(value, str) and "_" in value else float(value)
-    except (TypeError, ValueError, OverflowError):
+        return float(value)
+    except (ValueError, OverflowError):
         return math.nan
 
 
-def texts(seen: "pd.Series[Any]") -> NDArray[Any]:
-    """Values as text; a whole number loses the point that a column with gaps gives it."""
-    plain = [int(v) if isinstance(v, float) and v.is_integer() else v for v in seen]
-    return np.array([str(v) for v in plain], dtype=object)
+def texts(values: "pd.Series[Any]") -> NDArray[Any]:
+    """Values as text; None for what is no single value, or cannot be written down.
+
+    A whole number loses the point that a column with gaps gives it, and from 2^53 on there is no telling which it was.
+    """
+    return np.array([_text(value) for value in values], dtype=object)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, str):
+        return value if _is_sound(value) else None
+    if isinstance(value, float | np.floating):
+        value = float(value)
+        if not value.is_integer():
+            return str(value)
+        return str(int(value)) if abs(value) < EXACT else None
+    if isinstance(value, int | np.integer):  # bool among them; str() refuses numbers that are too long
+        return str(value) if abs(int(value)) < 2**64 else None
+    if isinstance(value, date):
+        return None if math.isnan(_day(value)) else str(value)
+    return str(value) if isinstance(value, Decimal | np.bool_) else None
+
+
+def _is_sound(text: str) -> bool:
+    """Whether it can be written down: half a surrogate pair cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def days(values: "pd.Series[Any]") -> NDArray[np.float64]:
     """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date."""
-    return np.array([_day(value) for value in values], dtype=np.float64)
+    if values.dtype.kind != "M":
+        return np.array([_day(value) for value in values], dtype=np.float64)
+    moments = values.to_numpy()
+    a_day = _TICKS[np.datetime_data(moments.dtype)[0]] * 86400
+    whole, rest = np.divmod(moments.astype(np.int64), a_day)
+    known = ~np.isnat(moments) & (whole >= day_number(date.min)) & (whole <= day_number(date.max))
+    return np.where(known, whole + rest / a_day, np.nan)
 
 
 def _day(value: object) -> float:
-    if isinstance(value, str):
-        try:
+    try:
+        if isinstance(value, str):
             value = datetime.fromisoformat(value.strip())
-        except ValueError:
+        if not isinstance(value, date):
             return math.nan
-    if not isinstance(value, date):
+        time = value.time() if isinstance(value, datetime) else datetime.min.time()
+        seconds = time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
+        return day_number(value) + seconds / 86400
+    except (ValueError, OverflowError, NotImplementedError):  # no date, or one that no calendar has
         return math.nan
-    time = value.time() if isinstance(value, datetime) else datetime.min.time()
-    seconds = time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
-    return day_number(value) + seconds / 86400
 
 
 def _is_whole(value: object) -> bool:
     if isinstance(value, float):  # what a whole number becomes in a column with gaps
-        return value.is_integer() and abs(value) <= EXACT
+        return value.is_integer() and abs(value) < EXACT
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
 
 

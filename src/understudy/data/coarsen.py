@@ -33,10 +33,7 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
 
 
 def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    try:
-        where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
-    except TypeError:
-        return cells
+    where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
     return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
 
 

@@ -1,14 +1,19 @@
 """Where tables come from: .csv, .csv.gz and .parquet files, and DataFrames. Nothing is judged here.
 
 The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every
-cell is one.
+cell is one. A cell that is not UTF-8 comes as bytes. Parquet's types are kept: whole numbers stay whole where others
+are missing.
+
+Guarantee: what a cell is depends on no other row.
+Edges: a quote in a CSV file that is never closed makes one cell of all that follows it. A program that wrote 1 as 1.0
+because some row has no value has changed the file, and nothing here can tell.
 """
 
 import csv
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +81,15 @@ def _from_parquet(path: Path, want: Want, name: str) -> Raw:
     with pyarrow.parquet.ParquetFile(path) as file:
         header = file.schema_arrow.names
         read = file.read(columns=_present(header, want))
+    text = [column for column in read.column_names if _is_text(read.schema.field(column).type)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
-    frame = read.to_pandas(ignore_metadata=True, date_as_object=False)
-    return replace(_from_frame(frame, want, name), header=header)
+    frame = read.drop_columns(text).to_pandas(
+        ignore_metadata=True, date_as_object=False, types_mapper=_WHOLE.get
+    )
+    columns = {
+        column: _text(read[column]) if column in text else frame[column] for column in read.column_names
+    }
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(read) + 1))
 
 
 def _from_csv(path: Path, want: Want, name: str) -> Raw:
@@ -103,7 +114,7 @@ def _from_csv(path: Path, want: Want, name: str) -> Raw:
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             include_columns=include,
-            column_types=dict.fromkeys(include, pa.string()),
+            column_types=dict.fromkeys(include, pa.binary()),  # text, once each cell is found to be
             strings_can_be_null=False,
         ),
     )
@@ -122,12 +133,32 @@ def _from_csv(path: Path, want: Want, name: str) -> Raw:
 
 def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
     if numeric:
-        missing = pc.is_in(cells, value_set=pa.array(MISSING_WORDS))
         try:
-            return pd.Series(pc.cast(pc.if_else(missing, None, cells), pa.float64()).to_pandas())
+            text = cells.cast(pa.string())
+            missing = pc.is_in(text, value_set=pa.array(MISSING_WORDS))
+            return pd.Series(pc.cast(pc.if_else(missing, None, text), pa.float64()).to_pandas())
         except pa.ArrowInvalid:  # some cell is no number: leave them to be looked at one by one
             pass
-    return pd.Series(cells.dictionary_encode().to_pandas())
+    return _text(cells)
+
+
+def _text(cells: pa.ChunkedArray) -> "pd.Series[Any]":
+    """Each different text once; what is not UTF-8 stays bytes."""
+    coded = cells.cast(pa.large_binary()).dictionary_encode().combine_chunks()
+    different = pd.Index([_decoded(value) for value in coded.dictionary.to_pylist()], dtype=object)
+    codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return pd.Series(pd.Categorical.from_codes(codes, categories=different))
+
+
+def _decoded(value: bytes) -> str | bytes:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _present(header: list[Any], want: Want) -> list[str]:
@@ -136,5 +167,11 @@ def _present(header: list[Any], want: Want) -> list[str]:
     return [column for column in (header if want is None else want) if times[column] == 1]
 
 
-_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": ""}
+# Read for its header; what stands below it is not judged there.
+_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": "", "errors": "surrogateescape"}
+_WHOLE = {
+    pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+}  # fmt: skip
 _READERS = {".csv": _from_csv, ".csv.gz": _from_csv, ".parquet": _from_parquet}

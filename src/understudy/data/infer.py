@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import nearest, whole
-from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct, floats
+from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct, floats, texts
 from understudy.data.column import (
     EPOCH,
     EXACT,
@@ -106,15 +106,12 @@ def write_draft(schema: Schema, path: str | Path) -> None:
 
 
 def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | None:
-    try:
-        where, values = distinct(cells, set(MISSING_WORDS))
-    except TypeError:  # lists and other things that are not single values
-        return None
+    where, values = distinct(cells, set(MISSING_WORDS))
     common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return None
-    if set(present.astype(str).str.lower()) <= {*TRUE_WORDS, *FALSE_WORDS}:
+    if {str(text).lower() for text in texts(present)} <= {*TRUE_WORDS, *FALSE_WORDS}:
         return Boolean(**common)
     numbers = _numbers(present)
     if numbers is not None:

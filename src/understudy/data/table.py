@@ -137,7 +137,7 @@ def cell_reader(column: Column) -> Reader:
 
 def id_reader(name: str, one_row_each: bool) -> Reader:
     """Ids, whole numbers or text."""
-    return Reader(False, partial(read_ids if one_row_each else _repeated_ids, name))
+    return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
 
 
 def _want(readers: Mapping[str, Reader]) -> dict[str, bool]:
@@ -156,19 +156,6 @@ def _scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series
     if raw.columns and not len(raw.numbers):
         faults.append(Fault(reason="the table has no rows."))
     return cells, faults
-
-
-def _repeated_ids(
-    name: str, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
-) -> tuple["pd.Series[Any]", list[Fault]]:
-    """Whose each row is, where people may have several: an id is judged where it first stands."""
-    try:
-        first = np.flatnonzero(~cells.duplicated())
-        where, _ = pd.factorize(cells, use_na_sentinel=False)  # numbered as they first come, too
-    except TypeError:  # cells that cannot be compared, which `read_ids` says
-        return read_ids(name, cells, numbers)
-    ids, faults = read_ids(name, cells.iloc[first].reset_index(drop=True), numbers[first])
-    return (ids if faults else ids.iloc[where].reset_index(drop=True)), faults
 
 
 def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:

@@ -19,8 +19,11 @@ Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a p
 with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
 that only one person has shows with a probability within δ.
 Edges: a column in which nothing shows is left out, and the note names it; if none is left → SchemaError, and
-the price stays charged. Cells that are not of the kind are not counted. Bought columns are nullable: whether
-values are missing is not bought. An order of texts cannot be bought: declare the column.
+the price stays charged. A cell that is not of the kind is not counted, and changes nothing about any other. A number
+of 2^53 or more in a column of floats is no category and no id, as there is no telling which whole number it was: keep
+such codes as whole numbers or text. The types of a DataFrame and of a file's columns are taken as they are, though a
+program may have chosen them by all rows. Bought columns are nullable: whether values are missing is not bought.
+An order of texts cannot be bought: declare the column.
 """
 
 import math
@@ -178,24 +181,23 @@ def _check_header(raw: Raw, names: Iterable[str]) -> str:
 
 
 def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
-    """The columns, with one row per person."""
+    """The columns, with one row per person: 7 and "7" are the same one, and what is no single value is nobody."""
     if person is None:
         return raw.columns
-    ids = raw.columns[person]
-    first = ~(ids.isna() | ids.isin(MISSING_WORDS) | ids.duplicated())
+    where, seen = distinct(raw.columns[person], set(MISSING_WORDS))
+    ids = pd.Series(np.append(texts(seen), [None])[where])
+    first = ids.notna() & ~ids.duplicated()
     return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
 
 
 def _values(kind: str, cells: "pd.Series[Any]") -> Values:
-    """The values that are there and of the kind: text, numbers, or days since 1970."""
-    try:
-        where, seen = distinct(cells, set(MISSING_WORDS))
-    except TypeError:  # lists and other things that are not single values
-        return np.empty(0)
+    """The values that are there and of the kind: text, numbers, or days since 1970. Each cell is judged by itself."""
+    where, seen = distinct(cells, set(MISSING_WORDS))
     if kind == "categorical":
-        return texts(seen)[where[where >= 0]]
+        words = texts(seen)[where[where >= 0]]
+        return words[pd.notna(words)]
     numbers = (days if kind == "date" else floats)(seen)[where[where >= 0]]
-    return numbers[np.isfinite(numbers)]
+    return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
 def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column | None:
