@@ -18,13 +18,16 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.ledger import Ledger
 from understudy.privacy.rng import FastRng, Rng, SecureRng
 from understudy.protocols.base import Party
-from understudy.registry import agreed, protocol_named
+from understudy.registry import agreed, protocol_named, require_priced
 from understudy.runtime.contract import ContractLedger
 
 
 @dataclass(frozen=True)
 class Holder:
-    """One data holder in this process: its rows, its ledger, and what a run may cost it."""
+    """One data holder in this process: its rows, its ledger, and what a run may cost it.
+
+    `people_are_elsewhere` is its word that other holders of rows may have some of its people, too.
+    """
 
     name: str
     table: Opened
@@ -32,6 +35,7 @@ class Holder:
     budget: Budget
     seed: int | None = None
     noise: str = "secure"
+    people_are_elsewhere: bool = False
 
     def __post_init__(self) -> None:
         plain_name(holder=self.name, nothing="Nothing was read or charged.")
@@ -50,7 +54,9 @@ class Federation:
     `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
     `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
     the same people, a row each; without it they have the same columns about different people, who may have
-    several rows. A `Population` or an `ArrayTable`, from arrays, has its public description in it and needs no schema.
+    several rows. Nobody checks that they are different: holders who know that some of their people are with others
+    too are named in `people_are_elsewhere`. A `Population` or an `ArrayTable`, from arrays, has its public description
+    in it and needs no schema.
     """
 
     def __init__(
@@ -61,13 +67,21 @@ class Federation:
         budget: Budget | Mapping[str, Budget],
         ledgers: str | Path = "ledgers",
         same_people: bool = True,
+        people_are_elsewhere: Iterable[str] = (),
     ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
         folder = own_folder(Path(ledgers))
         self.same_people = same_people and not has_population(tables)
+        elsewhere = _known(people_are_elsewhere, tables)
         self.holders = {
-            name: Holder(name, table, open_ledger(folder / f"{name}.ledger", name, each[name]), each[name])
+            name: Holder(
+                name,
+                table,
+                open_ledger(folder / f"{name}.ledger", name, each[name]),
+                each[name],
+                people_are_elsewhere=name in elsewhere,
+            )
             for name, table in open_held(tables, schemas or {}, same_people=self.same_people).items()
         }
 
@@ -80,15 +94,17 @@ class Federation:
         budget: Budget | Mapping[str, Budget],
         seed: int | None = None,
         same_people: bool = True,
+        people_are_elsewhere: Iterable[str] = (),
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
         same_people = same_people and not has_population(tables)
         opened = open_held(tables, schemas or {}, same_people=same_people)
+        elsewhere = _known(people_are_elsewhere, tables)
         holders = (
             Holder(name, table, Ledger.rehearsal(holder=name, budget=each[name]), each[name],
-                   None if seed is None else seed * 1_000_003 + number)
+                   None if seed is None else seed * 1_000_003 + number, people_are_elsewhere=name in elsewhere)
             for number, (name, table) in enumerate(opened.items())
         )  # fmt: skip
         return cls.of(holders, same_people=same_people)
@@ -116,6 +132,8 @@ class Federation:
         some, such as Gram's, to whatever the server asks for within the budget.
         """
         module = protocol_named(protocol)
+        said = [name for name, holder in self.holders.items() if holder.people_are_elsewhere]
+        require_priced(module, self.schemas, config, said)
         build, more = module.build_party, {} if config is None else agreed(module, config)
         return {
             name: build(
@@ -130,6 +148,12 @@ class Federation:
             )
             for name, holder in self.holders.items()
         }
+
+
+def _known(said: Iterable[str], tables: Mapping[str, Held]) -> set[str]:
+    for name in (names := set(said)):
+        one_of(tables, people_are_elsewhere=name)
+    return names
 
 
 def open_ledger(path: Path, holder: str, budget: Budget) -> Ledger:

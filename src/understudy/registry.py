@@ -6,7 +6,7 @@ parties of the same people may bring: "table" alone unless it says more) and `AR
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, get_type_hints
 
@@ -67,6 +67,24 @@ def people_of(module: ModuleType) -> bool | None:
     """Whether the protocol's parties hold columns of the same people, or rows of different ones; None: either."""
     same: bool | None = getattr(module, "SAME_PEOPLE", True)
     return same
+
+
+def over_rows(module: ModuleType, schemas: Mapping[str, Any]) -> bool:
+    """Whether the holders of these schemas are to hold rows of different people."""
+    same = people_of(module)
+    return len({schema.names for schema in schemas.values()}) == 1 if same is None else not same
+
+
+def require_priced(
+    module: ModuleType, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]
+) -> None:
+    """Refuse to price people as if they were with one holder, where a holder says that they are `elsewhere` too."""
+    for name in elsewhere:
+        if len(schemas) > 1 and over_rows(module, schemas) and getattr(config, "most_holders", 1) == 1:
+            raise ConfigError(
+                f"{name} says that its people are with other holders too: set most_holders, with how many of the "
+                f"{len(schemas)} a person may be, so that the price is theirs. Nothing was charged."
+            )
 
 
 def agreed(module: ModuleType, config: Any) -> dict[str, Any]:

@@ -206,6 +206,7 @@ def run_file(
             section.budget(),
             None if seed is None else seed * 1_000_003 + number,
             section.noise,
+            section.people_are_elsewhere,
         )
         for number, (name, section) in enumerate(file.parties.items())
     )

@@ -14,10 +14,14 @@
     delta = 1e-6
     ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
     noise = "secure"                # "fast": torch's generator, not secure, and named in the card
+    people_are_elsewhere = false    # over rows: true where other holders may have some of its people, too
 
 A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
-the column that says who. `rows` means nothing where a classifier is trained; there `holdout` may name a table of
-public rows to test on. Where an autoencoder is trained, `public` may name public rows for it to begin from.
+the column that says who. That no person is with two parties is taken for granted, and the statement says so. A party
+that knows better says `people_are_elsewhere = true`; the run is then refused until its settings say with how many of
+the parties a person may be (`most_holders`), and that is priced. `rows` means nothing where a classifier is trained;
+there `holdout` may name a table of public rows to test on. Where an autoencoder is trained, `public` may name public
+rows for it to begin from.
 
     protocol = "sign-ds"
     out = "runs/churn"
@@ -57,6 +61,7 @@ class PartySection:
     noise: str = "secure"
     ledger: str | None = None
     ledger_epsilon: float | None = None
+    people_are_elsewhere: bool = False
 
     def budget(self) -> Budget:
         """What this run may cost here."""
@@ -150,7 +155,11 @@ class RunFile:
                 body[key] = str(self.path(table))
         body["settings"] = dict(self.settings)
         body["parties"] = {
-            name: {key: value for key, value in vars(section).items() if value not in (None, "")}
+            name: {
+                key: value
+                for key, value in vars(section).items()
+                if value not in (None, "") and value is not False
+            }
             | {"schema": str(self.path(section.schema))}
             | (
                 {"table": str(self.path(section.table)), "ledger": str(self.ledger_path(name))}
@@ -162,7 +171,11 @@ class RunFile:
         return tomli_w.dumps(body)
 
 
-_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "noise")
+_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "noise", "people_are_elsewhere")
+_NUMBER = (int | float, "a number")
+_KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon"), _NUMBER) | {
+    "people_are_elsewhere": (bool, "true or false")
+}
 _WORDS = {str: "a text", dict: "a table of keys"}
 
 
@@ -188,9 +201,9 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     if missing := [key for key in needed if key not in body]:
         raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
     for key, value in body.items():
-        number = key in ("epsilon", "delta", "ledger_epsilon")
-        if not isinstance(value, int | float if number else str) or isinstance(value, bool):
-            raise ConfigError(f'{where}: "{key}" must be a {"number" if number else "text"}, not {value!r}.')
+        kind, word = _KINDS.get(key, (str, "a text"))
+        if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
+            raise ConfigError(f'{where}: "{key}" must be {word}, not {value!r}.')
     section = PartySection(**body) if "table" in body else PartySection(table="", **body)
     try:
         section.budget()

@@ -153,4 +153,5 @@ epsilon_total = 8.0                 # the most that all runs may cost
 delta = 1e-6
 people = 1000                       # fewer people than this are not enough to hide among
 accept = "ask"                      # "always": within these limits, sign without asking
-partners = ["insurer"]              # who else may take part; leave it out for anybody"""
+partners = ["insurer"]              # who else may take part; leave it out for anybody
+people_are_elsewhere = false        # true: other holders of rows may have some of these people, too"""

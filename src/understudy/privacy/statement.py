@@ -16,6 +16,11 @@ the whole of a person: those charges are for the same thing, and the person pays
 
 A rehearsal, and noise that can be guessed, protect nobody: the statement says so before all else (`rehearsal`).
 
+Where parties hold rows of different people, that no person is with two of them is the holders' word: nobody checks it,
+and the statement says so. Where a person may be with `most_holders` of them, prices compose over so many: of each event
+the most uses that so many parties can have together. A joint release over rows is moved so many times as far by such a
+person, and its parties are charged for that.
+
 Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
 sum over the uses, which holds at δ=0.
 """
@@ -24,7 +29,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from importlib.metadata import version
 from typing import Any
 
@@ -49,6 +53,11 @@ REHEARSED = {  # why what a party did protects nobody
     "fast": "noise came from a fast generator that is not secure",
     "ledger": "no lasting ledger was charged",
 }
+ALONE = "each person is with one party alone"
+ELSEWHERE = (
+    f"that {ALONE}. This is the holders' word, and nobody has checked it: a person who is with several of "
+    "them pays more than what stands here"
+)
 OUTSIDE = (
     "which people the parties share: alignment reveals the intersection",
     "the number of people",
@@ -104,7 +113,8 @@ class PartyPrivacy:
 class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
-    `same_people`: the parties hold columns of the same people; otherwise each person is with one party alone.
+    `same_people`: the parties hold columns of the same people; otherwise a person is with at most `most_holders` of
+    them, by the holders' word.
     `one_release`: the parties' charges are for one joint release, each for the whole of a person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
@@ -114,6 +124,7 @@ class PrivacyStatement:
     parties: tuple[PartyPrivacy, ...]
     run: str = ""
     same_people: bool = True
+    most_holders: int = 1
     one_release: bool = False
     common_steps: int | None = None
     adjacency: str = ADJACENCY
@@ -124,6 +135,7 @@ class PrivacyStatement:
 
     def __post_init__(self) -> None:
         one_of(ACCOUNTANTS, method=self.method)
+        whole(most_holders=self.most_holders)
         if not self.parties:
             raise ConfigError("a privacy statement needs at least one party.")
         object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
@@ -152,22 +164,35 @@ class PrivacyStatement:
         return {party.name: self.epsilon(party.name, against) for party in self.parties}
 
     def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
-        if self.same_people and not self.one_release:
-            return self._price(list(parties), against, self.delta)
+        most = len(parties) if self.same_people else self.most_holders
+        if most > 1 and not self.one_release:
+            return self._price(list(parties), against, self.delta, most=most)
         return max((self._price([party], against, self.delta) for party in parties), default=0.0)
 
     def _price(
-        self, parties: list[PartyPrivacy], against: str, delta: float, *, rounds: bool = False
+        self,
+        parties: list[PartyPrivacy],
+        against: str,
+        delta: float,
+        *,
+        rounds: bool = False,
+        most: int | None = None,
     ) -> float:
-        """An insider sees the release too, so no less is lost to it than to an outsider."""
+        """Of all these parties, or of any so many that are the `most` a person is with.
+
+        An insider sees the release too, so no less is lost to it than to an outsider.
+        """
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
-        return max(epsilon(self._together(spend), delta, method=self.method) for spend in spends)
+        return max(epsilon(self._together(spend, most), delta, method=self.method) for spend in spends)
 
-    def _together(self, spends: list[Spend]) -> Counter[DpEvent]:
+    def _together(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
+        """All uses; or of each event as many as any `most` of the parties have together."""
         if self.common_steps is not None:
             return together(spends, steps=self.common_steps)
-        return reduce(lambda total, spend: total + Counter(spend), spends, Counter())
+        events = {event for spend in spends for event in spend}
+        uses = {event: sorted((spend.get(event, 0) for spend in spends), reverse=True) for event in events}
+        return Counter({event: sum(counts[:most]) for event, counts in uses.items()})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
@@ -179,14 +204,27 @@ class PrivacyStatement:
             "parties": [self._party(party) for party in self.parties],
             "person": {
                 "same_people": self.same_people,
+                "most_holders": self.most_holders,
                 "one_release": self.one_release,
                 "common_sample": self.common_steps is not None,
                 "delta": self.delta,
                 "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
             },
+            "assumed": list(self.assumed),
             "outside": list(self.outside),
             "unguarded": list(self.unguarded),
         }
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the price of a person takes for granted."""
+        if self.same_people or len(self.parties) == 1:
+            return ()
+        if self.most_holders == 1:
+            return (ELSEWHERE,)
+        return (
+            f"that a person is with at most {self.most_holders} of the parties. This is the holders' word",
+        )
 
     def _party(self, party: PartyPrivacy) -> dict[str, Any]:
         delta = party.budget.delta
@@ -223,19 +261,28 @@ class PrivacyStatement:
         lines += _aligned(
             [["against", "ε"], *([AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom())]
         )
+        if self.assumed:
+            lines += ["", "Taken for granted", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
         if self.unguarded:
             lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
         return "\n".join(lines)
 
     def _reason(self) -> str:
+        if not self.same_people and self.most_holders > 1:
+            many = f"a person is with up to {self.most_holders} of the parties, by the holders' word"
+            return (
+                f"{many}; the parties' charges are for one release"
+                if self.one_release
+                else f"{many}: prices compose"
+            )
         if self.one_release:
             return "one release; the parties' charges are for the same release"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
             return "the parties hold the same people in common samples, so their noises merge before sampling hides any"
         if self.same_people:
             return "the parties hold the same people, so their prices compose"
-        return "each person is with one party alone"
+        return ALONE if len(self.parties) == 1 else f"taken for granted: {ALONE}"
 
     def _whom(self) -> list[str]:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]

@@ -191,6 +191,7 @@ class _Run:
                 for name, info in self.begun.items()
             ),
             same_people=False,
+            most_holders=self.config.most_holders,
             adjacency=ADJACENCY,
             outside=OUTSIDE + remarks(gone),
             unguarded=BARE if not self.config.private else UNGUARDED if faithful else (),

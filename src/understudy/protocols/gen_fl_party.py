@@ -50,6 +50,7 @@ class Config:
     fewer rounds, and with `dp_generator` its GAN.
     `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
     client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
+    `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
     """
 
     target: str | None = None
@@ -77,6 +78,7 @@ class Config:
     evaluate_every: int = 10
     checkpoint_every: int = 20
     at_least: int | None = None
+    most_holders: int = 1
     device: str = "auto"
     seed: int = 0
 
@@ -91,7 +93,7 @@ class Config:
         in_range(0, 1, share=self.share, delta=self.delta)
         one_of(MODELS, model=self.model)
         not_negative(seed=self.seed)
-        whole(at_least=1 if self.at_least is None else self.at_least)
+        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
 
     @property
     def rate(self) -> float:

@@ -70,6 +70,8 @@ class Config:
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
+    `most_holders`: over rows, with how many holders a person may be. Nobody can check it without an alignment, so it is
+    the holders' word; noise is for a person who moves every count by so much.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
@@ -83,6 +85,7 @@ class Config:
     triples: tuple[tuple[str, str, str], ...] = ()
     colluding: int = 1
     at_least: int | None = None
+    most_holders: int = 1
     chunk: int = 1 << 15
     private: bool = True
     device: str = "auto"
@@ -90,6 +93,7 @@ class Config:
 
     def __post_init__(self) -> None:
         whole(components=self.components, steps=self.steps, colluding=self.colluding, chunk=self.chunk)
+        whole(most_holders=self.most_holders)
         if self.at_least is not None:
             whole(at_least=self.at_least)
         positive(rate=self.rate)
@@ -112,6 +116,7 @@ class Config:
             refined=self.refined,
             scouting=self.scouting if twice else 1.0,
             triples=self.triples,
+            most_holders=self.most_holders,
         )
 
 
@@ -176,7 +181,8 @@ def train(
         store.note(BOTH, dict(vars(measured)) | {"plan": told})
         store.over(FIRST)
     there = [name for name in measured.begun if name not in measured.gone]
-    privacy = _statement(measured, settled(parties, there, at_least=config.at_least))
+    spends = settled(parties, there, at_least=config.at_least)
+    privacy = _statement(measured, spends, config.most_holders)
 
     def look(done: int = 1) -> None:
         if watch is not None:
@@ -245,10 +251,13 @@ def _people(measured: Measured, columns: int) -> int:
     return max(1, round(float(measured.gram.diagonal().sum()) / columns))
 
 
-def _statement(measured: Measured, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
+def _statement(
+    measured: Measured, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
     split = measured.partition != "rows"
-    release = spend_of((sigma, int(cells)) for sigma, cells in (*measured.releases, *measured.lost))
+    paid = (*measured.releases, *measured.lost)
+    release = spend_of(((sigma, int(cells)) for sigma, cells in paid), most_holders)
     gone = dict.fromkeys(VIEWS, release)
     parties = tuple(
         PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
@@ -257,7 +266,8 @@ def _statement(measured: Measured, spends: Mapping[str, Mapping[str, Spend]]) ->
     return PrivacyStatement(
         parties=parties,
         same_people=split,
-        one_release=split,
+        most_holders=most_holders,
+        one_release=split or most_holders > 1,
         outside={"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[measured.partition]
         + _missing(measured),
         unguarded=DEALT if split else (),

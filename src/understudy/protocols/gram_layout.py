@@ -25,6 +25,7 @@ from itertools import combinations_with_replacement
 import torch
 from torch import Tensor
 
+from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
 from understudy.data.schema import Schema
@@ -136,6 +137,16 @@ class Layout:
     def again(self, target: str | None, refined: int) -> int:
         """How many pairs are measured twice: those with the target, and so many others."""
         return refined + len(self.pairs_with(target))
+
+    def together(self, most_holders: int) -> int:
+        """By how much a person moves a cell at most: over rows, by one for each holder that they are with."""
+        whole(most_holders=most_holders)
+        if most_holders > 1 and (self.grid.partition != "rows" or most_holders > len(self.schemas)):
+            raise ConfigError(
+                f"most_holders={most_holders} is for rows at so many holders or more; where columns are split, "
+                "alignment sees to it that a person is with one holder of each column. Nothing was charged."
+            )
+        return most_holders
 
     def stream(self, release: int, part: int) -> int:
         """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""

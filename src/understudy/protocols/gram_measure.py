@@ -38,7 +38,7 @@ class Plan:
     """What is to be released. `target`: all pairs with this column twice; `refined`: so many others, too.
 
     `scouting`: the first release's share of the budget then. `across`: only pairs of columns that are with different
-    groups of holders. `triples`: three-way tables, too.
+    groups of holders. `triples`: three-way tables, too. `most_holders`: with how many holders of rows a person may be.
     """
 
     private: bool = True
@@ -47,6 +47,7 @@ class Plan:
     refined: int = 0
     scouting: float = 1.0
     triples: tuple[tuple[str, str, str], ...] = ()
+    most_holders: int = 1
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,7 @@ def measure(
     layout = Layout({name: schemas[name] for name in parties.names}, plan.triples)
     for names in layout.triples:
         layout.triple(names)
+    layout.together(plan.most_holders)
     again = layout.again(plan.target, plan.refined)
     spreads = layout.spreads(colluding, across=plan.across, refined=again)
     kept = first is not None

@@ -6,7 +6,8 @@ docs/secure_products.md.
 Guarantee: before a release a party charges its ledger for what one person moves in the whole of it: a cell by 1 for
 every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of the
 scale that this party computes for the block (`Layout.spreads`) from the schemas, `colluding` and the release's σ, which
-is never below what its own budget needs. To every block that its columns are in it adds its share of noise, so that ε
+is never below what its own budget needs. Over rows a person who may be with k holders (`most_holders`) moves a cell by
+k at most, and the price is that. To every block that its columns are in it adds its share of noise, so that ε
 holds against the server, and against other parties that pool what they know: all of them over columns, `colluding` of
 them where a block has more than two holders (`secure.sums`). What leaves earlier, masked and sealed, is uniform to
 whoever can read it and enters the ledger at no price.
@@ -107,6 +108,7 @@ class GramParty(AlignedParty):
         self.pair: KeyPair | None = None
         self.sigmas: list[float] = []
         self.spreads: tuple[Spread, ...] = ()
+        self.moves = 1  # by how much a person moves a cell
         self.session: Session | None = None
         self.paid: Spend = {}  # what this side was charged, over all sessions
 
@@ -149,7 +151,7 @@ class GramParty(AlignedParty):
             )
         shares = [ask.scouting, 1 - ask.scouting] if len(self.spreads) > 1 else [1.0]
         plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
-        self.sigmas = list(shared_noise(plan, budget)) if ask.private else [0.0] * len(plan)
+        self.sigmas = list(shared_noise(plan, budget, self.moves)) if ask.private else [0.0] * len(plan)
         self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
         self.pair, self.session = KeyPair(self._fresh()), None
         return Begun(
@@ -257,7 +259,7 @@ class GramParty(AlignedParty):
 
     def _price(self, release: int, sigma: float) -> Counter[DpEvent]:
         """What a release of noise σ costs: one use for every cell that a person moves."""
-        return spend_of(self.spreads[release].classes(sigma))
+        return spend_of(self.spreads[release].classes(sigma), self.moves)
 
     @property
     def _first(self) -> Tensor:
@@ -287,6 +289,7 @@ class GramParty(AlignedParty):
         for names in layout.triples:
             layout.triple(names)
         whole(colluding=ask.colluding)
+        self.moves = layout.together(ask.most_holders)
         if ask.refined:
             whole(refined=ask.refined)
         again = layout.again(ask.target, ask.refined)

@@ -1,10 +1,10 @@
 """What the protocols over rows share: parties that host people, cohorts of them, and what it costs each.
 
-Every person is with one party. In each round the server asks a cohort, drawn over all parties from public
-randomness; a party charges each asked person one use before it touches a row, and answers for nobody beyond
-the cap that the run promised or beyond the ledger's budget.
+A person is with one party, or with `most_holders` of them where the settings say so. In each round the server asks a
+cohort, drawn over all parties from public randomness; a party charges each asked person one use before it touches a
+row, and answers for nobody beyond the cap that the run promised or beyond the ledger's budget.
 
-Guarantee: a person's reports together cost at most `cap` uses of the run's event, and the ledger holds each.
+Guarantee: a person's reports at a party together cost at most `cap` uses of the run's event, and the ledger holds each.
 Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
 Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved
 state (`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and
@@ -250,6 +250,7 @@ def statement(
     *,
     run: str = "",
     gone: Mapping[str, Mapping[str, Any]] | None = None,
+    most_holders: int = 1,
 ) -> PrivacyStatement:
     """What was paid, from what the parties stated when they began and what their worst-off people spent.
 
@@ -266,4 +267,11 @@ def statement(
         for name, info in begun.items()
     )
     outside = OUTSIDE + remarks({name: note for name, note in (gone or {}).items() if name in begun})
-    return PrivacyStatement(parties=parties, run=run, same_people=False, adjacency=ADJACENCY, outside=outside)
+    return PrivacyStatement(
+        parties=parties,
+        run=run,
+        same_people=False,
+        most_holders=most_holders,
+        adjacency=ADJACENCY,
+        outside=outside,
+    )

@@ -53,7 +53,7 @@ class Config:
 
     A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. `batch`: people of a party
     who are asked at a time. `at_least`: with so many parties the run goes on when others stay away; None: all have to
-    stay.
+    stay. `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
     """
 
     method: str = "lopub"
@@ -66,6 +66,7 @@ class Config:
     cells: int = 1024
     batch: int = 1 << 14
     at_least: int | None = None
+    most_holders: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ class Config:
         in_range(1, MOST_CAP, cap=self.cap)
         in_range(1, MOST_HASHES, hashes=self.hashes)
         whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
-        whole(at_least=1 if self.at_least is None else self.at_least)
+        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
         not_negative(seed=self.seed)
 
     def mechanism(self, schema: Schema) -> Rappor:
@@ -212,7 +213,12 @@ def train(
     )
     spends: dict[str, Spend] = {name: spends["anyone"] for name, spends in settled(parties).items()}
     asked = {mechanism.event: 1 + turns[done - 1][0]}
-    privacy = statement(begun, {name: spends.get(name, asked) for name in begun}, gone=present.gone)
+    privacy = statement(
+        begun,
+        {name: spends.get(name, asked) for name in begun},
+        gone=present.gone,
+        most_holders=config.most_holders,
+    )
     card = {
         "protocol": "lopub",
         "config": asdict(config),

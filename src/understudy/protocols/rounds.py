@@ -51,6 +51,7 @@ class Settings(Reporting):
 
     `global_rate` is γ; a protocol says what it is where none is given. `at_least`: with so many parties the run goes on
     when others stay away; None: all have to stay.
+    `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
     """
 
     rounds: int = 500
@@ -62,6 +63,7 @@ class Settings(Reporting):
     poison: Poison | None = None
     checkpoint_every: int = 100
     at_least: int | None = None
+    most_holders: int = 1
     device: str = "auto"
     seed: int = 0
 
@@ -69,7 +71,7 @@ class Settings(Reporting):
         super().__post_init__()
         names = ("rounds", "cohort", "epochs", "checkpoint_every")
         whole(**{name: getattr(self, name) for name in names})
-        whole(at_least=1 if self.at_least is None else self.at_least)
+        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ConfigError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
         in_range(*RATES, learning_rate=self.learning_rate, global_rate=self.step)
@@ -249,7 +251,7 @@ class Rounds:
         spends: dict[str, Spend] = {name: one["anyone"] for name, one in settled(self.parties).items()}
         most = self.cohorts.most()
         spends |= {name: {self.event: most[name]} for name in self.begun if name in self.parties.gone}
-        return statement(self.begun, spends, gone=self.parties.gone)
+        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
 
     def card(self, protocol: str, privacy: PrivacyStatement) -> dict[str, Any]:
         """What is to be said of the run, wherever its artefact goes."""

@@ -63,6 +63,7 @@ class Config(Recipe):
     `leave_out` says whether flagged ones stay away. `rows` are drawn when a run is saved: no count of people is known.
     `poison` has a share of the silos lie: classes swapped ("flip") or weights drawn blindly ("random").
     `at_least`: with so many silos the run goes on when others stay away; None: all have to stay.
+    `most_holders`: with how many silos a person may be, by the silos' word; their prices compose.
     """
 
     target: str | None = None
@@ -78,11 +79,13 @@ class Config(Recipe):
     poison: str = "none"
     poison_share: float = 0.2
     at_least: int | None = None
+    most_holders: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         positive(epsilon=self.epsilon)
         whole(rows=self.rows, largest=self.largest, at_least=1 if self.at_least is None else self.at_least)
+        whole(most_holders=self.most_holders)
         one_of(("flagged", "nothing"), leave_out=self.leave_out)
         one_of(LIES, poison=self.poison)
         in_range(0, 1, poison_share=self.poison_share, delta=self.delta)
@@ -288,6 +291,7 @@ def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> Pr
             if name in spends
         ),
         same_people=False,
+        most_holders=config.most_holders,
         outside=OUTSIDE + tuple(_remark(name, state) for name in parties.gone if name in state["subscribed"]),
         unguarded=() if config.private else BARE,
     )

@@ -213,7 +213,8 @@ def _attacks(attacks: Sequence[Attack]) -> Finding:
 def _price(privacy: Mapping[str, Any]) -> Finding:
     person, parties = privacy["person"], privacy["parties"]
     worst = max((math.inf if e is None else e for e in person["epsilon"].values()), default=math.inf)
-    over = f" over {len(parties)} parties" if len(parties) > 1 and person["same_people"] else ""
+    most = len(parties) if person["same_people"] else int(person.get("most_holders", 1))
+    over = f" over {most} parties" if most > 1 else ""
     if math.isinf(worst):
         return Finding(
             "poor", "the run", "has no formal guarantee", "Its ε is infinite: do not publish.", "privacy"
@@ -225,6 +226,7 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
         f"By convention a {tier} guarantee. The price is paid: passing on what the run made, or drawing more "
         "rows from it, adds nothing."
     )
+    detail += "".join(f" Taken for granted is {text}." for text in privacy.get("assumed", ()))
     if privacy["unguarded"]:
         mark, tier = "poor", "in part"
         detail += " Parts of the release have no formal guarantee; they are listed below."

@@ -141,6 +141,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "accountant": statement["accountant"],
             "same_people": bool(person["same_people"]) and several,
             "one_release": bool(person.get("one_release")),
+            "most_holders": int(person.get("most_holders", 1)),
             "delta": chance(person["delta"]),
             "person": [
                 (words, price(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
@@ -148,6 +149,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             ],
             "parties": [_party(party, whom) for party in statement["parties"]],
             "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in statement["parties"]),
+            "assumed": [str(text) for text in statement.get("assumed", ())],
             "outside": [str(text) for text in statement["outside"]],
             "unguarded": [str(text) for text in statement["unguarded"]],
         }

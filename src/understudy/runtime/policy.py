@@ -9,6 +9,7 @@
     partners = ["insurer"]        # who else may take part; leave it out for anybody
     against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
     message_mb = 1024             # the largest message
+    people_are_elsewhere = false  # true: other holders of rows may have some of these people, too
 
     [settings]                    # the least and the most that a setting of a contract may be; others are free
     clip_norm = [0.1, 10]
@@ -47,6 +48,7 @@ class Policy:
     partners: tuple[str, ...] | None = None
     against: str = "anyone"
     message_mb: int = 1024
+    people_are_elsewhere: bool = False
     settings: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,6 +62,10 @@ class Policy:
         in_range(0, 1, delta=self.delta)
         whole(people=self.people, message_mb=self.message_mb)
         one_of(ACCEPT, accept=self.accept)
+        if not isinstance(self.people_are_elsewhere, bool):
+            raise ConfigError(
+                f"people_are_elsewhere must be true or false, not {self.people_are_elsewhere!r}."
+            )
         one_of(AGAINST, against=self.against)
         object.__setattr__(self, "settings", _ranges(self.settings))
 
@@ -142,6 +148,10 @@ class Policy:
             return "its price would bind against an outsider only", f"See `against` in {limits}."
         if people < self.people:
             return "there are too few people here to hide among", f"See `people` in {limits}."
+        over_rows = len(contract.parties) > 1 and len({tuple(c) for c in contract.columns.values()}) <= 1
+        if self.people_are_elsewhere and over_rows and contract.settings.get("most_holders", 1) == 1:
+            why = "its people are with other holders too, and the price is for people who are not"
+            return why, "Set `most_holders` in the run file, with how many of its parties a person may be."
         if contract.message > self.message_mb << 20:
             why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
             return why, f"See `message_mb` in {limits}."

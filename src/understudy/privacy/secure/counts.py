@@ -40,9 +40,9 @@ def moved_cells(columns: int) -> int:
     return columns * (columns + 1) // 2
 
 
-def release_event(sigma: float) -> DpEvent:
-    """What one moved cell costs."""
-    return DiscreteGaussian(sigma) if sigma else NonPrivateDpEvent()
+def release_event(sigma: float, by: int = 1) -> DpEvent:
+    """What one cell costs that a person moves `by` so much."""
+    return DiscreteGaussian(sigma, by) if sigma else NonPrivateDpEvent()
 
 
 def needed_noise(cells: int, budget: Budget) -> float:
@@ -54,10 +54,11 @@ def needed_noise(cells: int, budget: Budget) -> float:
 
 
 @lru_cache(maxsize=64)
-def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget) -> tuple[float, ...]:
+def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget, by: int = 1) -> tuple[float, ...]:
     """The σ of several releases that are within the budget together: of each, its moved cells and its share.
 
-    A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up to 1.
+    A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up to 1. A person moves each of the
+    cells `by` so much.
     Guarantee: with the noise that `scaled` gives each kind of cells, all of them together are within the budget.
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
@@ -68,7 +69,8 @@ def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget) -> t
 
     def price(noise: float) -> Spend:
         each = zip(scales(noise), releases, strict=True)
-        return spend_of((sigma * factor, cells) for sigma, (moved, _) in each for factor, cells in moved)
+        cells = ((sigma * factor, cells) for sigma, (moved, _) in each for factor, cells in moved)
+        return spend_of(cells, by)
 
     found = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
     return tuple(float(rounded_up(sigma)) for sigma in scales(found))
@@ -79,11 +81,11 @@ def scaled(sigma: float, factor: float) -> float:
     return float(rounded_up(sigma * factor)) if sigma else 0.0
 
 
-def spend_of(releases: Iterable[tuple[float, int]]) -> Counter[DpEvent]:
-    """What releases of (σ, moved cells) cost together."""
+def spend_of(releases: Iterable[tuple[float, int]], by: int = 1) -> Counter[DpEvent]:
+    """What releases of (σ, moved cells) cost together, where a person moves each of the cells `by` so much."""
     spend: Counter[DpEvent] = Counter()
     for sigma, cells in releases:
-        spend[release_event(sigma)] += cells
+        spend[release_event(sigma, by)] += cells
     return spend
 
 
