@@ -85,3 +85,31 @@ def test_parties_that_hold_rows_are_put_one_under_the_other() -> None:
     assert isinstance(found, Holdings)
     assert found.real["age"].tolist() == [30, 10, 20, 90, 7, 8]
     assert found.owners is None
+
+
+GRID_SCHEMAS = {"north": CLINIC, "south": CLINIC, "insurer": INSURER}
+GRID = {
+    "north": pd.DataFrame({"id": [1, 2, 9], "age": [10, 20, 90]}),
+    "south": pd.DataFrame({"id": [3, 8], "age": [30, 80]}),
+    "insurer": pd.DataFrame({"number": [1, 3, 4, 2], "ill": [True, False, True, True]}),
+}
+
+
+def test_over_a_grid_holders_of_the_same_columns_are_put_together_before_they_are_joined() -> None:
+    found = opened(GRID, GRID_SCHEMAS)
+    assert dict(zip(found.real["age"], found.real["ill"], strict=True)) == {10: True, 20: True, 30: False}
+    assert found.owners == {"age": "north", "ill": "insurer"}
+    outside = {group.label: len(group.outside) for group in found.outsiders}
+    assert outside == {"north, south": 2, "insurer": 1}
+
+
+def test_some_holders_of_a_grid_are_read_without_the_others() -> None:
+    for names, rows in ((["north", "south"], 5), (["south"], 2), (["south", "insurer"], 1)):
+        assert len(opened({name: GRID[name] for name in names}, GRID_SCHEMAS).real) == rows
+
+
+def test_a_person_with_two_holders_of_the_same_columns_is_a_reason_to_join_nothing() -> None:
+    twice = GRID | {"south": pd.DataFrame({"id": [1], "age": [10]})}
+    found = open_holdings(twice, GRID_SCHEMAS, same_people=True)
+    assert isinstance(found, str)
+    assert "with two of north, south" in found

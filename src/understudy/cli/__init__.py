@@ -17,7 +17,7 @@ import typer
 import understudy
 from understudy.cli import exchange, ledger, network, schema
 from understudy.cli.console import FileArg, err, escape, out
-from understudy.errors import PrivacyWarning, UnderstudyError
+from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
 from understudy.privacy.figures import shown
 from understudy.runfile import RunFile
 
@@ -174,17 +174,21 @@ def audit(
     """Try to catch the code breaking its promise: an empirical lower bound on ε.
 
     Many small runs with and without one worst-case person, on made-up rows that fit the schemas; no row of yours is
-    read. It fails (exit 1) when more is observed than is claimed. Where the run was carried out, the result is saved
-    beside it, and `understudy report` shows it.
+    read. It fails (exit 1) when more is observed than is claimed, and ends with 2 where nothing could be audited. Where
+    the run was carried out, the result is saved beside it, and `understudy report` shows it.
     """
     body = RunFile.load(file)
     from understudy.evaluate.audit_file import audit_run_file
     from understudy.registry import config_for, protocol_named
 
     config = config_for(body.protocol, body.settings)
-    result = audit_run_file(
-        body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
-    )
+    try:
+        result = audit_run_file(
+            body, protocol_named(body.protocol), config, party=party, trials=trials, seconds=seconds
+        )
+    except (ConfigError, SchemaError) as error:
+        err.print(f"[red]{type(error).__name__}:[/] {escape(str(error))}")
+        raise typer.Exit(2) from None
     out.print(str(result), markup=False)
     if (folder := body.path(body.out)).is_dir():
         (folder / "audit.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")

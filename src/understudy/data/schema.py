@@ -124,6 +124,10 @@ class Schema(Document):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read `to_dict`'s form, or a mapping from column names to columns."""
+        if "kind" in data:
+            raise SchemaError(
+                f"this schema describes rows of the kind {data['kind']!r}, and a table is needed here."
+            )
         known_keys(data, ("person", "origin", "note", "columns"), "the schema")
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):

@@ -15,7 +15,9 @@ import numpy as np
 
 from understudy.bounded import read_json
 from understudy.check import one_of, whole
+from understudy.data.described import load_schema
 from understudy.data.schema import Schema
+from understudy.errors import ConfigError
 from understudy.evaluate.audit import AuditResult, Case, audit_protocol
 from understudy.evaluate.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
 from understudy.evaluate.cohort_canary import cohort_case
@@ -110,7 +112,7 @@ def audit_run_file(
         whole(people=people)
     name = party or min(file.parties, key=lambda each: float(file.parties[each].epsilon))
     one_of(file.parties, party=name)
-    schemas = {each: Schema.load(file.path(section.schema)) for each, section in file.parties.items()}
+    schemas = _tables({each: file.path(section.schema) for each, section in file.parties.items()})
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
     if isinstance(config, verti_gan.Config):
@@ -140,6 +142,20 @@ def audit_run_file(
         seed=seed,
         watch=watch,
     )
+
+
+def _tables(paths: Mapping[str, Path]) -> dict[str, Schema]:
+    """The parties' schemas, of tables alone."""
+    schemas: dict[str, Schema] = {}
+    for name, path in paths.items():
+        described = load_schema(path)
+        if not isinstance(described, Schema):
+            raise ConfigError(
+                f"{name} holds rows of the kind {described.kind!r}, and an audit makes up tables alone. "
+                "Nothing was audited."
+            )
+        schemas[name] = described
+    return schemas
 
 
 def _people(out: Path) -> int | None:

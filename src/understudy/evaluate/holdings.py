@@ -2,7 +2,8 @@
 
 Where parties hold columns of the same people, their tables are joined by the person, or row by row where no
 schema names one; people whom only one party holds took no part, and are kept as outsiders for attacks. Where
-parties hold rows of the same columns, tables are put one under the other.
+parties hold rows of the same columns, tables are put one under the other. Over a grid both: first the tables of each
+group of holders, then the groups.
 
 Guarantee: none; the result holds rows, and is for a process of their holder, or of a simulation on public
 rows. Edges: a table that cannot be read or joined is left out with the reason; when none is left, so is
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from understudy.data.files import Source
+from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table, read_table
 from understudy.errors import UnderstudyError
@@ -54,41 +56,45 @@ def open_holdings(
 
 
 def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:
-    frames = {party: _by_person(table) for party, table in tables.items()}
+    groups = Grid.of({party: table.schema for party, table in tables.items()}).groups
+    first = {", ".join(group): tables[group[0]].schema for group in groups}
+    frames = {", ".join(group): pd.concat([_by_person(tables[party]) for party in group]) for group in groups}
     if len({table.schema.person is None for table in tables.values()}) > 1:
         return "some parties name a person column and some do not, so their rows cannot be joined."
     by_row = all(table.schema.person is None for table in tables.values())
     if by_row and len({len(frame) for frame in frames.values()}) > 1:
         return "no party names a person column and their tables differ in length: rows cannot be joined."
+    for label, frame in frames.items():
+        if frame.index.has_duplicates:
+            return f"a person is with two of {label}, which have the same columns: rows cannot be joined."
     joint = pd.concat(frames.values(), axis=1, join="inner")
     if joint.empty:
-        return f"{' and '.join(tables)} share no person."
-    schema = join({party: table.schema for party, table in tables.items()})
-    if len(tables) == 1 and not by_row:
-        (party,) = tables
+        return f"{' and '.join(frames)} share no person."
+    if len(frames) == 1 and not by_row:
+        (party,) = frames
         notes.append(
             f"All {len(joint):,} rows of {party} are compared; those whom no other party holds took no part."
         )
     outsiders = [
         Outsiders(
-            inside=joint[list(tables[party].schema.names)],
+            inside=joint[list(first[label].names)],
             outside=frame.loc[frame.index.difference(joint.index)],
-            schema=tables[party].schema,
-            label=party,
+            schema=first[label],
+            label=label,
         )
-        for party, frame in frames.items()
+        for label, frame in frames.items()
     ]
-    groups = tuple(group for group in outsiders if len(group.outside))
+    apart = tuple(group for group in outsiders if len(group.outside))
     notes += [
         f"In attacks on the columns of {group.label}, the {len(group.outside):,} people whom it holds and another "
         "party does not stand for those who took no part."
-        for group in groups
+        for group in apart
     ]
     return Holdings(
         real=joint,
-        schema=schema,
-        owners={name: party for party, table in tables.items() for name in table.schema.names},
-        outsiders=groups,
+        schema=join(first),
+        owners={name: group[0] for group in groups for name in tables[group[0]].schema.names},
+        outsiders=apart,
         notes=tuple(notes),
     )
 

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from understudy.bounded import read_json, read_toml
+from understudy.data.described import AnySchema
+from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.statement import rehearsal_of, rehearsed
@@ -23,7 +25,8 @@ T = TypeVar("T")
 class Artefacts:
     """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
 
-    A run that trained a `model` has no synthetic rows.
+    A run that trained a `model` has no synthetic rows. `schema` is that of a table; where the rows are of another kind,
+    `kind` says so: "series", "image" or "mixed".
     """
 
     folder: Path
@@ -38,6 +41,7 @@ class Artefacts:
     rehearsed: bool
     model: bool
     missing: Mapping[str, str]
+    kind: str = "table"
 
     @property
     def owners(self) -> Mapping[str, str] | None:
@@ -99,10 +103,12 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     home = "model" if (folder / "model").exists() and not (folder / "generator").exists() else "generator"
     card = piece(f"{home}/card.json", _table)
     told = piece("run.json", _table) or {}
+    described = piece(f"{home}/schema.toml", _schema)
     pieces = Artefacts(
         folder=folder,
         card=card,
-        schema=piece(f"{home}/schema.toml", _schema),
+        schema=described if isinstance(described, Schema) else None,
+        kind="table" if described is None else getattr(described, "kind", "table"),
         synthetic=None if home == "model" else piece("synthetic.parquet", pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
         transcript=piece("transcript.json", _rows),
@@ -146,7 +152,7 @@ def _audit(path: Path) -> dict[str, Any]:
     return body
 
 
-def _schema(path: Path) -> Schema:
+def _schema(path: Path) -> AnySchema | MixedSchema:
     if not path.exists():
         raise FileNotFoundError(path)
-    return Schema.load(path)
+    return load_any(path)

@@ -18,6 +18,12 @@ from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
 
+KINDS = {
+    "series": "the rows are series",
+    "image": "the rows are images",
+    "mixed": "the rows are of several kinds, series or images among them",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
@@ -42,6 +48,8 @@ def measure(
     """
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
+    if run.kind != "table":
+        return Measured(reason=f"{KINDS[run.kind]}, and this page compares tables alone.")
     if run.synthetic is None or run.schema is None:
         return Measured(reason="the run's synthetic rows or its schema cannot be read.")
     sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})

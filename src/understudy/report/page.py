@@ -33,7 +33,7 @@ from understudy.evaluate.correlation import pearson
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline
-from understudy.report.measure import Measured, measure, sound, timelines
+from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.verdict import RULES, headline, mark, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
@@ -126,6 +126,7 @@ def _write(
         "headline": headline(findings),
         "rules": RULES,
         "omitted": OMITTED,
+        "kind": "" if run is None else KINDS.get(run.kind, ""),
         "run": run,
         "privacy": None if statement is None else view.privacy(statement),
         "books": books or {},
