@@ -10,8 +10,8 @@ import pandas as pd
 
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
-from understudy.evaluate.marginals import bootstrap, shuffled
-from understudy.privacy.budget import Budget
+from understudy.evaluate.utility.marginals import bootstrap, shuffled
+from understudy.privacy.accounts.budget import Budget
 from understudy.run import Result
 
 if TYPE_CHECKING:

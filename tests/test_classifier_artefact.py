@@ -14,8 +14,8 @@ from understudy.data.features import ArrayFeatures, TableFeatures
 from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.errors import ArtefactError, SchemaError
-from understudy.models.classifier import LeNet, LogisticRegression
-from understudy.privacy.rng import FastRng
+from understudy.models.cohort.classifier import LeNet, LogisticRegression
+from understudy.privacy.noise.rng import FastRng
 
 
 @pytest.fixture

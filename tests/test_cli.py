@@ -15,8 +15,8 @@ from understudy import cli
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 from understudy.generator import Generator
-from understudy.privacy.ledger import Ledger
-from understudy.protocols import verti_gan
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.gans import verti_gan
 
 CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
 

@@ -15,7 +15,7 @@ from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
 from understudy.errors import ArtefactError
 from understudy.generator import Generator
-from understudy.models.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts
 
 SERIES = SeriesSchema(
     channels=(Real(name="pulse", low=0, high=200), Real(name="heat", low=30, high=45)), length=3, series="stay",

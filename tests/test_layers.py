@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent / "src" / "understudy"
 
 # From the ground up. Members of one layer may import themselves and anything below, not each other.
 LAYERS = [
-    {"errors", "check", "bounded", "durable", "tensors_file", "pack", "aligned"},
+    {"errors", "check", "bounded", "durable", "tensors_file", "pack", "padding"},
     {"data"},
     {"models", "privacy"},
     {"generator", "classifier"},
@@ -31,7 +31,7 @@ HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 GROUND = {
     "errors": 0,
     "check": 1,
-    "aligned": 1,
+    "padding": 1,
     "bounded": 1,
     "durable": 2,
     "tensors_file": 1,
@@ -50,7 +50,7 @@ ONLY_IN = {
     "httpx": {"exchange"},
     "uvicorn": {"exchange"},
     "statsmodels": {"data/samples"},
-    "sdmetrics": {"evaluate/second_opinion"},
+    "sdmetrics": {"evaluate/utility/second_opinion"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
 

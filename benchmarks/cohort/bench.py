@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.models.classifier import Classifier, LeNet, LogisticRegression, Mlp
-from understudy.models.cohort import local_updates, train_cohort
+from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
+from understudy.models.cohort.training import local_updates, train_cohort
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("DATA") or "data")

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.reporting import ESTIMATION, SELECTION, Reporting
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people.reporting import ESTIMATION, SELECTION, Reporting
 
 HERE = Path(__file__).parent
 QUICK = os.environ.get("QUICK") == "1"

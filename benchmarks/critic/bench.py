@@ -23,9 +23,9 @@ from pathlib import Path
 import torch
 from torch.func import functional_call, grad, vmap
 
-from understudy.models.gan import Critic
-from understudy.privacy.critic import private_critic_gradient
-from understudy.privacy.rng import SecureRng
+from understudy.models.nets.gan import Critic
+from understudy.privacy.gradients.critic import private_critic_gradient
+from understudy.privacy.noise.rng import SecureRng
 
 QUICK = bool(os.environ.get("QUICK"))
 WIDTHS = (137, 562, 1500)

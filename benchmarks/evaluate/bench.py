@@ -23,8 +23,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.fidelity import evaluate_tables
-from understudy.evaluate.marginals import Marginals, attribute_sets
+from understudy.evaluate.utility.fidelity import evaluate_tables
+from understudy.evaluate.utility.marginals import Marginals, attribute_sets
 
 QUICK = bool(os.environ.get("QUICK"))
 ROWS, COLUMNS, SETS, TRAINED = (2_000, 20, 20, 300) if QUICK else (100_000, 100, 100, 20_000)

@@ -36,9 +36,9 @@ from understudy.exchange.client import Client
 from understudy.exchange.limits import Limits
 from understudy.exchange.serve import open_exchange, server_for
 from understudy.generator import Generator
-from understudy.models.mixture import MixtureOfProducts
 from understudy.models.plan import MOST_UNITS
-from understudy.protocols.sgde_offer import Requirements, label_place, offer_card
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
 
 QUICK = bool(os.environ.get("QUICK"))
 SCHEMA = toy(rows=4, seed=0)[1]

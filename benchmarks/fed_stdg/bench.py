@@ -37,11 +37,11 @@ from grid import QUICK, Grid, by_text, options
 from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
-from understudy.evaluate.series import coverage, median_distance, mmd, next_step_mae
+from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
 from understudy.federation import Federation
-from understudy.models.rwae import Rwae
-from understudy.privacy.budget import Budget
-from understudy.protocols import fed_stdg
+from understudy.models.nets.rwae import Rwae
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.people import fed_stdg
 from understudy.run import train
 
 HERE = Path(__file__).parent

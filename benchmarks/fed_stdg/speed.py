@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.models.autoencoder import LocalTraining
 from understudy.models.device import pick_device
-from understudy.models.mmd import mmd as latent_mmd
-from understudy.models.rwae import Rwae
-from understudy.privacy.rng import FastRng
+from understudy.models.nets.autoencoder import LocalTraining
+from understudy.models.nets.mmd import mmd as latent_mmd
+from understudy.models.nets.rwae import Rwae
+from understudy.privacy.noise.rng import FastRng
 
 
 class One(nn.Module):

@@ -10,7 +10,7 @@ Settings of DP-Fed-WAE are the paper's (X. Jiang, dissertation, TUM 2024, §4.5.
 people, 10 epochs of Adam at 0.001, ξ = k/d ∈ {0.05, 0.1, 0.25}. The paper draws 10⁵ rows, with replacement where there
 are fewer; here nobody is doubled, so that with fewer than 50,000 people some report several times. ε is that of one
 report; `participations` says how many the busiest person gave and `epsilon_run` what they cost together. "once" is the
-setting in which everybody reports once at most, so that both are equal. "wake-sleep" is `protocols/wake_sleep.py` at
+setting in which everybody reports once at most, so that both are equal. "wake-sleep" is `people/wake_sleep.py` at
 its defaults, with as many reports.
 A cell that stands in --out already is not run again; every finished cell is written at once.
 QUICK=1 uses generated rows and takes seconds.
@@ -39,12 +39,12 @@ from grid import QUICK, Grid, by_text, options
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
-from understudy.evaluate.correlation import correlations
-from understudy.evaluate.downstream import Examples, downstream
-from understudy.evaluate.marginals import Marginals, shuffled
+from understudy.evaluate.utility.correlation import correlations
+from understudy.evaluate.utility.downstream import Examples, downstream
+from understudy.evaluate.utility.marginals import Marginals, shuffled
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.protocols import fed_wae
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.people import fed_wae
 from understudy.run import train
 
 HERE = Path(__file__).parent

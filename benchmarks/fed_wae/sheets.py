@@ -15,7 +15,7 @@ from PIL import Image
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 from understudy.run import train
 
 FILES = {"mnist": "mnist_train_a.npz", "fmnist": "fashion_mnist_train15k.npz"}

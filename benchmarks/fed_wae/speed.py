@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from understudy.models.autoencoder import Autoencoder, autoencoder_updates
-from understudy.models.wae import ImageWae, TableWae
-from understudy.privacy.rng import FastRng
+from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates
+from understudy.models.nets.wae import ImageWae, TableWae
+from understudy.privacy.noise.rng import FastRng
 
 ROWS, EPOCHS, LR = 2, 10, 0.001
 CASES: list[tuple[str, Autoencoder]] = [

@@ -30,7 +30,7 @@ from grid import QUICK, Grid, options
 from understudy.classifier import Classifier
 from understudy.data.population import Population
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 from understudy.run import train
 
 HERE = Path(__file__).parent

@@ -46,8 +46,8 @@ from grid import QUICK, Grid, options, read
 from publication import DELTA, ENDS
 from understudy.data.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
-from understudy.evaluate.downstream import Examples, classification_scores, scores_of
-from understudy.evaluate.fidelity import evaluate_tables
+from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
+from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.federation import Federation
 from understudy.run import train
 

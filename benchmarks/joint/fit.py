@@ -36,13 +36,13 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from torch import Tensor
 
-from understudy.evaluate.marginals import Marginals
-from understudy.models import fit_gram as fitting
-from understudy.models.fit_gram import Tables, fit_gram, read_tables
-from understudy.models.gan import BranchedGenerator
-from understudy.models.mixture import MixtureOfProducts
-from understudy.privacy.accounting import DiscreteGaussian, calibrate
-from understudy.privacy.rng import FastRng
+from understudy.evaluate.utility.marginals import Marginals
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.tables import fit_gram as fitting
+from understudy.models.tables.fit_gram import Tables, fit_gram, read_tables
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
+from understudy.privacy.noise.rng import FastRng
 
 QUICK = os.environ.get("QUICK") == "1"
 DATA = Path(os.environ.get("DATA") or "data")

@@ -26,7 +26,7 @@ from tables import Public
 import publication
 from grid import QUICK, Grid, options
 from understudy.data.codec import Codec
-from understudy.evaluate.fidelity import evaluate_tables
+from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.run import train
 
 TABLES = ("har", "w8a-124", "a9a", "census", "credit", "adult_pgm")

@@ -33,10 +33,10 @@ from torch import Tensor
 
 from understudy.data.samples import rand_health, toy
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols import verti_gan
-from understudy.protocols.base import Ask, Party, Public, Reply
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Party, Public, Reply
+from understudy.protocols.gans import verti_gan
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.loop import loop, run

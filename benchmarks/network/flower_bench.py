@@ -26,8 +26,8 @@ import bench
 import torch
 from bench import COLUMNS, QUICK, SCHEMA, Echo, Echoing, read_rows
 
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.flower import FlowerParties, client_app, server_app

@@ -7,7 +7,7 @@
 Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of the training rows each; a model
 learned at each silo alone (local), by FedAvg over all (federated), or from the pool (synthetic), tested on silos' own
 rows (Table I) and on held-out rows (Table III). "synthetic, counts" has silos offer the levels' counts of each class
-under the same ε, in place of β-VAEs (`protocols/sgde_marginals.py`). A finished cell (data set, method, seed) is in the
+under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`). A finished cell (data set, method, seed) is in the
 file and is not computed again.
 """
 
@@ -29,9 +29,9 @@ from sklearn.model_selection import KFold
 
 from grid import QUICK, Grid, by_text, options
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.protocols.sgde import labelled_images
-from understudy.protocols.sgde_party import FOR_IMAGES, Recipe
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
+from understudy.protocols.sgde.protocol import labelled_images
 from understudy.run import train
 
 HERE = Path(__file__).parent

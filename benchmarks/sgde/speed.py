@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
-from understudy.models.beta_vae import DECODER, ENCODER, SLOPE, BetaVae, ImageVae, TableVae
+from understudy.models.cohort.taps import Taps
 from understudy.models.device import pick_device
-from understudy.models.taps import Taps
-from understudy.privacy.dp_sgd import clipped_sums
+from understudy.models.nets.beta_vae import DECODER, ENCODER, SLOPE, BetaVae, ImageVae, TableVae
+from understudy.privacy.gradients.dp_sgd import clipped_sums
 
 CASES = {  # classes, rows of each in a batch
     "table, 2 classes × 200 rows of 12 columns × 8 levels": (2, 200),

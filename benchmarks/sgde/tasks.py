@@ -21,11 +21,11 @@ from torch.nn import functional
 from understudy.data.features import TableFeatures
 from understudy.data.population import Population
 from understudy.data.schema import Schema
-from understudy.models.classifier import LeNet
-from understudy.models.classifier import LogisticRegression as Linear
-from understudy.models.cohort import ClassifierTraining
+from understudy.models.cohort.classifier import LeNet
+from understudy.models.cohort.classifier import LogisticRegression as Linear
+from understudy.models.cohort.training import ClassifierTraining
 from understudy.models.device import pick_device
-from understudy.privacy.rng import FastRng
+from understudy.privacy.noise.rng import FastRng
 
 HERE = Path(__file__).parent
 TARGETS = {

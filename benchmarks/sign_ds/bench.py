@@ -26,8 +26,8 @@ from sklearn.datasets import load_digits
 from grid import QUICK, Grid, by_text, options
 from understudy.data.population import Population
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.protocols.reporting import SELECTION
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.people.reporting import SELECTION
 from understudy.run import train
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)

@@ -29,11 +29,11 @@ import pandas as pd
 
 from understudy.data.schema import Boolean, Schema
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.privacy.pate import GradientVote
-from understudy.protocols import vd_gan_dpsgd, vd_gan_pate
-from understudy.protocols.base import Progress
-from understudy.protocols.teachers import Teachers
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients.pate import GradientVote
+from understudy.protocols.core.base import Progress
+from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
+from understudy.protocols.gans.teachers import Teachers
 from understudy.runtime.local import LocalParties
 
 HERE = Path(__file__).parent

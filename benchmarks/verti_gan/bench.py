@@ -22,9 +22,9 @@ import torch
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.federation import Federation
 from understudy.models.device import pick_device
-from understudy.privacy.budget import Budget
-from understudy.protocols import verti_gan
-from understudy.protocols.base import Progress
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Progress
+from understudy.protocols.gans import verti_gan
 from understudy.runtime.local import LocalParties
 
 WIDTHS = {  # 002 Table 2: one-hot dimensions of the two parties

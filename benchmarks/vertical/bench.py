@@ -45,8 +45,8 @@ from grid import QUICK, Grid, options
 from publication import DELTA, ENDS
 from understudy.data.codec import Codec
 from understudy.data.partition import cramers_v, random_columns
-from understudy.evaluate.fidelity import evaluate_tables
-from understudy.evaluate.membership import neighbourhood
+from understudy.evaluate.attacks.membership import neighbourhood
+from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.federation import Federation
 from understudy.registry import PROTOCOLS
 from understudy.run import Result, train

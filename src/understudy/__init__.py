@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from understudy.errors import UnderstudyError
     from understudy.federation import Federation
     from understudy.generator import Generator
-    from understudy.privacy.budget import Budget
-    from understudy.privacy.ledger import Ledger
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.privacy.accounts.ledger import Ledger
     from understudy.run import Result, train
 
     __version__: str
@@ -43,14 +43,14 @@ __all__ = [
 
 _FROM = {
     "Boolean": "data.schema",
-    "Budget": "privacy.budget",
+    "Budget": "privacy.accounts.budget",
     "Categorical": "data.schema",
     "Classifier": "classifier",
     "Date": "data.schema",
     "Federation": "federation",
     "Generator": "generator",
     "Integer": "data.schema",
-    "Ledger": "privacy.ledger",
+    "Ledger": "privacy.accounts.ledger",
     "Ordinal": "data.schema",
     "Population": "data.population",
     "Real": "data.schema",

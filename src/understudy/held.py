@@ -23,7 +23,7 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 
 # A DataFrame or a path; or arrays, with their description in them.
 Held = Source | Population | ArrayTable[Any]

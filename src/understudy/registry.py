@@ -12,22 +12,12 @@ from typing import Any, get_type_hints
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
-from understudy.protocols import (
-    central_gan,
-    dplt,
-    fed_stdg,
-    fed_wae,
-    gen_fl,
-    gram,
-    lopub,
-    sgde,
-    sign_ds,
-    vd_gan_dpsgd,
-    vd_gan_pate,
-    verti_gan,
-    wake_sleep,
-)
-from understudy.protocols.base import Message
+from understudy.protocols.core.base import Message
+from understudy.protocols.dplt import protocol as dplt
+from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.sgde import protocol as sgde
 from understudy.runfile import known_keys
 
 PROTOCOLS: dict[str, ModuleType] = {

@@ -46,7 +46,7 @@ import tomli_w
 from understudy.bounded import read_toml
 from understudy.check import nearest, plain_names
 from understudy.errors import ConfigError
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,21 +17,21 @@ from torch import Tensor
 from understudy.data.population import Population
 from understudy.errors import ConfigError, MessageError
 from understudy.federation import Federation
-from understudy.models.beta_vae import ImageVae, TableVae
-from understudy.models.classifier import LogisticRegression
-from understudy.models.gan import Critic
-from understudy.models.image_gan import ImageCritic
-from understudy.models.taps import Taps
-from understudy.privacy.budget import Budget
-from understudy.privacy.critic import clipped_gradient_sum
-from understudy.privacy.dp_sgd import clipped_sums
-from understudy.privacy.formed_critic import formed_critic_gradient
-from understudy.privacy.pate import GradientVote
-from understudy.privacy.rng import FastRng
-from understudy.protocols import gen_fl_party
-from understudy.protocols.gen_fl_local import local_models
-from understudy.protocols.horizontal import Begin, Round
-from understudy.protocols.teachers import Teachers
+from understudy.models.cohort.classifier import LogisticRegression
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.beta_vae import ImageVae, TableVae
+from understudy.models.nets.gan import Critic
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients.critic import clipped_gradient_sum
+from understudy.privacy.gradients.dp_sgd import clipped_sums
+from understudy.privacy.gradients.formed_critic import formed_critic_gradient
+from understudy.privacy.gradients.pate import GradientVote
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.gans.teachers import Teachers
+from understudy.protocols.people import gen_fl_party
+from understudy.protocols.people.gen_fl_local import local_models
+from understudy.protocols.people.host import Begin, Round
 
 PEOPLE = 3
 CLIPS = st.sampled_from((1e-6, 1e-3, 1.0, 1e6))

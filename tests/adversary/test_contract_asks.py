@@ -15,8 +15,8 @@ from network_cases import POLICY, Network, protocol_contract
 from protocol_cases import CASES, Case
 
 from understudy.federation import Federation
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Assembly, Opening, Party
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Assembly, Opening, Party
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
 from understudy.runtime.local import LocalParties

@@ -12,9 +12,9 @@ from dp_accounting.dp_event import GaussianDpEvent
 from understudy.data.samples import toy
 from understudy.errors import BudgetExceeded, LedgerError
 from understudy.federation import Federation
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.run import train
 from understudy.runtime.contract import ContractLedger
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from understudy.data.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.errors import ConfigError, PrivacyError
-from understudy.privacy.accounting import epsilon, flatten
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.accounting import epsilon, flatten
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.buy_schema import quote
-from understudy.privacy.exponential import Exponential
-from understudy.privacy.laplace import DiscreteGaussianNoise, DiscreteLaplaceNoise, rounded_up
-from understudy.privacy.rappor import Rappor
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.local.rappor import Rappor
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise, rounded_up
+from understudy.privacy.noise.exponential import Exponential
+from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.counts import gram_matrix, needed_noise, noise, release_event, triple_table
 from understudy.privacy.secure.ring import Ring
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.protocols.dplt_plan import Config, Plan
-from understudy.protocols.dplt_tree import association
-from understudy.protocols.sgde_marginals import levels
+from understudy.protocols.dplt.plan import Config, Plan
+from understudy.protocols.dplt.tree import association
+from understudy.protocols.sgde.marginals import levels
 
 SCALES = st.sampled_from(
     [5e-324, 1e-300, 1e-9, 1e-3, 0.5, 1.0, 1e3, 1e5, 1e9, 1e300, 1.7e308, math.inf, math.nan, 0.0]

@@ -20,8 +20,8 @@ from understudy.exchange.checker import Checkers, allowed
 from understudy.exchange.client import Client
 from understudy.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.models.plan import MOST_UNITS
-from understudy.protocols.sgde import pool
-from understudy.protocols.sgde_check import suspicions
+from understudy.protocols.sgde.protocol import pool
+from understudy.protocols.sgde.suspects import suspicions
 
 FIXED, EACH = 64 << 20, 8  # bytes that a look may take: for any file, and for each byte of it
 
@@ -200,6 +200,6 @@ def test_drawing_from_the_widest_offers_holds_few_numbers_at_a_time(
 def test_judging_many_silos_in_groups_is_judging_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given = [generator(f"silo-{n}", label, seed=n) for n in range(5) for label in LABELS]
     at_once = suspicions(POOL, given)
-    monkeypatch.setattr("understudy.protocols.sgde_check._AT_ONCE", 1)
+    monkeypatch.setattr("understudy.protocols.sgde.suspects._AT_ONCE", 1)
     assert suspicions(POOL, given) == at_once
     assert Codec(SCHEMA).width > 1

@@ -15,8 +15,8 @@ from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 from understudy.durable import own_folder, replace
 from understudy.federation import Federation, open_ledger
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.run import run_file
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog

@@ -14,23 +14,24 @@ from hypothesis import strategies as st
 
 from understudy.data.population import Population
 from understudy.errors import ConfigError, MessageError, PartyError
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.mean.duchi import Duchi, DuchiValue
-from understudy.privacy.mean.fedsel import FedSel
-from understudy.privacy.mean.hybrid import Hybrid
-from understudy.privacy.mean.piecewise import Piecewise, PiecewiseValue
-from understudy.privacy.mean.pm_sub import PmSub
-from understudy.privacy.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
-from understudy.privacy.rng import SecureRng
-from understudy.privacy.selection.em_mds import EmMds
-from understudy.privacy.selection.mag_rr import MagRr
-from understudy.privacy.selection.naive import Naive
-from understudy.privacy.selection.proportional import Proportional
-from understudy.privacy.selection.ps import Ps
-from understudy.privacy.selection.sub_mds import SubMds
-from understudy.protocols import dplt_plan, fed_stdg, fed_wae, lopub, sign_ds, wake_sleep
-from understudy.protocols.horizontal import Begin, Round
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
+from understudy.privacy.local.mean.fedsel import FedSel
+from understudy.privacy.local.mean.hybrid import Hybrid
+from understudy.privacy.local.mean.piecewise import Piecewise, PiecewiseValue
+from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.reporter import LEAST_EPSILON, MOST_EPSILON, cohort, within
+from understudy.privacy.local.selection.em_mds import EmMds
+from understudy.privacy.local.selection.mag_rr import MagRr
+from understudy.privacy.local.selection.naive import Naive
+from understudy.privacy.local.selection.proportional import Proportional
+from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.dplt import plan as dplt_plan
+from understudy.protocols.people import fed_stdg, fed_wae, lopub, sign_ds, wake_sleep
+from understudy.protocols.people.host import Begin, Round
 
 DIMS = 6
 CHOOSERS = {

@@ -17,7 +17,7 @@ from understudy.data.column import Integer
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 from understudy.run import run_file
 from understudy.runfile import RunFile
 from understudy.runtime.authority import Authority

@@ -16,17 +16,17 @@ from torch import Tensor
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import ConfigError, MessageError, UnderstudyError
 from understudy.federation import Federation
-from understudy.models.beta_vae import TableVae
-from understudy.models.gan import BranchedGenerator
-from understudy.models.rmsprop import RmsProp
-from understudy.privacy.budget import Budget
-from understudy.privacy.critic import private_critic_gradient
-from understudy.privacy.rng import FastRng
-from understudy.protocols import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.protocols.alignment import Found
-from understudy.protocols.gan_party import Begin
-from understudy.protocols.sgde_party import Recipe
-from understudy.protocols.sgde_train import fit
+from understudy.models.nets.beta_vae import TableVae
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.rmsprop import RmsProp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients.critic import private_critic_gradient
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.alignment import Found
+from understudy.protocols.gans import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gans.party import Begin
+from understudy.protocols.sgde.fit import fit
+from understudy.protocols.sgde.party import Recipe
 from understudy.runtime.wire import encode
 
 SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))

@@ -17,9 +17,11 @@ from network_cases import Network, protocol_contract
 from protocol_cases import CASES, Case, is_usable
 
 from understudy.federation import Federation
-from understudy.privacy.ledger import Ledger
-from understudy.protocols import dplt_messages, gram_messages, verti_gan
-from understudy.protocols.base import Ask, Party
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Party
+from understudy.protocols.dplt import messages as dplt_messages
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gram import messages as gram_messages
 from understudy.registry import messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError, PartyError
 from understudy.federation import Federation
-from understudy.privacy.accounting import DiscreteGaussian, PureDp, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols import gram
-from understudy.protocols.gram_measure import Measured, Plan, measure
+from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.contract import Contract

@@ -18,12 +18,12 @@ from understudy.errors import ArtefactError, PrivacyError
 from understudy.exchange.offer_file import seal
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.base import Progress
-from understudy.protocols.sgde_offer import Requirements, check_offer
-from understudy.protocols.sgde_party import Recipe, train_offers
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.base import Progress
+from understudy.protocols.sgde.offer import Requirements, check_offer
+from understudy.protocols.sgde.party import Recipe, train_offers
 from understudy.report.page import write_report
 from understudy.run import run_file, train
 from understudy.runfile import RunFile

@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 from understudy.data.coarsen import OTHER
 from understudy.data.files import Source
 from understudy.privacy import buy_schema as module
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Quote, buy_schema, quote
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.noise.rng import SecureRng
 
 KINDS = {kind: kind for kind in ("categorical", "ordinal", "integer", "real", "date")}
 NEAR = 2**53

@@ -19,8 +19,8 @@ from scipy.special import log_ndtr, logsumexp
 from scipy.stats import binom
 
 from understudy.errors import ConfigError, PrivacyError
-from understudy.privacy import events
-from understudy.privacy.accounting import (
+from understudy.privacy.accounts import events
+from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     PureDp,
     Reveals,
@@ -28,9 +28,9 @@ from understudy.privacy.accounting import (
     event_from_json,
     flatten,
 )
-from understudy.privacy.budget import Budget
-from understudy.privacy.events import amplified, merged_noise
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import amplified, merged_noise
+from understudy.privacy.accounts.ledger import Ledger
 
 Pair = tuple[np.ndarray, np.ndarray]  # log-probabilities of the same outcomes, with the person and without
 BINS = 400

@@ -17,15 +17,15 @@ from torch import Tensor
 from understudy.data.samples import toy
 from understudy.errors import MessageError
 from understudy.federation import Federation
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.common_sample import together
-from understudy.privacy.poisson import poisson_samples
-from understudy.privacy.rng import FastRng
-from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols import verti_gan
-from understudy.protocols.base import Progress
-from understudy.protocols.verti_gan import Round, VertiGanParty
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.common_sample import together
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.base import Progress
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gans.verti_gan import Round, VertiGanParty
 from understudy.report.page import write_report
 from understudy.run import train
 

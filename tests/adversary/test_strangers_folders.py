@@ -26,14 +26,14 @@ from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, SchemaError, UnderstudyError
 from understudy.generator import Generator
-from understudy.models.bayes import BayesNet, GaussianCopula
-from understudy.models.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.classifier import Mlp
-from understudy.models.decoder import ImageDecoder, TableDecoder
-from understudy.models.gan import BranchedGenerator, Values
-from understudy.models.mixture import MixtureOfProducts
+from understudy.models.cohort.classifier import Mlp
+from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
+from understudy.models.nets.decoder import ImageDecoder, TableDecoder
+from understudy.models.nets.gan import BranchedGenerator, Values
+from understudy.models.nets.rwae import SeriesDecoder
 from understudy.models.pool import Pool
-from understudy.models.rwae import SeriesDecoder
+from understudy.models.tables.bayes import BayesNet, GaussianCopula
+from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.runfile import RunFile
 
 MB = 1 << 20

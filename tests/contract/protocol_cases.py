@@ -17,22 +17,12 @@ from understudy.data.schema import Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.protocols import (
-    central_gan,
-    dplt,
-    fed_stdg,
-    fed_wae,
-    gen_fl,
-    gram,
-    lopub,
-    sgde,
-    sign_ds,
-    vd_gan_dpsgd,
-    vd_gan_pate,
-    verti_gan,
-    wake_sleep,
-)
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.dplt import protocol as dplt
+from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.sgde import protocol as sgde
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 

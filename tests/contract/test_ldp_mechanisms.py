@@ -15,19 +15,19 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.mean.duchi import Duchi, DuchiValue
-from understudy.privacy.mean.fedsel import FedSel
-from understudy.privacy.mean.hybrid import Hybrid, HybridValue
-from understudy.privacy.mean.piecewise import Piecewise
-from understudy.privacy.mean.pm_sub import PmSub
-from understudy.privacy.rng import SecureRng
-from understudy.privacy.selection.em_mds import EmMds
-from understudy.privacy.selection.mag_rr import MagRr
-from understudy.privacy.selection.naive import Naive
-from understudy.privacy.selection.proportional import Proportional
-from understudy.privacy.selection.ps import Ps
-from understudy.privacy.selection.sub_mds import SubMds
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
+from understudy.privacy.local.mean.fedsel import FedSel
+from understudy.privacy.local.mean.hybrid import Hybrid, HybridValue
+from understudy.privacy.local.mean.piecewise import Piecewise
+from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.selection.em_mds import EmMds
+from understudy.privacy.local.selection.mag_rr import MagRr
+from understudy.privacy.local.selection.naive import Naive
+from understudy.privacy.local.selection.proportional import Proportional
+from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.noise.rng import SecureRng
 
 Law = dict[tuple, float]
 

@@ -18,18 +18,19 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import BudgetExceeded
-from understudy.evaluate.audit import audit_protocol
-from understudy.evaluate.canaries import VertiGanAudit
-from understudy.models.sparse import sparsify
-from understudy.privacy import critic
-from understudy.privacy.budget import Budget
-from understudy.privacy.poisson import poisson_samples
-from understudy.privacy.rng import FastRng, Rng, SecureRng
-from understudy.protocols import critic_round, gan_party, verti_gan
-from understudy.protocols.base import Paid, Public
-from understudy.protocols.critic_round import CriticRound, Drawn
-from understudy.protocols.gan_party import Gradient
-from understudy.protocols.verti_gan import Round, VertiGanParty, split_like
+from understudy.evaluate.audit.auditing import audit_protocol
+from understudy.evaluate.audit.canaries import VertiGanAudit
+from understudy.models.nets.sparse import sparsify
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.gradients import critic
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
+from understudy.protocols.core.base import Paid, Public
+from understudy.protocols.gans import critic_round, verti_gan
+from understudy.protocols.gans import party as gan_party
+from understudy.protocols.gans.critic_round import CriticRound, Drawn
+from understudy.protocols.gans.party import Gradient
+from understudy.protocols.gans.verti_gan import Round, VertiGanParty, split_like
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch

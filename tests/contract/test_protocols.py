@@ -13,12 +13,14 @@ from torch import Tensor
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
 from understudy.pack import pack
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols import gen_fl_local, sgde_train, vd_gan_dpsgd, verti_gan
-from understudy.protocols.alignment import AlignedParty
-from understudy.protocols.base import Ask, Assembly, Message, Opening, Paid, Party, Public, Reply
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Party, Public, Reply
+from understudy.protocols.gans import vd_gan_dpsgd, verti_gan
+from understudy.protocols.people import gen_fl_local
+from understudy.protocols.sgde import fit as sgde_train
 from understudy.registry import PROTOCOLS, messages_of
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties

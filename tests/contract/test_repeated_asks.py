@@ -9,8 +9,8 @@ from protocol_cases import CASES, Case
 
 from understudy.errors import UnderstudyError
 from understudy.federation import Federation
-from understudy.protocols.alignment import AlignedParty
-from understudy.protocols.base import Ask, Paid, Party, Reply
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.base import Ask, Paid, Party, Reply
 from understudy.runtime.local import LocalParties
 
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from understudy.errors import MessageError
-from understudy.protocols.base import Ask, Message
+from understudy.protocols.core.base import Ask, Message
 from understudy.registry import PROTOCOLS, messages_of
 
 # Journals, transcripts and parties of another version know these. Add to the list; change none of it.

@@ -13,9 +13,9 @@ from nacl.bindings import (
     crypto_sign_ed25519_pk_to_curve25519,
 )
 
-from understudy.data import alignment
-from understudy.data.alignment import IdMask, align, canonical_ids, match, ring
 from understudy.errors import AlignmentError, ConfigError
+from understudy.privacy.secure import set_intersection as alignment
+from understudy.privacy.secure.set_intersection import IdMask, align, canonical_ids, match, ring
 
 SALT = bytes(range(32))
 P, A = 2**255 - 19, 486662

@@ -19,7 +19,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.errors import ConfigError, SchemaError
-from understudy.privacy.rng import FastRng
+from understudy.privacy.noise.rng import FastRng
 
 SCHEMA = Schema(
     person="id",

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
-from understudy.evaluate.anonymity import inference, linkability
-from understudy.evaluate.distance import Space
+from understudy.evaluate.attacks.anonymity import inference, linkability
+from understudy.evaluate.utility.distance import Space
 
 LEFT, RIGHT = [0, 1, 2, 3], [4, 5, 6, 7]
 

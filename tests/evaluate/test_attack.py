@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from understudy.errors import ConfigError
-from understudy.evaluate.attack import Attack, Measure, ranking
-from understudy.evaluate.rates import Rate, exact, wilson
+from understudy.evaluate.attacks.attack import Attack, Measure, ranking
+from understudy.evaluate.attacks.rates import Rate, exact, wilson
 
 HALF = Rate.known(0.5)
 

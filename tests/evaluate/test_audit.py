@@ -17,9 +17,9 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import ConfigError
-from understudy.evaluate.audit import Case, audit_mechanism, audit_protocol
-from understudy.evaluate.audit_file import audit_run_file, plain_case
-from understudy.evaluate.bounds import (
+from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
+from understudy.evaluate.audit.auditing import Case, audit_mechanism, audit_protocol
+from understudy.evaluate.audit.bounds import (
     PILOT,
     Errors,
     explained,
@@ -30,12 +30,12 @@ from understudy.evaluate.bounds import (
     scaled,
     separate,
 )
-from understudy.evaluate.canaries import VertiGanAudit, World, cut_down, made_up
-from understudy.evaluate.transcript import Seen, learned, paid_numbers
-from understudy.privacy.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.rng import FastRng, Rng
-from understudy.protocols import verti_gan
+from understudy.evaluate.audit.canaries import VertiGanAudit, World, cut_down, made_up
+from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers
+from understudy.privacy.accounts.accounting import DpEvent, PureDp, Spend, calibrate, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import FastRng, Rng
+from understudy.protocols.gans import verti_gan
 
 DELTA = 1e-5
 SCHEMA = Schema(person="id", columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))

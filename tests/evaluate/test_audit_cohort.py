@@ -6,13 +6,13 @@ import pytest
 
 from understudy.data.samples import toy
 from understudy.errors import ConfigError
-from understudy.evaluate.audit import AuditResult, audit_protocol
-from understudy.evaluate.cohort_canary import cohort_case
-from understudy.privacy.accounting import DpEvent, PureDp
-from understudy.privacy.budget import Budget
-from understudy.privacy.selection.ps import Ps
-from understudy.protocols import sign_ds
-from understudy.protocols.reporting import Reporting
+from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.cohort_canary import cohort_case
+from understudy.privacy.accounts.accounting import DpEvent, PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.local.selection.ps import Ps
+from understudy.protocols.people import sign_ds
+from understudy.protocols.people.reporting import Reporting
 
 SCHEMA = toy(rows=2, seed=3)[1]
 SETTINGS = {"target": "smoker", "epochs": 1, "learning_rate": 0.1, "rounds": 1, "reporter": "ps"}

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from understudy.errors import ConfigError
-from understudy.evaluate import correlation
-from understudy.evaluate.correlation import cmd, correlations, pearson
+from understudy.evaluate.utility import correlation
+from understudy.evaluate.utility.correlation import cmd, correlations, pearson
 
 
 def numpys(table):

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError
-from understudy.evaluate import distance
-from understudy.evaluate.distance import UNIT, Rows, Space, lacking, tables
+from understudy.evaluate.utility import distance
+from understudy.evaluate.utility.distance import UNIT, Rows, Space, lacking, tables
 
 SCHEMA = Schema(
     columns=(

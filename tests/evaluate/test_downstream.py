@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score, roc_auc_score
 
 from understudy.errors import ConfigError
-from understudy.evaluate.downstream import (
+from understudy.evaluate.utility.downstream import (
     MODELS,
     SCORES,
     Examples,

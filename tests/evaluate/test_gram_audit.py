@@ -10,13 +10,14 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError
-from understudy.evaluate.audit import AuditResult, audit_protocol
-from understudy.evaluate.audit_file import audit_run_file
-from understudy.evaluate.gram_canary import GramAudit
-from understudy.privacy.budget import Budget
-from understudy.privacy.rng import Rng
+from understudy.evaluate.audit.audit_file import audit_run_file
+from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.gram_canary import GramAudit
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols import gram, gram_party
+from understudy.protocols.gram import party as gram_party
+from understudy.protocols.gram import protocol as gram
 
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
 Z = Schema(columns=(Boolean(name="z"),))

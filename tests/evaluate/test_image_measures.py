@@ -4,8 +4,8 @@ import torch
 from PIL import Image
 
 from understudy.errors import ConfigError
-from understudy.evaluate.downstream import SCORES
-from understudy.evaluate.images import SmallCnn, evaluate_images, sample_sheet
+from understudy.evaluate.utility.downstream import SCORES
+from understudy.evaluate.utility.images import SmallCnn, evaluate_images, sample_sheet
 
 
 def bars(count, seed, size=8):

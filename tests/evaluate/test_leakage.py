@@ -7,7 +7,7 @@ import pytest
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError
-from understudy.evaluate.leakage import attack_tables
+from understudy.evaluate.attacks.leakage import attack_tables
 
 SCHEMA = Schema(
     columns=(

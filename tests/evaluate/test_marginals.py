@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
-from understudy.evaluate import marginals
-from understudy.evaluate.marginals import Figure, Marginals, attribute_sets, avd, named
+from understudy.evaluate.utility import marginals
+from understudy.evaluate.utility.marginals import Figure, Marginals, attribute_sets, avd, named
 
 
 def by_hand(real, other, columns):

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
-from understudy.evaluate.distance import Space
-from understudy.evaluate.membership import ETA, OUTLYING, SCORES, neighbourhood
-from understudy.evaluate.rates import top_half
+from understudy.evaluate.attacks.membership import ETA, OUTLYING, SCORES, neighbourhood
+from understudy.evaluate.attacks.rates import top_half
+from understudy.evaluate.utility.distance import Space
 
 
 def people(rows, seed, columns=12, levels=8):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate.neighbours import FIGURES, neighbours
+from understudy.evaluate.attacks.neighbours import FIGURES, neighbours
 
 
 def people(rows, seed, columns=8, levels=8):

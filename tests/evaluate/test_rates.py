@@ -8,7 +8,7 @@ from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from understudy.errors import ConfigError
-from understudy.evaluate.rates import Rate, auc, difference, effective, exact, top_half, tpr, wilson
+from understudy.evaluate.attacks.rates import Rate, auc, difference, effective, exact, top_half, tpr, wilson
 
 SCORES = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 

@@ -9,8 +9,8 @@ import pytest
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Real, Schema
-from understudy.evaluate.marginals import Marginals
-from understudy.evaluate.second_opinion import second_opinion
+from understudy.evaluate.utility.marginals import Marginals
+from understudy.evaluate.utility.second_opinion import second_opinion
 
 pytest.importorskip("sdmetrics")
 LEVELS = Schema(columns=tuple(Categorical(name=name, categories=("x", "y", "z")) for name in "abc"))

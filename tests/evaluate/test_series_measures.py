@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
-from understudy.evaluate.series import (
+from understudy.evaluate.utility.series import (
     FIGURES,
     autocorrelation,
     autocorrelation_difference,

@@ -7,8 +7,8 @@ import pytest
 from understudy.data.codec import Codec
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.errors import ConfigError
-from understudy.evaluate.correlation import pearson
-from understudy.evaluate.shadow import FEATURES, describe, shadow
+from understudy.evaluate.attacks.shadow import FEATURES, describe, shadow
+from understudy.evaluate.utility.correlation import pearson
 
 SCHEMA = Schema(
     columns=(

@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.evaluate import singling_out as module
-from understudy.evaluate.distance import Space
-from understudy.evaluate.rates import wilson
-from understudy.evaluate.singling_out import (
+from understudy.evaluate.attacks import singling_out as module
+from understudy.evaluate.attacks.rates import wilson
+from understudy.evaluate.attacks.singling_out import (
     control_rate,
     distinct,
     matches,
@@ -17,6 +16,7 @@ from understudy.evaluate.singling_out import (
     singling_out,
     univariate,
 )
+from understudy.evaluate.utility.distance import Space
 
 NOMINAL = Space((6,) * 4, (False,) * 4, (False,) * 4)
 MIXED = Space((6, 6, 4, 4), (True, True, False, False), (True, False, True, False))

@@ -19,7 +19,7 @@ from understudy.data.samples import toy
 from understudy.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
 from understudy.exchange.pool_file import read_pool
 from understudy.generator import Generator
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.ledger import Ledger
 
 
 def run(*words: object, token: str = "", at: str = "") -> str:

@@ -21,13 +21,13 @@ from understudy.data.labelled import read_labelled_images
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.exchange.pool_file import read_pool
 from understudy.generator import Generator
-from understudy.models.beta_vae import ClassImageDecoder
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.sgde import labelled_images, pool
-from understudy.protocols.sgde_offer import Requirements, offer_card
-from understudy.protocols.sgde_party import Recipe, train_offers
+from understudy.models.nets.beta_vae import ClassImageDecoder
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde.offer import Requirements, offer_card
+from understudy.protocols.sgde.party import Recipe, train_offers
+from understudy.protocols.sgde.protocol import labelled_images, pool
 
 POOL = Requirements(
     schema=ImageSchema(height=28, width=28), target="half", classes=(0, 1), epsilon=40.0,

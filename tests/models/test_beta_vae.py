@@ -10,11 +10,11 @@ from torch.func import grad, vmap
 from torch.nn import functional
 
 from understudy.errors import ConfigError
-from understudy.models.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.beta_vae import BetaVae, ClassDecoder, ClassImageDecoder, ImageVae, TableVae
 from understudy.models.pool import Pool
-from understudy.models.taps import Taps
-from understudy.privacy.dp_sgd import clipped_sums
-from understudy.privacy.rng import FastRng
+from understudy.privacy.gradients.dp_sgd import clipped_sums
+from understudy.privacy.noise.rng import FastRng
 
 SIZES, LATENT = (3, 2, 4), 2
 

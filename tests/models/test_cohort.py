@@ -5,8 +5,8 @@ from torch.nn import functional
 from torch_networks import Draws, module
 
 from understudy.errors import ConfigError, SchemaError
-from understudy.models.classifier import Classifier, LeNet, LogisticRegression, Mlp
-from understudy.models.cohort import local_updates, train_cohort, update_chunks
+from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
+from understudy.models.cohort.training import local_updates, train_cohort, update_chunks
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 SIZES = (4, 1, 0, 3, 4)  # real rows of five clients

@@ -7,8 +7,8 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.fit_gram import _descend, _most, fit_gram, read_tables
-from understudy.models.mixture import MixtureOfProducts
+from understudy.models.tables.fit_gram import _descend, _most, fit_gram, read_tables
+from understudy.models.tables.mixture import MixtureOfProducts
 
 SIZES = (2, 3, 4)
 STARTS = (0, 2, 5)

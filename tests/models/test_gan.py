@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from understudy.errors import ConfigError
-from understudy.models import gan
-from understudy.models.gan import BlockSoftmax, BranchedGenerator, Critic, critic_hidden
+from understudy.models.nets import gan
+from understudy.models.nets.gan import BlockSoftmax, BranchedGenerator, Critic, critic_hidden
 
 # Table 2: one-hot dimension and parameters of each party's critic, parameters of the generator.
 TABLE_2 = {

@@ -9,8 +9,8 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Categorical, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator
-from understudy.models.mixture import MixtureOfProducts
-from understudy.privacy.rng import FastRng
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.privacy.noise.rng import FastRng
 
 SIZES = (2, 3, 4)
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.models.autoencoder import LocalTraining, fit
-from understudy.models.lstm import Lstm
-from understudy.models.replay import Replayed
-from understudy.models.rwae import Rwae
-from understudy.models.wae import ImageWae, TableWae
-from understudy.privacy.rng import FastRng
+from understudy.models.cohort.replay import Replayed
+from understudy.models.nets.autoencoder import LocalTraining, fit
+from understudy.models.nets.lstm import Lstm
+from understudy.models.nets.rwae import Rwae
+from understudy.models.nets.wae import ImageWae, TableWae
+from understudy.privacy.noise.rng import FastRng
 
 NETWORKS = [Rwae(5, 2, hidden=4, latent=3), TableWae((2, 3, 4), hidden=6, latent=3), ImageWae(channels=2)]
 DEVICES = [

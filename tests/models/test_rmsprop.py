@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch
 
-from understudy.models import rmsprop
-from understudy.models.rmsprop import RmsProp
+from understudy.models.nets import rmsprop
+from understudy.models.nets.rmsprop import RmsProp
 
 
 def _parameters() -> list[torch.Tensor]:
@@ -58,7 +58,7 @@ def test_without_any_gradient_nothing_moves() -> None:
 def test_it_does_not_load_the_compiler() -> None:
     script = (
         "import sys, torch\n"
-        "from understudy.models.rmsprop import RmsProp\n"
+        "from understudy.models.nets.rmsprop import RmsProp\n"
         "p = torch.zeros(2, requires_grad=True)\n"
         "p.grad = torch.ones(2)\n"
         "RmsProp([p], lr=0.1).step()\n"

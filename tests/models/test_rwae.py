@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.errors import ConfigError
-from understudy.models.autoencoder import autoencoder_updates
-from understudy.models.lstm import Lstm, lstm
-from understudy.models.mmd import mmd
-from understudy.models.rwae import Rwae, SeriesDecoder
-from understudy.privacy.rng import FastRng
+from understudy.models.nets.autoencoder import autoencoder_updates
+from understudy.models.nets.lstm import Lstm, lstm
+from understudy.models.nets.mmd import mmd
+from understudy.models.nets.rwae import Rwae, SeriesDecoder
+from understudy.privacy.noise.rng import FastRng
 
 SMALL = Rwae(length=5, channels=3, hidden=4, latent=2)
 ORDER = (1, 2, 3, 0)  # torch keeps the gates as i, f, g, o, and here they lie as o, i, f, g

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from understudy.errors import MessageError
-from understudy.models.sparse import densify, sparsify
+from understudy.models.nets.sparse import densify, sparsify
 from understudy.pack import pack
 
 

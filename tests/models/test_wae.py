@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.errors import ConfigError
-from understudy.models.autoencoder import Autoencoder, autoencoder_updates, fit
-from understudy.models.decoder import ImageDecoder, TableDecoder
-from understudy.models.mmd import mmd
-from understudy.models.wae import ImageWae, TableWae, from_description, paper_sizes
-from understudy.privacy.rng import FastRng
+from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates, fit
+from understudy.models.nets.decoder import ImageDecoder, TableDecoder
+from understudy.models.nets.mmd import mmd
+from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
+from understudy.privacy.noise.rng import FastRng
 
 TABLE = TableWae(sizes=(2, 3, 2, 1, 5), hidden=6, latent=3)
 IMAGE = ImageWae(height=8, width=8, channels=2, latent=3)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from understudy.errors import ConfigError
-from understudy.models.wae import TableWae
-from understudy.models.wake_sleep import (
+from understudy.models.nets.wae import TableWae
+from understudy.models.nets.wake_sleep import (
     adam,
     cut,
     decoder_size,
@@ -15,7 +15,7 @@ from understudy.models.wake_sleep import (
     sleep,
     wake,
 )
-from understudy.privacy.rng import FastRng
+from understudy.privacy.noise.rng import FastRng
 
 NETWORK = TableWae((2, 3, 1, 4), hidden=5, latent=2)  # slots: 1 + 3 + 1 + 4
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from understudy.models.classifier import Classifier, LeNet, LogisticRegression, Mlp
+from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
 
 
 class Draws:

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom, norm
 
 from understudy.errors import ConfigError, PrivacyError
-from understudy.privacy.accounting import (
+from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
     PureDp,
     calibrate,
@@ -103,7 +103,7 @@ def test_epsilon_of_a_pure_mechanism_is_that_of_randomized_response(uses: int) -
 
 
 def test_renyi_price_of_a_pure_mechanism_is_tight_at_every_order() -> None:
-    from understudy.privacy import accounting
+    from understudy.privacy.accounts import accounting
 
     each, orders = 0.8, np.array([1.1, 1.5, 2.0, 7.0, 60.0])
     p, q = math.exp(each) / (1 + math.exp(each)), 1 / (1 + math.exp(each))

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from understudy.errors import ConfigError
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.budget import Budget
 
 
 def test_a_budget_is_frozen_and_reads_as_a_limit() -> None:

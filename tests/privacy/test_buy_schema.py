@@ -19,12 +19,19 @@ from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
 from understudy.data.table import check_table, read_table
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module
-from understudy.privacy.accounting import PureDp, Reveals, epsilon, event_from_json, event_to_json, flatten
-from understudy.privacy.budget import Budget
+from understudy.privacy.accounts.accounting import (
+    PureDp,
+    Reveals,
+    epsilon,
+    event_from_json,
+    event_to_json,
+    flatten,
+)
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import buy_schema, quote
-from understudy.privacy.laplace import DiscreteGaussianNoise, DiscreteLaplaceNoise
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng, SecureRng
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise
+from understudy.privacy.noise.rng import FastRng, SecureRng
 
 DELTA = 1e-6
 KINDS = {column.name: column.kind for column in toy(1)[1].columns}

@@ -4,8 +4,8 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from understudy.privacy.chacha import ChaCha20
-from understudy.privacy.chacha_kernel import fused
+from understudy.privacy.noise.chacha import ChaCha20
+from understudy.privacy.noise.chacha_kernel import fused
 
 
 def reference(key: bytes, nonce: bytes, size: int) -> bytes:

@@ -8,9 +8,9 @@ from torch.nn.functional import leaky_relu
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.errors import ConfigError, PrivacyError
-from understudy.privacy import critic
-from understudy.privacy.critic import clipped_gradient_sum, private_critic_gradient, require_sound
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.gradients import critic
+from understudy.privacy.gradients.critic import clipped_gradient_sum, private_critic_gradient, require_sound
+from understudy.privacy.noise.rng import SecureRng
 
 DOUBLE = torch.float64
 SIZES = [(5, 1), (6, 3, 1), (9, 5, 1), (4, 7, 1), (8, 5, 4, 1), (6, 7, 3, 1), (7, 6, 5, 4, 1)]

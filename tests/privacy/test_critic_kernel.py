@@ -10,7 +10,7 @@ import os
 import pytest
 import torch
 
-from understudy.privacy import critic, critic_kernel
+from understudy.privacy.gradients import critic, critic_kernel
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.errors import ConfigError
-from understudy.models.taps import Taps
-from understudy.privacy.dp_sgd import clipped_sums, private_sums
-from understudy.privacy.rng import FastRng
+from understudy.models.cohort.taps import Taps
+from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
+from understudy.privacy.noise.rng import FastRng
 
 GROUPS, SAMPLES = 2, 5
 

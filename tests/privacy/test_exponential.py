@@ -11,9 +11,9 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.exponential import Exponential, best
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.noise.exponential import Exponential, best
+from understudy.privacy.noise.rng import SecureRng
 
 
 def law(mechanism: Exponential, scores: tuple[int, ...]) -> np.ndarray:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from understudy.errors import ConfigError
-from understudy.models.gan import Critic
-from understudy.models.image_gan import ImageCritic
-from understudy.privacy import formed_critic
-from understudy.privacy.critic import private_critic_gradient
-from understudy.privacy.formed_critic import formed_critic_gradient
-from understudy.privacy.rng import SecureRng
+from understudy.models.nets.gan import Critic
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.privacy.gradients import formed_critic
+from understudy.privacy.gradients.critic import private_critic_gradient
+from understudy.privacy.gradients.formed_critic import formed_critic_gradient
+from understudy.privacy.noise.rng import SecureRng
 
 PLAIN: dict[str, Any] = {"noise_multiplier": 0.0, "expected_batch": 1.0, "penalty": 10.0}
 

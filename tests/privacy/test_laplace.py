@@ -10,14 +10,14 @@ from dp_accounting import ZCDpEvent
 from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.laplace import (
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.noise.discrete import (
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
     bernoulli_exp,
     rounded_up,
 )
-from understudy.privacy.rng import FastRng, SecureRng
+from understudy.privacy.noise.rng import FastRng, SecureRng
 
 SCALES = [Fraction(1, 4), Fraction(2, 3), Fraction(1), Fraction(7, 2), Fraction(429, 32)]
 NOISES = [kind(scale) for kind in (DiscreteLaplaceNoise, DiscreteGaussianNoise) for scale in SCALES]

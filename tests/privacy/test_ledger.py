@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
-from understudy.privacy import ledger as ledger_module
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.events import event_to_json
-from understudy.privacy.ledger import Ledger, Receipt
+from understudy.privacy.accounts import ledger as ledger_module
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.events import event_to_json
+from understudy.privacy.accounts.ledger import Ledger, Receipt
 
 BUDGET = Budget(2.0, 1e-5)
 PURE = Budget(2.0, 0.0)

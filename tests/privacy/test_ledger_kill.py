@@ -174,8 +174,8 @@ if __name__ == "__main__":
     sys.modules["understudy"].__path__ = source
 
     from understudy.errors import BudgetExceeded
-    from understudy.privacy.accounting import PureDp
-    from understudy.privacy.budget import Budget
-    from understudy.privacy.ledger import Ledger
+    from understudy.privacy.accounts.accounting import PureDp
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.privacy.accounts.ledger import Ledger
 
     sys.stdout.write(json.dumps(play(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))))

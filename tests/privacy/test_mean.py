@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from understudy.errors import ConfigError
-from understudy.privacy.mean.duchi import Duchi, DuchiValue
-from understudy.privacy.mean.fedsel import FedSel
-from understudy.privacy.mean.hybrid import THRESHOLD, Hybrid, HybridValue
-from understudy.privacy.mean.piecewise import Piecewise, PiecewiseValue
-from understudy.privacy.mean.pm_sub import PmSub
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.local.mean.duchi import Duchi, DuchiValue
+from understudy.privacy.local.mean.fedsel import FedSel
+from understudy.privacy.local.mean.hybrid import THRESHOLD, Hybrid, HybridValue
+from understudy.privacy.local.mean.piecewise import Piecewise, PiecewiseValue
+from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.noise.rng import SecureRng
 
 VALUES = (-1.0, -0.37, 0.0, 0.8, 1.0)
 

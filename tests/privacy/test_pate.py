@@ -11,9 +11,9 @@ from scipy.stats import norm
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.pate import GradientVote, stochastic_sign
-from understudy.privacy.rng import FastRng, SecureRng
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.gradients.pate import GradientVote, stochastic_sign
+from understudy.privacy.noise.rng import FastRng, SecureRng
 
 
 class Fixed(FastRng):

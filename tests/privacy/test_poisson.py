@@ -6,8 +6,8 @@ import torch
 from scipy import stats
 
 from understudy.errors import ConfigError
-from understudy.privacy.poisson import poisson_sample, poisson_samples
-from understudy.privacy.rng import FastRng, Rng, SecureRng
+from understudy.privacy.noise.poisson import poisson_sample, poisson_samples
+from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 
 
 @pytest.fixture(params=["secure", "fast"])

@@ -9,13 +9,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from understudy.errors import PrivacyError
-from understudy.models.image_gan import ImageCritic
-from understudy.privacy import precision
-from understudy.privacy.critic import clipped_gradient_sum
-from understudy.privacy.dp_sgd import clipped_sums
-from understudy.privacy.formed_critic import formed_critic_gradient
-from understudy.privacy.precision import coarse, full
-from understudy.privacy.rng import FastRng
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.privacy.gradients import precision
+from understudy.privacy.gradients.critic import clipped_gradient_sum
+from understudy.privacy.gradients.dp_sgd import clipped_sums
+from understudy.privacy.gradients.formed_critic import formed_critic_gradient
+from understudy.privacy.gradients.precision import coarse, full
+from understudy.privacy.noise.rng import FastRng
 
 CPU = torch.device("cpu")
 

@@ -10,9 +10,9 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.rappor import Rappor
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.local.rappor import Rappor
+from understudy.privacy.noise.rng import SecureRng
 
 TINY = [
     Rappor(sizes=(2, 3), epsilon=1.5, hashes=1, bound=bound, seed=seed)

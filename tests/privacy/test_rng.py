@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from understudy.errors import ConfigError
-from understudy.privacy import rng as rng_module
-from understudy.privacy.chacha import ChaCha20
-from understudy.privacy.rng import FastRng, Rng, SecureRng
+from understudy.privacy.noise import rng as rng_module
+from understudy.privacy.noise.chacha import ChaCha20
+from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 
 KEY = bytes(range(32))
 KINDS = {"secure": lambda: SecureRng.from_seed(1), "fast": lambda: FastRng(seed=1)}

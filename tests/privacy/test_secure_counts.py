@@ -10,9 +10,9 @@ from dp_accounting import NonPrivateDpEvent
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.errors import PrivacyError
-from understudy.privacy.accounting import DiscreteGaussian, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.rng import SecureRng
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.counts import (
     gram_matrix,
     gram_noise,

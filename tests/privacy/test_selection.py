@@ -9,14 +9,14 @@ import torch
 from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
-from understudy.privacy.reporter import Report, fine
-from understudy.privacy.rng import SecureRng
-from understudy.privacy.selection.draw import TopSets, categorical, distinct, subset
-from understudy.privacy.selection.em_mds import EmMds, largest_size
-from understudy.privacy.selection.mag_rr import MagRr, RateDecay
-from understudy.privacy.selection.naive import Naive
-from understudy.privacy.selection.ps import Ps
-from understudy.privacy.selection.sub_mds import SubMds
+from understudy.privacy.local.reporter import Report, fine
+from understudy.privacy.local.selection.draw import TopSets, categorical, distinct, subset
+from understudy.privacy.local.selection.em_mds import EmMds, largest_size
+from understudy.privacy.local.selection.mag_rr import MagRr, RateDecay
+from understudy.privacy.local.selection.naive import Naive
+from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.noise.rng import SecureRng
 
 
 def weights(dims, top, chosen):
@@ -203,7 +203,7 @@ def test_updates_without_any_difference_still_have_a_top_set_of_k(dims, top):
 
 def test_work_in_parts_follows_the_same_law(monkeypatch):
     """A cohort larger than what is held at a time: the same frequencies, and the right rows."""
-    monkeypatch.setattr("understudy.privacy.reporter._CHUNK", 64)
+    monkeypatch.setattr("understudy.privacy.local.reporter._CHUNK", 64)
     mechanism, n = EmMds(dims=5, top=2, chosen=2, epsilon=20.0), 301
     updates = torch.zeros(n, 5)
     best = torch.arange(n) % 5

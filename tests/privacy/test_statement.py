@@ -8,10 +8,10 @@ import dp_accounting as dp
 import pytest
 
 from understudy.errors import ConfigError
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.figures import shown, shown_left
-from understudy.privacy.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.figures import shown, shown_left
+from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 
 PURE = Budget(4.0, 0.0)
 STEP = dp.PoissonSampledDpEvent(0.05, dp.GaussianDpEvent(2.0))

@@ -13,14 +13,14 @@ from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.errors import PartyAway
-from understudy.privacy.accounting import DiscreteGaussian
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols import gram
-from understudy.protocols.base import Ask, Reply
-from understudy.protocols.gram_measure import Measured, Plan, measure
-from understudy.protocols.gram_party import GramParty
+from understudy.privacy.accounts.accounting import DiscreteGaussian
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.base import Ask, Reply
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Measured, Plan, measure
+from understudy.protocols.gram.party import GramParty
 from understudy.runtime.local import LocalParties, addressed
 
 OPEN = Plan(private=False)

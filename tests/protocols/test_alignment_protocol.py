@@ -5,14 +5,14 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.alignment import IdMask
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
 from understudy.errors import AlignmentError, ArtefactError, MessageError, PartyError
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng, SecureRng
-from understudy.protocols.alignment import (
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng, SecureRng
+from understudy.privacy.secure.set_intersection import IdMask
+from understudy.protocols.core.alignment import (
     Aligned,
     AlignedParty,
     Found,
@@ -21,7 +21,7 @@ from understudy.protocols.alignment import (
     MaskOwn,
     align_people,
 )
-from understudy.protocols.base import Keep, Public, Return
+from understudy.protocols.core.base import Keep, Public, Return
 from understudy.runtime.local import BytesParties, LocalParties
 
 HELD = {"clinic": [5, 1, 4, 2, 3], "insurer": [9, 3, 2, 5, 7, 8], "lab": [2, 5, 6, 3]}

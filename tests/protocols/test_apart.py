@@ -13,12 +13,12 @@ from understudy.data.population import Population, rungs
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
 from understudy.data.table import read_table
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng
-from understudy.protocols import fed_stdg, fed_wae, sign_ds
-from understudy.protocols.common_rule import common_rule
-from understudy.protocols.horizontal import Begin
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.people import fed_stdg, fed_wae, sign_ds
+from understudy.protocols.people.host import Begin
 from understudy.registry import PROTOCOLS
 
 SIZES = ((4, 3, 9, 1), (4, 30, 2, 1), (4, 4, 4, 4), (4, 1, 1, 70))  # of four people: the first keeps its rows

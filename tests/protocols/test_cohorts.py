@@ -7,11 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import BudgetExceeded, ConfigError, PartyError
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.cohorts import Cohorts
-from understudy.protocols.poisoning import Poison
-from understudy.protocols.reporting import ESTIMATION, SELECTION, Reporting, form_of, from_message, to_message
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people.cohorts import Cohorts
+from understudy.protocols.people.poisoning import Poison
+from understudy.protocols.people.reporting import (
+    ESTIMATION,
+    SELECTION,
+    Reporting,
+    form_of,
+    from_message,
+    to_message,
+)
 
 
 @settings(deadline=None, max_examples=200)

@@ -13,16 +13,17 @@ from understudy import registry
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.federation import Federation
-from understudy.models.gan import BranchedGenerator
-from understudy.privacy.accounting import DiscreteGaussian, epsilon
-from understudy.privacy.budget import Budget
-from understudy.protocols import gram_messages, verti_gan
-from understudy.protocols.base import Keep
-from understudy.protocols.coupling import Coupling
-from understudy.protocols.gan_server import Server
-from understudy.protocols.gram_measure import Measured
-from understudy.protocols.gram_party import DEALT
-from understudy.protocols.verti_gan import Couple
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Keep
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gans.coupling import Coupling
+from understudy.protocols.gans.server import Server
+from understudy.protocols.gans.verti_gan import Couple
+from understudy.protocols.gram import messages as gram_messages
+from understudy.protocols.gram.measure import Measured
+from understudy.protocols.gram.party import DEALT
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 

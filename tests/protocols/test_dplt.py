@@ -16,17 +16,18 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.errors import BudgetExceeded, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.federation import Federation
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.laplace import DiscreteLaplaceNoise
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
 from understudy.privacy.secure.channel import KeyPair
-from understudy.protocols import dplt
-from understudy.protocols.alignment import align_people
-from understudy.protocols.base import Ask, Keep
-from understudy.protocols.dplt_messages import Agree, Begin, Correlate, Group, Quantify, Tables
-from understudy.protocols.dplt_party import DpltParty
-from understudy.protocols.dplt_plan import Config, Plan
-from understudy.protocols.dplt_tree import (
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.core.products import Swap, relayed
+from understudy.protocols.dplt import protocol as dplt
+from understudy.protocols.dplt.messages import Agree, Begin, Correlate, Group, Quantify, Tables
+from understudy.protocols.dplt.party import DpltParty
+from understudy.protocols.dplt.plan import Config, Plan
+from understudy.protocols.dplt.tree import (
     association,
     choices,
     group,
@@ -39,7 +40,6 @@ from understudy.protocols.dplt_tree import (
     split_edges,
     to_bits,
 )
-from understudy.protocols.products import Swap, relayed
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -148,7 +148,7 @@ def test_one_person_moves_the_released_tables_by_exactly_what_is_charged(
     frame = bits_frame(40, 6)
     monkeypatch.setattr(dplt, "spanning_tree", lambda weights: [(i, i + 1) for i in range(5)])
     monkeypatch.setattr(
-        "understudy.protocols.dplt_party.best", lambda scores: 0
+        "understudy.protocols.dplt.party.best", lambda scores: 0
     )  # the choices are charged apart: here they stay the same
     totals = []
     for rows in (frame, frame.iloc[:-1]):

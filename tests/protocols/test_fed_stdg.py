@@ -17,13 +17,13 @@ from understudy.data.series import Series, SeriesSchema, read_series
 from understudy.errors import ConfigError, PartyError, PrivacyError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.budget import Budget
-from understudy.protocols import fed_stdg
-from understudy.protocols.common_rule import common_rule
-from understudy.protocols.fed_stdg import Config
-from understudy.protocols.horizontal import Round
-from understudy.protocols.rounds import Rounds
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.people import fed_stdg
+from understudy.protocols.people.fed_stdg import Config
+from understudy.protocols.people.host import Round
+from understudy.protocols.people.rounds import Rounds
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties

@@ -23,13 +23,13 @@ from understudy.data.table import read_table
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, PrivacyError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng
-from understudy.protocols import fed_wae
-from understudy.protocols.common_rule import common_rule
-from understudy.protocols.fed_wae import Config
-from understudy.protocols.horizontal import Begin, Round
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.people import fed_wae
+from understudy.protocols.people.fed_wae import Config
+from understudy.protocols.people.host import Begin, Round
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 

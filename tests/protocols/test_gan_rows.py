@@ -18,13 +18,13 @@ from understudy.data.series import Series, SeriesSchema
 from understudy.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.models.gan import Critic
-from understudy.models.image_gan import ImageCritic
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols import vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.protocols.gan_rows import encode, roster
+from understudy.models.nets.gan import Critic
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate, verti_gan
+from understudy.protocols.gans.rows import encode, roster
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 

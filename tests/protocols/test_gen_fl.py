@@ -15,18 +15,18 @@ from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
 from understudy.data.population import Population
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.federation import Federation, Holder
-from understudy.models.cgan import ConditionalGan
-from understudy.models.classifier import Mlp
-from understudy.models.taps import Taps
-from understudy.privacy.accounting import epsilon, flatten
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng, SecureRng
-from understudy.protocols import gen_fl
-from understudy.protocols.base import Ask
-from understudy.protocols.gen_fl_local import labels, local_models, poisson_batches, ratio
-from understudy.protocols.gen_fl_party import Config, needed_noise
-from understudy.protocols.horizontal import Round
+from understudy.models.cohort.classifier import Mlp
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.cgan import ConditionalGan
+from understudy.privacy.accounts.accounting import epsilon, flatten
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng, SecureRng
+from understudy.protocols.core.base import Ask
+from understudy.protocols.people import gen_fl
+from understudy.protocols.people.gen_fl_local import labels, local_models, poisson_batches, ratio
+from understudy.protocols.people.gen_fl_party import Config, needed_noise
+from understudy.protocols.people.host import Round
 from understudy.run import Result, train
 from understudy.runtime.local import LocalParties
 

@@ -10,8 +10,8 @@ import pytest
 
 from understudy.classifier import Classifier
 from understudy.data.features import ArrayFeatures
-from understudy.models.classifier import LogisticRegression
-from understudy.privacy.rng import FastRng
+from understudy.models.cohort.classifier import LogisticRegression
+from understudy.privacy.noise.rng import FastRng
 
 SMALL = {
     "rounds": 1, "cohort": 4, "cap": 1, "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "batch": 8, "device": "cpu",

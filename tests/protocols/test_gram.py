@@ -48,17 +48,18 @@ from understudy.errors import (
     UnderstudyError,
 )
 from understudy.pack import pack
-from understudy.privacy.accounting import DiscreteGaussian
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.accounting import DiscreteGaussian
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import needed_noise, noise_on
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
-from understudy.protocols import gram, gram_party
-from understudy.protocols.base import Keep, Paid, Return
-from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share, Shared
-from understudy.protocols.products import Swap
+from understudy.protocols.core.base import Keep, Paid, Return
+from understudy.protocols.core.products import Swap
+from understudy.protocols.gram import party as gram_party
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share, Shared
 from understudy.runtime.local import BytesParties, LocalParties
 
 # What is measured

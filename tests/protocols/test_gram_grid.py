@@ -34,13 +34,13 @@ from scipy.stats import chisquare
 from understudy.data.grid import Grid
 from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
 from understudy.federation import Federation
-from understudy.privacy.accounting import DiscreteGaussian, epsilon
-from understudy.privacy.ledger import Ledger
-from understudy.protocols import gram
-from understudy.protocols.gram_layout import Layout
-from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Share
-from understudy.protocols.products import Swap
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.products import Swap
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.messages import Agree, Begin, Share
 from understudy.run import train
 from understudy.runtime.local import BytesParties, LocalParties
 

@@ -34,10 +34,10 @@ from torch import Tensor
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
 from understudy.errors import ConfigError, MessageError, PartyError
-from understudy.privacy.accounting import DiscreteGaussian, epsilon
-from understudy.protocols import gram
-from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Agree, Begin, Propose, Refine, Share
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share
 from understudy.runtime.local import LocalParties
 
 # Pairs measured once more, and three-way tables

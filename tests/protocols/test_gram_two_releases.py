@@ -23,12 +23,12 @@ from gram_cases import (
 )
 
 from understudy.errors import BudgetExceeded, ConfigError, PartyAway, PartyError
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
-from understudy.protocols import gram
-from understudy.protocols.gram_measure import Plan, measure
-from understudy.protocols.gram_messages import Propose, Refine
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.messages import Propose, Refine
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]

@@ -17,14 +17,14 @@ from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.federation import Federation
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rappor import Rappor
-from understudy.privacy.rng import SecureRng
-from understudy.protocols import lopub
-from understudy.protocols.horizontal import Begin, Reported, Round
-from understudy.protocols.lopub_fit import (
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.local.rappor import Rappor
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people import lopub
+from understudy.protocols.people.host import Begin, Reported, Round
+from understudy.protocols.people.lopub_fit import (
     Estimates,
     _scores,
     _solve,

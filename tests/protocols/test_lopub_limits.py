@@ -8,10 +8,10 @@ import torch
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.privacy.rappor import Rappor
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.lopub_fit import Estimates
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.local.rappor import Rappor
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people.lopub_fit import Estimates
 from understudy.run import train
 
 SIZES = (2, 3, 1, 4)

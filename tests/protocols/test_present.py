@@ -13,8 +13,8 @@ from protocol_cases import CASES, Case, weights
 
 from understudy.errors import ConfigError, PartyAway, PartyError
 from understudy.federation import Federation
-from understudy.protocols.base import Ask, Party
-from understudy.protocols.present import Present
+from understudy.protocols.core.base import Ask, Party
+from understudy.protocols.core.present import Present
 from understudy.runtime.local import LocalParties, addressed
 
 FEW = {"cohort": 4, "cap": 3, "rounds": 3, "checkpoint_every": 1}

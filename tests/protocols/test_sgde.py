@@ -28,18 +28,19 @@ from understudy.errors import (
 )
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.models.beta_vae import TableVae
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols import sgde, sgde_train
-from understudy.protocols.sgde_check import suspicions
-from understudy.protocols.sgde_messages import Push, Subscribe
-from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Recipe, train_offers, unpack_offer
-from understudy.protocols.sgde_rows import labelled_rows
-from understudy.protocols.sgde_train import batches, fit
+from understudy.models.nets.beta_vae import TableVae
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde import fit as sgde_train
+from understudy.protocols.sgde import protocol as sgde
+from understudy.protocols.sgde.fit import batches, fit
+from understudy.protocols.sgde.messages import Push, Subscribe
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.party import Recipe, train_offers, unpack_offer
+from understudy.protocols.sgde.rows import labelled_rows
+from understudy.protocols.sgde.suspects import suspicions
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties

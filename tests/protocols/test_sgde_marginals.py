@@ -14,17 +14,17 @@ from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError
 from understudy.federation import Federation
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.laplace import DiscreteGaussianNoise
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import Rng, SecureRng
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise
+from understudy.privacy.noise.rng import Rng, SecureRng
 from understudy.privacy.secure.counts import noise
-from understudy.protocols import sgde_marginals
-from understudy.protocols.sgde_marginals import levels
-from understudy.protocols.sgde_offer import Requirements
-from understudy.protocols.sgde_party import Recipe, train_offers
-from understudy.protocols.sgde_rows import labelled_rows
+from understudy.protocols.sgde import marginals as sgde_marginals
+from understudy.protocols.sgde.marginals import levels
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.party import Recipe, train_offers
+from understudy.protocols.sgde.rows import labelled_rows
 from understudy.run import train
 
 BUDGET = Budget(1.5, 1e-5)

@@ -11,8 +11,8 @@ from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
 from understudy.generator import Generator
-from understudy.models.mixture import MixtureOfProducts
-from understudy.protocols.sgde_offer import (
+from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.protocols.sgde.offer import (
     Requirements,
     check_generator,
     check_offer,

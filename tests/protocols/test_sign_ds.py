@@ -27,15 +27,15 @@ from understudy.errors import (
     SchemaError,
 )
 from understudy.federation import Federation, Holder
-from understudy.models.cohort import local_updates
-from understudy.privacy.accounting import PureDp, epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import FastRng
-from understudy.protocols import sign_ds
-from understudy.protocols.base import Keep, Return
-from understudy.protocols.horizontal import Begin, Reported, Round
-from understudy.protocols.sign_ds import Config
+from understudy.models.cohort.training import local_updates
+from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.base import Keep, Return
+from understudy.protocols.people import sign_ds
+from understudy.protocols.people.host import Begin, Reported, Round
+from understudy.protocols.people.sign_ds import Config
 from understudy.run import Result, run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties

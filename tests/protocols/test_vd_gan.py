@@ -19,15 +19,15 @@ from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError
 from understudy.federation import Federation
-from understudy.models.gan import BranchedGenerator, Critic
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.budget import Budget
-from understudy.privacy.rng import FastRng, SecureRng
-from understudy.protocols import teachers as teachers_module
-from understudy.protocols import vd_gan_dpsgd, vd_gan_pate
-from understudy.protocols.base import Ask
-from understudy.protocols.teachers import Teachers, slopes
-from understudy.protocols.vd_gan import Round, VdGanParty
+from understudy.models.nets.gan import BranchedGenerator, Critic
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import FastRng, SecureRng
+from understudy.protocols.core.base import Ask
+from understudy.protocols.gans import teachers as teachers_module
+from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate
+from understudy.protocols.gans.teachers import Teachers, slopes
+from understudy.protocols.gans.vd_gan import Round, VdGanParty
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)

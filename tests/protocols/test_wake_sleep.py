@@ -14,13 +14,13 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, PartyError
-from understudy.models.wake_sleep import decoder_size, first_model
-from understudy.privacy.budget import Budget
-from understudy.privacy.rng import FastRng
-from understudy.protocols import wake_sleep
-from understudy.protocols.common_rule import common_rule
-from understudy.protocols.horizontal import Begin, Round
-from understudy.protocols.wake_sleep import Config
+from understudy.models.nets.wake_sleep import decoder_size, first_model
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.people import wake_sleep
+from understudy.protocols.people.host import Begin, Round
+from understudy.protocols.people.wake_sleep import Config
 from understudy.run import train
 
 SMALL = {

@@ -12,9 +12,9 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0))
 BUDGET = Budget(epsilon=3.0, delta=1e-5)

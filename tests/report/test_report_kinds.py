@@ -15,9 +15,9 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
-from understudy.privacy.accounting import PureDp
-from understudy.privacy.budget import Budget
-from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.report.page import write_report
 
 SERIES = SeriesSchema(length=4, series="stay", person="id", channels=(Real(name="pulse", low=0, high=10),))

@@ -20,7 +20,7 @@ from report_cases import PARTS, RUN, make_run
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.errors import ArtefactError, ConfigError
-from understudy.evaluate.attack import Attack
+from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import compare
 from understudy.report.page import write_evaluation_page, write_report
 from understudy.report.words import price

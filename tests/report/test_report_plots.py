@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from understudy.data.schema import Categorical
-from understudy.evaluate.attack import Measure
+from understudy.evaluate.attacks.attack import Measure
+from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.marginals import Figure
-from understudy.evaluate.rates import Rate
+from understudy.evaluate.utility.marginals import Figure
 from understudy.report import plots
 
 

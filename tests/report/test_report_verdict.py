@@ -11,10 +11,10 @@ from report_cases import columns_of
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Real, Schema
-from understudy.evaluate.attack import Attack, Measure
+from understudy.evaluate.attacks.attack import Attack, Measure
+from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, compare
-from understudy.evaluate.marginals import Figure
-from understudy.evaluate.rates import Rate
+from understudy.evaluate.utility.marginals import Figure
 from understudy.report.verdict import Finding, headline, mark, place, verdict
 
 OWNERS = dict.fromkeys(("colour", "grade", "smoker", "treated"), "clinic") | dict.fromkeys(

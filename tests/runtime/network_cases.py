@@ -15,10 +15,10 @@ from torch import Tensor
 
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import SecureRng
-from understudy.protocols.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
 from understudy.registry import PROTOCOLS
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority

@@ -16,9 +16,9 @@ sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "con
 from network_cases import POLICY
 from protocol_cases import CASES
 
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Party
-from understudy.protocols.critic_round import CriticRound
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Party
+from understudy.protocols.gans.critic_round import CriticRound
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import join
 from understudy.runtime.identity import Invitation

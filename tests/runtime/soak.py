@@ -31,9 +31,9 @@ from protocol_cases import CASES, Case, weights
 
 from understudy.durable import replace as replace_file
 from understudy.pack import pack, unpack
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Party
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Party
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.grpc.party import join

@@ -12,7 +12,7 @@ import tomli_w
 from desk import COLUMNS, Desk, until
 
 from understudy.generator import Generator
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.registry import PROTOCOLS, messages_of
 from understudy.runtime import certificates
 from understudy.runtime.audit_log import verify

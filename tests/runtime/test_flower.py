@@ -24,8 +24,8 @@ from protocol_cases import CASES, Case, weights
 
 from understudy.errors import BudgetExceeded, MessageError, PartyAway, PartyError
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.flower import FlowerParties, client_app
 from understudy.runtime.local import LocalParties
 

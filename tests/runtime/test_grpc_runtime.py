@@ -35,9 +35,9 @@ from protocol_cases import CASES, Case, weights
 
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PartyAway, PartyError
 from understudy.federation import Federation
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Party
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Party
 from understudy.registry import agreed
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract

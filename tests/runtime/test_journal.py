@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_cases import FAILURES, Counting, Fail, Network, Next, contract_for, counting
 
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Keep, Return, Settle
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Keep, Return, Settle
 from understudy.runtime import journal as journal_module
 from understudy.runtime.journal import Answer, AskId, Journal
 from understudy.runtime.session import Session

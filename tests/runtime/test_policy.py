@@ -37,9 +37,9 @@ from understudy.errors import (
     SchemaError,
 )
 from understudy.network.holder import take_seat
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Opening
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Opening
 from understudy.runtime.audit_log import AuditLog, verify
 from understudy.runtime.contract import Contract, ContractLedger, digest_of
 from understudy.runtime.journal import Answer, AskId

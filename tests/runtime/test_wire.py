@@ -10,8 +10,8 @@ from torch import Tensor
 
 from understudy.errors import MessageError
 from understudy.pack import pack
-from understudy.privacy.ledger import Receipt
-from understudy.protocols.base import Ask, Keep, Paid, Public, Reply
+from understudy.privacy.accounts.ledger import Receipt
+from understudy.protocols.core.base import Ask, Keep, Paid, Public, Reply
 from understudy.runtime.wire import decode, encode, size
 
 

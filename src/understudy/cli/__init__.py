@@ -18,11 +18,11 @@ import understudy
 from understudy.cli import exchange, ledger, network, schema
 from understudy.cli.console import FileArg, err, escape, out
 from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
-from understudy.privacy.figures import shown
+from understudy.privacy.accounts.figures import shown
 from understudy.runfile import RunFile
 
 if TYPE_CHECKING:
-    from understudy.protocols.base import Progress as Rounds
+    from understudy.protocols.core.base import Progress as Rounds
     from understudy.run import Result
 
 app = typer.Typer(
@@ -178,7 +178,7 @@ def audit(
     the run was carried out, the result is saved beside it, and `understudy report` shows it.
     """
     body = RunFile.load(file)
-    from understudy.evaluate.audit_file import audit_run_file
+    from understudy.evaluate.audit.audit_file import audit_run_file
     from understudy.registry import config_for, protocol_named
 
     config = config_for(body.protocol, body.settings)
@@ -207,7 +207,7 @@ def sample(
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
     from understudy.generator import Generator
-    from understudy.privacy.statement import first_said, rehearsal_of
+    from understudy.privacy.accounts.statement import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):

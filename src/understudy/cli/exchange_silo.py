@@ -17,8 +17,8 @@ from understudy.report.words import at_price, chance, price, size
 if TYPE_CHECKING:
     from understudy.data.population import Population
     from understudy.data.table import Table
-    from understudy.protocols.sgde_offer import Requirements
-    from understudy.protocols.sgde_party import Recipe
+    from understudy.protocols.sgde.offer import Requirements
+    from understudy.protocols.sgde.party import Recipe
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
 Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only of this silo; may be repeated.")]
@@ -78,9 +78,9 @@ def train(
 ) -> None:
     """Train a generator for each class by the pool's requirements. Paid from the ledger; nothing is sent."""
     from understudy.federation import open_ledger
-    from understudy.privacy.budget import Budget
-    from understudy.protocols.sgde_offer import check_price
-    from understudy.protocols.sgde_party import train_offers
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.protocols.sgde.offer import check_price
+    from understudy.protocols.sgde.party import train_offers
 
     with client_of(at, token_file, ca) as client:
         name, silo = membership(client)
@@ -162,8 +162,8 @@ def pull(
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
     from understudy.data.images import ImageSchema
-    from understudy.protocols.sgde import pool as pool_of
-    from understudy.protocols.sgde_check import suspicions
+    from understudy.protocols.sgde.protocol import pool as pool_of
+    from understudy.protocols.sgde.suspects import suspicions
 
     with client_of(at, token_file, ca) as client, transfers() as watch:
         name, _ = membership(client)
@@ -206,7 +206,7 @@ def draw(
 
     from understudy.data.images import ImageSchema
     from understudy.generator import Generator
-    from understudy.protocols.sgde import labelled_images
+    from understudy.protocols.sgde.protocol import labelled_images
 
     generator = Generator.load(folder)
     if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
@@ -227,7 +227,7 @@ def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Ta
     from understudy.data.images import ImageSchema
     from understudy.data.labelled import read_labelled_images
     from understudy.data.table import read_table
-    from understudy.protocols.sgde_party import FOR_IMAGES, Recipe
+    from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
 
     schema = required.schema if person is None else replace(required.schema, person=person)
     if isinstance(schema, ImageSchema):

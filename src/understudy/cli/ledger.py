@@ -17,7 +17,7 @@ def ledger_show(
     last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
 ) -> None:
     """When, what, which run, price, total."""
-    from understudy.privacy.ledger import Ledger
+    from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
         entries = book.entries(merged=True)

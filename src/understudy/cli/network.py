@@ -30,7 +30,7 @@ def status(
     def now() -> dict[str, Any]:
         found = read_status(folder)
         if found["role"] == "party" and Path(found["book"]).exists():
-            from understudy.privacy.ledger import Ledger
+            from understudy.privacy.accounts.ledger import Ledger
 
             with Ledger(found["book"]) as book:
                 found["ledger"] = book.summary()

@@ -79,9 +79,9 @@ def schema_buy(
     from understudy.data.schema import Schema
     from understudy.durable import replace
     from understudy.federation import open_ledger
-    from understudy.privacy.budget import Budget
+    from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.buy_schema import buy_schema, quote
-    from understudy.privacy.rng import SecureRng
+    from understudy.privacy.noise.rng import SecureRng
 
     columns = Schema.load(draft)
     if not confirm:

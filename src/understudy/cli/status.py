@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
-from understudy.privacy.figures import shown
+from understudy.privacy.accounts.figures import shown
 from understudy.report.words import size
 
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}

@@ -43,7 +43,7 @@ from understudy.exchange.messages import (
 from understudy.exchange.offer_file import SUFFIX
 from understudy.exchange.pages import error_page, pages
 from understudy.exchange.service import Exchange
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 
 MOST_JSON = 1 << 20  # of a request that carries no generator
 SLOWEST_JSON = 10.0  # seconds for such a request to arrive

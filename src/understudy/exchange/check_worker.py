@@ -20,7 +20,7 @@ import torch
 from understudy.errors import UnderstudyError
 from understudy.exchange.offer_file import OfferFile
 from understudy.exchange.preview import preview_of
-from understudy.protocols.sgde_offer import Requirements, check_generator
+from understudy.protocols.sgde.offer import Requirements, check_generator
 
 _SAID = 1000  # letters of a refusal: it may quote what the file says
 _STATM, _STATUS, _REFS = (Path("/proc/self") / name for name in ("statm", "status", "clear_refs"))

@@ -29,7 +29,7 @@ from understudy.errors import (
     SchemaError,
     UnderstudyError,
 )
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 
 MEMORY, FACTOR = 192 << 20, 16  # bytes for any file, and for each byte of it
 SECONDS = 20.0

@@ -27,7 +27,7 @@ from understudy.exchange.checker import checkers
 from understudy.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.exchange.transport import Transport, Watch
 from understudy.generator import Generator
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 from understudy.tensors_file import MOST_HEADER
 
 

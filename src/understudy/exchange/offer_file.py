@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from understudy.data.described import AnySchema
 from understudy.errors import ArtefactError
 from understudy.generator import NETWORKS, Generator
-from understudy.protocols.sgde_offer import Requirements, check_network, check_offer, schema_of
+from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
 from understudy.tensors_file import read_header
 
 SUFFIX = ".safetensors"

@@ -20,7 +20,7 @@ from understudy.exchange.callers import By, The
 from understudy.exchange.messages import Digest, Name, OfferWhole
 from understudy.exchange.service import Exchange, requirements_of
 from understudy.exchange.tokens import Caller
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 from understudy.report import words
 
 ROWS = 3  # of each class on the page of a pool

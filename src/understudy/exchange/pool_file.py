@@ -14,7 +14,7 @@ from pathlib import Path
 from understudy.bounded import read_toml
 from understudy.data.described import load_schema
 from understudy.errors import ConfigError
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 
 
 def read_pool(path: str | Path) -> tuple[str, Requirements]:

@@ -22,7 +22,7 @@ from understudy.exchange.service import Exchange
 from understudy.exchange.store import Store
 from understudy.exchange.tokens import ADMIN, Caller, issue
 from understudy.exchange.transport import loopback
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 
 OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
 

@@ -27,7 +27,7 @@ from understudy.exchange.database import Database, Event, Member, Offer, Pool, T
 from understudy.exchange.limits import Limits
 from understudy.exchange.store import Store, Upload
 from understudy.exchange.tokens import MEMBER, NAME, Caller, issue, now
-from understudy.protocols.sgde_offer import Requirements
+from understudy.protocols.sgde.offer import Requirements
 from understudy.tensors_file import MOST_HEADER
 
 NOTHING = "Nothing was stored."

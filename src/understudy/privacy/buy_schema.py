@@ -46,10 +46,15 @@ from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.files import Raw, Source, as_they_came, open_source
 from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError, PrivacyError, SchemaError
-from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
-from understudy.privacy.laplace import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, rounded_up
-from understudy.privacy.ledger import Ledger
-from understudy.privacy.rng import Rng
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.discrete import (
+    CountNoise,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    rounded_up,
+)
+from understudy.privacy.noise.rng import Rng
 
 Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
 Values = NDArray[Any]

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from understudy.errors import UnderstudyError
-from understudy.privacy.accounting import epsilon
-from understudy.privacy.entries import Entry
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.entries import Entry
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.report.words import at_price, price
 
 POINTS = 16  # entries whose ε is drawn: each takes the accountant a tenth of a second

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from understudy.evaluate.attack import Attack
-from understudy.evaluate.correlation import Matrix
-from understudy.evaluate.marginals import Figure
-from understudy.privacy.statement import AGAINST
+from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.utility.correlation import Matrix
+from understudy.evaluate.utility.marginals import Figure
+from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
 from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name
 from understudy.report.words import at_price, best_guess, chance, lower_bound, number, price, signed, size

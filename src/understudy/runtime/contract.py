@@ -18,8 +18,8 @@ from typing import Any
 from understudy.check import plain_name, plain_names
 from understudy.errors import ConfigError, MessageError
 from understudy.pack import LIMIT
-from understudy.privacy.budget import Budget
-from understudy.privacy.ledger import Ledger
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 
 _LONGEST = 1 << 20  # bytes of a contract
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from understudy.errors import PartyError, UnderstudyError
 from understudy.pack import pack, unpack
-from understudy.privacy.accounting import DpEvent, epsilon, flatten
-from understudy.privacy.events import event_from_json
-from understudy.privacy.ledger import Receipt
-from understudy.privacy.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.base import Ask, Paid, Party, Reply
+from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
+from understudy.privacy.accounts.events import event_from_json
+from understudy.privacy.accounts.ledger import Receipt
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.core.base import Ask, Paid, Party, Reply
 from understudy.runtime.wire import decode, encode, size
 
 

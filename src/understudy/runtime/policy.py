@@ -29,7 +29,7 @@ from typing import Any
 from understudy.bounded import read_toml
 from understudy.check import in_range, nearest, one_of, positive, whole
 from understudy.errors import ConfigError, PartyError
-from understudy.privacy.budget import AGAINST
+from understudy.privacy.accounts.budget import AGAINST
 from understudy.runtime.contract import Contract
 
 ACCEPT = ("ask", "always")

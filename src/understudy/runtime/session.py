@@ -29,8 +29,8 @@ from understudy.errors import (
     UnderstudyError,
 )
 from understudy.pack import pack, unpack
-from understudy.privacy.ledger import Ledger
-from understudy.protocols.base import Ask, Assembly, Keep, Opening, Party, Return, Settle
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.base import Ask, Assembly, Keep, Opening, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
 from understudy.runtime.identity import Invitation

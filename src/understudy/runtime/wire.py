@@ -17,8 +17,8 @@ from torch import Tensor
 
 from understudy.errors import MessageError, UnderstudyError
 from understudy.pack import LIMIT, Value, pack, unpack
-from understudy.privacy.ledger import Receipt
-from understudy.protocols.base import Message, Paid, Public
+from understudy.privacy.accounts.ledger import Receipt
+from understudy.protocols.core.base import Message, Paid, Public
 
 
 @cache

@@ -22,10 +22,10 @@ from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes
-from understudy.privacy.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
-from understudy.privacy.budget import Budget
-from understudy.privacy.laplace import DiscreteGaussianNoise, rounded_up
-from understudy.privacy.rng import Rng
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise, rounded_up
+from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.ring import Bits, Ring
 
 _CHUNK = 1 << 15  # people

@@ -1,0 +1,120 @@
+"""The result of an attack: never a score alone, always beside a control and a baseline.
+
+Giomi et al., "A unified framework for quantifying privacy risk in synthetic data" (PoPETs 2023), §3:
+- *attack*: what the attacker reaches against people in the training rows, from the synthetic table;
+- *control*: the same where nothing about a person can have leaked (people outside the training rows, or a
+  table that never saw them): what the distribution alone gives away, and what the sample sizes do;
+- *baseline*: guessing without the table; an attack below it says nothing about privacy.
+The risk is what the attack adds to the control, on the scale of what was left to add:
+(attack − control) / (1 − control), cut to [0, 1], with the two intervals propagated to first order.
+Differs from the paper: the lower and the upper ends are propagated apart, from the measured shares and not from
+the centres of their intervals, so that no risk arises where both found nothing; at 500 trials the two agree
+to .01.
+
+Guarantee: none. A result is a function of real rows, meant for their holder: an attack that fails is no proof
+that another one would. Edges: what could not be run says why, in place of a number.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Self
+
+from understudy.check import nearest
+from understudy.errors import ConfigError
+from understudy.evaluate.attacks.rates import Rate, Scores, auc, top_half, tpr
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One way to count an attack's success, for the attack, its control and its baseline."""
+
+    name: str
+    attack: Rate
+    control: Rate
+    baseline: Rate
+
+    @property
+    def risk(self) -> Rate | None:
+        """(attack − control) / (1 − control); None where the control always succeeds."""
+        attack, control = self.attack, self.control
+        if control.value >= 1:
+            return None
+        left = 1 - control.value
+        value, slope = (attack.value - control.value) / left, (1 - attack.value) / left**2
+        low = value - math.hypot((attack.value - attack.low) / left, (control.high - control.value) * slope)
+        high = value + math.hypot((attack.high - attack.value) / left, (control.value - control.low) * slope)
+        return Rate(*(min(1.0, max(0.0, x)) for x in (value, low, high)))
+
+    @property
+    def advantage(self) -> Rate:
+        """2·attack − 1: true less false positives, where the measure is an accuracy over equal halves."""
+        return Rate(*(2 * x - 1 for x in (self.attack.value, self.attack.low, self.attack.high)))
+
+    @property
+    def leaks(self) -> bool:
+        """Whether the attack beats its control beyond both intervals."""
+        return self.attack.low > self.control.high
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} {self.attack}, control {self.control}, baseline {self.baseline}, "
+            f"risk {self.risk or 'unknown, because the control always succeeds'}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        rates = {"attack": self.attack, "control": self.control, "baseline": self.baseline, "risk": self.risk}
+        plain = {role: rate and rate.to_dict() for role, rate in rates.items()}
+        return {"name": self.name, **plain, "leaks": self.leaks}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attack:
+    """One attack and how well it went by each measure, the leading one first; or why it could not be run."""
+
+    name: str
+    measures: tuple[Measure, ...] = ()
+    reason: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.measures) == bool(self.reason):
+            raise ConfigError(f"attack {self.name}: give either measures or the reason why there are none.")
+
+    @classmethod
+    def absent(cls, name: str, reason: str) -> Self:
+        """An attack that cannot be run, because of `reason`."""
+        return cls(name=name, reason=reason)
+
+    def __getitem__(self, name: str) -> Measure:
+        known = {measure.name: measure for measure in self.measures}
+        if name not in known:
+            why = f" It cannot be computed, because {self.reason}" if self.reason else nearest(name, known)
+            raise ConfigError(f'attack {self.name} has no measure "{name}".{why}')
+        return known[name]
+
+    @property
+    def leaks(self) -> bool:
+        """Whether any measure beats its control beyond both intervals."""
+        return any(measure.leaks for measure in self.measures)
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.name}: cannot be computed, because {self.reason}"
+        return "\n".join(f"{self.name}: {measure}" for measure in self.measures)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result in plain types."""
+        measures = [measure.to_dict() for measure in self.measures]
+        return {"name": self.name, "measures": measures, "reason": self.reason, "note": self.note}
+
+
+def ranking(members: Scores, outsiders: Scores, control: tuple[Scores, Scores]) -> tuple[Measure, ...]:
+    """`acc`, `auc` and `tpr_at_1pct` of the scores of as many members as outsiders.
+
+    `control` holds the scores of the same two groups where no member can have leaked.
+    """
+    return (
+        Measure("acc", top_half(members, outsiders), top_half(*control), Rate.known(0.5)),
+        Measure("auc", auc(members, outsiders), auc(*control), Rate.known(0.5)),
+        Measure("tpr_at_1pct", tpr(members, outsiders), tpr(*control), Rate.known(0.01)),
+    )

@@ -1,0 +1,136 @@
+"""One call for all attacks that need tables alone: what a synthetic table gives away about the people behind it.
+
+Membership (Hilprecht's score, the nearest row, and 0, 50 and 100 % outliers), the share of synthetic rows that
+stand closer to training rows than to unseen ones, singling out, linkability between the columns of the parties,
+and inference of single columns. Shadow models need a generator to train and stand apart (`shadow`).
+Membership counts unlike cells (Hamming, as in the papers), the others respect the order of levels (Gower).
+
+Guarantee: none. Every result is a function of real rows, meant for their holder; showing it to anyone else is a
+release outside ε. An attack that fails proves nothing: ε is the promise, an attack can only break it.
+Edges: a table that does not fit the schema → SchemaError; what cannot be run is there with its reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from understudy.check import nearest, whole
+from understudy.data.codec import Codec
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError
+from understudy.evaluate.attacks.anonymity import inference, linkability
+from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.attacks.membership import neighbourhood
+from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
+from understudy.evaluate.attacks.singling_out import singling_out
+from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.utility.marginals import Codes
+
+Rows = pd.DataFrame | Table
+
+MOST_SECRETS = 10  # columns that are guessed in turn, unless they are named
+LOOKED_AT = 2_000  # synthetic rows whose neighbours are looked for
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Leakage:
+    """Every attack, and the distances of the synthetic rows to the real ones."""
+
+    attacks: tuple[Attack, ...]
+    neighbours: Neighbours
+
+    def __getitem__(self, name: str) -> Attack:
+        known = {attack.name: attack for attack in self.attacks}
+        if name not in known:
+            raise ConfigError(f'there is no attack "{name}".{nearest(name, known)}')
+        return known[name]
+
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """The attacks that beat their control beyond both intervals. With many attacks, a few do by luck."""
+        return tuple(attack.name for attack in self.attacks if attack.leaks)
+
+    def values(self) -> dict[str, float]:
+        """Each measure of each attack by its name (`mia_acc`, `mia_tpr_at_1pct`): part of a row of results."""
+        return {f"{a.name}_{m.name}": m.attack.value for a in self.attacks for m in a.measures}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the distances, in plain types."""
+        return {
+            "attacks": [attack.to_dict() for attack in self.attacks],
+            "figures": self.neighbours.to_dict()["figures"],
+            "leaks": list(self.leaks),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, (*self.attacks, *self.neighbours.figures)))
+
+
+def attack_tables(
+    train: Rows,
+    holdout: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    *,
+    owners: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None,
+    targets: int = 1000,
+    seed: int = 0,
+) -> Leakage:
+    """Attack a synthetic table that was made from `train`, with `holdout`, rows that no training saw, as control.
+
+    `owners` maps columns to parties, between which people are linked; `secrets` names the columns to infer.
+    """
+    whole(targets=targets)
+    names = schema.names
+    for name in (*(owners or ()), *(secrets or ())):
+        if name not in names:
+            raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, names)}')
+    codec, space = Codec(schema), Space.gower(schema)
+    tables = _codes(codec, train), _codes(codec, holdout), _codes(codec, synthetic)
+    found = neighbours(*tables, space=space, most=LOOKED_AT, seed=seed)
+    attacks = [
+        neighbourhood(*tables, targets=targets, score=score, seed=seed) for score in ("share", "nearest")
+    ]
+    attacks += [neighbourhood(*tables, targets=targets, outliers=share, seed=seed) for share in (0, 0.5, 1)]
+    attacks += [found.closer]
+    attacks += [
+        singling_out(*tables, space=space, columns=columns, predicates=targets, seed=seed)
+        for columns in (1, 3)
+    ]
+    attacks += _links(tables, space, [(owners or {}).get(name) for name in names], targets, seed)
+    if secrets is None:
+        drawn = np.random.default_rng([seed, 2]).permutation(len(names))[:MOST_SECRETS]
+        secrets = [names[j] for j in sorted(drawn.tolist())]
+    attacks += [
+        replace(
+            inference(*tables, names.index(name), space=space, targets=targets, seed=seed),
+            name=f"inference_{name}",
+        )
+        for name in secrets
+    ]
+    return Leakage(attacks=tuple(attacks), neighbours=found)
+
+
+def _codes(codec: Codec, table: Rows) -> Codes:
+    return codec.codes(table.frame if isinstance(table, Table) else table)
+
+
+def _links(
+    tables: tuple[Codes, Codes, Codes], space: Space, owners: Sequence[str | None], targets: int, seed: int
+) -> list[Attack]:
+    """Each party's columns linked to those of all others; two parties are one pair."""
+    parties = [party for party in dict.fromkeys(owners) if party is not None]
+    if len(parties) < 2:
+        return [Attack.absent("linkability", "the columns belong to fewer than two parties.")]
+    results = []
+    for party in parties if len(parties) > 2 else parties[:1]:
+        left = [j for j, owner in enumerate(owners) if owner == party]
+        right = [j for j, owner in enumerate(owners) if owner not in (party, None)]
+        attack = linkability(*tables, left, right, space=space, targets=targets, seed=seed)
+        results.append(replace(attack, name=f"linkability_{party}") if len(parties) > 2 else attack)
+    return results

@@ -1,0 +1,275 @@
+"""Cases for the audit: the person to be found, and who searches each protocol for them.
+
+Rows are made up from the public schema. Everybody has the first level in every column and the canary the last, so
+that no other row resembles theirs.
+
+VertiGAN (`protocols/gans/verti_gan.py`) is searched by two adversaries at once.
+- *The server* knows the generator that it sent, the latent points and the critic's first weights. It works out what
+  the party would answer if it held the canary alone and added no noise, and what if it held nobody. A run's score is
+  how far its replies go along the difference.
+- *Who sees every step.* The accountant prices the noised gradients as if each were published, to somebody who knows
+  all other rows and draws. Take the others' clipped gradients away, and what is left is noise, and perhaps the canary:
+  [drawn]·c + N(0, (σC)²). The score is the logarithm of the likelihood ratio over all steps, the best test there is
+  (Neyman, Pearson 1933; access to gradients in the words of Nasr et al. 2021).
+
+Guarantee: parties, `train` and ledgers are the real ones, and no real row is read. The target's critic round is
+watched; in the world without the canary it leaves them out of the batches that were drawn and paid for.
+Edges: rounds are few and networks tiny, so noise is calibrated anew for the same ε and sampling rate. What breaks
+only at full size is not seen. A canary whose gradient stays below the clip norm is harder to find.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.schema import Boolean, Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError
+from understudy.evaluate.audit.auditing import SERVER, Case
+from understudy.evaluate.audit.transcript import Seen
+from understudy.models.nets.sparse import densify
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.gradients.critic import clipped_gradient_sum
+from understudy.privacy.noise.rng import Normals, SecureRng
+from understudy.protocols.core.base import Parties, Reply
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gans.critic_round import CriticRound
+from understudy.protocols.gans.party import Gradient
+from understudy.protocols.gans.verti_gan import VertiGanParty
+
+STEPS = "one who also sees every noised step and knows everybody else"
+OTHER = "another party"
+UNREAD = "Rows were made up from the schema, no real one was read: this audits code and settings, not data."
+ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
+
+
+R = TypeVar("R", bound=CriticRound)
+
+
+@lru_cache(maxsize=16)
+def made_up(schema: Schema, people: int, canary: int | None = 0) -> Table:
+    """A table in which one person, if any, differs from all others in every column."""
+    codec = Codec(replace(schema, person=None))
+    codes = np.zeros((people, len(codec.sizes)), np.int32)
+    if canary is not None:
+        codes[canary] = np.array(codec.sizes) - 1
+    return Table(codec.decode(codes), codec.schema, "made-up rows")
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """Who is there. `alone`: at most the canary, in every batch, and no noise."""
+
+    canary: int
+    present: bool
+    alone: bool = False
+
+
+class WatchedRound(CriticRound):
+    """A party's real critic round, watched by somebody who knows all but the noise and one person."""
+
+    world: World
+    rate: float | None
+    evidence: float
+    drawn: Tensor
+
+    @classmethod
+    def of(cls, work: CriticRound, world: World, rate: float | None) -> "WatchedRound":
+        """The same work, watched. `rate`: how likely the canary is drawn; None where it is known when."""
+        watched = _turned(work, cls)
+        watched.world, watched.rate, watched.evidence = world, rate, 0.0
+        watched.drawn = torch.zeros(len(work.rows), dtype=torch.int64)  # how often each person was
+        if world.alone:
+            watched.noise_multiplier = 0.0
+            # Under much noise RMSprop divides by about the same everywhere: the mean moves as in plain descent.
+            watched.optimizer = torch.optim.SGD(watched.critic.parameters(), lr=0.01)  # type: ignore[assignment]
+        return watched
+
+    def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
+        canary = self.world.canary
+        self.drawn += torch.bincount(torch.cat(list(batches)), minlength=len(self.drawn))
+        if self.world.alone:
+            batches = [torch.tensor([canary])] * len(batches)
+        kept = [batch if self.world.present else batch[batch != canary] for batch in batches]
+        self._known = iter(
+            [(bool((b == canary).any()), k != canary) for b, k in zip(batches, kept, strict=True)]
+        )
+        with torch.no_grad():  # in place of the secret synthetic row that the canary is paired with
+            self._stand_in = self.network.branch(self.name, self.latent(seed)).mean(0, keepdim=True)
+        return super().__call__(kept, seed)
+
+    def step(
+        self, real: Tensor, fake: Tensor, mix: Tensor, noise: Normals, mask: Tensor | None = None
+    ) -> None:
+        canary, (drawn, known) = self.world.canary, next(self._known)
+        own = self._clipped(self.rows[canary : canary + 1], self._stand_in, torch.tensor([0.5]))
+        others = self._clipped(real[known], fake[known], mix[known])
+        super().step(real, fake, mix, noise, mask)
+        if self.world.alone:
+            return
+        noised = _flat([(weight.grad, bias.grad) for weight, bias in self.critic.layers])
+        left = noised * self.batch - others
+        ratio = float(left @ own - own @ own / 2) / (self.noise_multiplier * self.clip_norm) ** 2
+        if self.rate is None:
+            self.evidence += ratio * drawn
+        else:  # log(1 − q + q·e^ratio)
+            self.evidence += float(np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + ratio))
+
+    def _clipped(self, real: Tensor, fake: Tensor, mix: Tensor) -> Tensor:
+        if not len(real):
+            return torch.zeros(())
+        total = clipped_gradient_sum(
+            self.critic.layers,
+            real,
+            fake,
+            mix,
+            clip_norm=self.clip_norm,
+            penalty=self.penalty,
+            slope=self.critic.slope,
+        )
+        return _flat(total)
+
+
+class WatchedParty(VertiGanParty):
+    """The audited party: all but its critic round is as it is."""
+
+    def __init__(self, world: World, *holder: Any, **more: Any) -> None:
+        super().__init__(*holder, **more)
+        self.world = world
+
+    @cached_property
+    def critic_round(self) -> WatchedRound:
+        secret = self.config.sampling == "private" and self.rate < 1
+        return WatchedRound.of(super().critic_round, self.world, self.rate if secret else None)
+
+
+class IdleRound(CriticRound):
+    """No work."""
+
+    def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
+        return torch.zeros(sum(parameter.numel() for parameter in self.network.parameters()))
+
+
+class IdleParty(VertiGanParty):
+    """The other party: the adversary's own, who does not mind what it sends."""
+
+    @cached_property
+    def critic_round(self) -> CriticRound:
+        return _turned(super().critic_round, IdleRound)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertiGanAudit:
+    """VertiGAN at one party with this schema and budget, among so many people."""
+
+    config: verti_gan.Config
+    schema: Schema
+    budget: Budget
+    people: int
+    name: str = "target"
+
+    def case(self) -> Case:
+        """One person there or not, searched by the server and by one who sees every step."""
+        if not self.config.private:
+            raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
+        # Where batches are known to all, the worst-off person is the one drawn most often.
+        canary = self._busiest() if self.config.sampling == "shared" else 0
+        towards, away = (self._reference(World(canary=canary, present=p, alone=True)) for p in (True, False))
+
+        def server(party: Any, replies: list[Reply]) -> float:
+            return float(gradients(party, replies) @ (towards - away))
+
+        def steps(party: Any, replies: list[Reply]) -> float:
+            return float(party.critic_round.evidence)
+
+        return Case(
+            target=self.name,
+            parties=lambda present, trial: self._parties(World(canary=canary, present=present), trial),
+            train=self._train,
+            scores={SERVER: server, STEPS: steps},
+            notes=(
+                f"verti-gan, {self.config.rounds} rounds of {self.config.critic_steps} steps, "
+                f"{self.config.batch} of {self.people} people in a step",
+                UNREAD,
+            ),
+        )
+
+    @cached_property
+    def _schemas(self) -> dict[str, Schema]:
+        return {self.name: replace(self.schema, person=None), OTHER: Schema(columns=(Boolean(name=OTHER),))}
+
+    def _parties(self, world: World, trial: int) -> dict[str, VertiGanParty]:
+        def holder(number: int, name: str) -> dict[str, Any]:
+            return {
+                "name": name,
+                "table": made_up(self._schemas[name], self.people, world.canary),
+                "ledger": Ledger.rehearsal(holder=name, budget=self.budget),
+                "run": "audit",
+                "budget": self.budget,
+                "rng": SecureRng.from_seed(2 * trial + number),
+            }
+
+        return {
+            self.name: WatchedParty(world, **holder(0, self.name)),
+            OTHER: IdleParty(**holder(1, OTHER)),
+        }
+
+    def _train(self, parties: Parties) -> object:
+        return verti_gan.train(self.config, parties, self._schemas)
+
+    def _reference(self, world: World) -> Tensor:
+        """The replies of one run in this world."""
+        seen = Seen(self._parties(world, 0))
+        self._train(seen)
+        return gradients(seen.parties[self.name], seen.replies[self.name])
+
+    def _busiest(self) -> int:
+        seen = Seen(self._parties(World(canary=0, present=True), 0))
+        self._train(seen)
+        return int(seen.parties[self.name].critic_round.drawn.argmax())  # type: ignore[attr-defined]
+
+
+def gradients(party: Any, replies: list[Reply]) -> Tensor:
+    """All gradients that a party sent, one after the other."""
+    size = sum(parameter.numel() for parameter in party.network.parameters())
+    sent = [reply for reply in replies if isinstance(reply, Gradient)]
+    return torch.cat([densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent])
+
+
+def _turned(work: CriticRound, kind: type[R]) -> R:
+    """The same work, by another class."""
+    turned = kind.__new__(kind)
+    vars(turned).update(vars(work))
+    return turned
+
+
+def _flat(layers: Sequence[tuple[Tensor | None, Tensor | None]]) -> Tensor:
+    return torch.cat([part.flatten() for pair in layers for part in pair if part is not None])
+
+
+def cut_down(config: verti_gan.Config, people: int) -> tuple[verti_gan.Config, int]:
+    """The same run in miniature, at the same sampling rate or one very close to it, and its number of people."""
+    rate = min(1.0, config.batch / people)
+    ratios = [Fraction(rate).limit_denominator(most) for most in (5, 10, 20, 40)]
+    close = (ratio for ratio in ratios if abs(ratio - rate) <= rate / 20)
+    ratio = next(close, Fraction(1, round(1 / rate)))
+    scale = 2 if ratio.denominator == 1 else 1  # nobody trains on one person
+    return replace(
+        config,
+        rounds=min(config.rounds, ROUNDS),
+        critic_steps=min(config.critic_steps, CRITIC_STEPS),
+        batch=scale * ratio.numerator,
+        latent=4,
+        common=(8,),
+        critic_hidden=(1,),  # its one slope is seen whole in the generator's gradient
+        device="cpu",
+    ), scale * ratio.denominator

@@ -1,0 +1,87 @@
+"""The audit's case for protocols in which people report for themselves: local privacy, over whole runs.
+
+The promise is about what a person's reports say, not about whether they report (`protocols/horizontal.ADJACENCY`).
+So in both worlds the canary is asked, in every round that the cap allows. In one its row differs from everybody's
+in every column, in the other it is like everybody's. The server reads the canary's own reports, laid out over all
+parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is learned from half of the runs.
+
+Guarantee: party, `train` and ledger are the real ones, and no real row is read.
+Edges: rounds, cohort and network are cut down, so what breaks only at full size is not seen. The rule is linear in
+the reports; a better one may reach more.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from understudy.data.schema import Schema
+from understudy.errors import ConfigError
+from understudy.evaluate.audit.auditing import Case
+from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.local.reporter import Report
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.base import Party, Reply
+from understudy.protocols.people.host import HostParty, Reported
+from understudy.protocols.people.reporting import form_of, from_message
+
+PEOPLE = 4
+
+
+def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget, *, target: str) -> Case:
+    """One host of a few people who are all asked as often as the cap allows, at most twice."""
+    if getattr(config, "reporter", "none") == "none":
+        raise ConfigError('reporter "none" claims no guarantee, so there is nothing to refute.')
+    rounds = min(config.rounds, config.cap, ROUNDS)
+    small = replace(config, rounds=rounds, cohort=PEOPLE, poison=None, **_tiny(config))
+
+    def build(present: bool, trial: int) -> Mapping[str, Party]:
+        table = made_up(schema, PEOPLE, 0 if present else None)
+        party: Party = module.build_party(
+            target,
+            table,
+            Ledger.rehearsal(holder=target, budget=budget),
+            run="audit",
+            budget=budget,
+            rng=SecureRng.from_seed(trial),
+        )
+        return {target: party}
+
+    described = {target: made_up(schema, PEOPLE).schema}
+    return Case(
+        target=target,
+        parties=build,
+        train=lambda parties: module.train(small, parties, described),
+        numbers=canary_reports,
+        notes=(
+            f"{PEOPLE} people, of whom the canary reports {rounds} times of at most {config.cap}; the claim is for "
+            "these",
+            UNREAD,
+        ),
+    )
+
+
+def canary_reports(party: Party, replies: list[Reply]) -> list[float]:
+    """What the canary, who is the first person, claims about every parameter, round after round."""
+    if not isinstance(party, HostParty):
+        raise TypeError("only hosts of people have their reports")
+    form = form_of(party.reporter)  # type: ignore[attr-defined]
+    sent = [reply for reply in replies if isinstance(reply, Reported)]
+    return [claim for reply in sent for claim in _dense(from_message(reply.reports.value, form, PEOPLE))]
+
+
+def _dense(report: Report) -> list[float]:
+    indices = None if report.indices is None else report.indices[:1]
+    first = Report(dims=report.dims, values=report.values[:1], indices=indices, scale=report.scale)
+    return [float(value) for value in first.total().to(torch.float64).tolist()]
+
+
+def _tiny(config: Any) -> dict[str, Any]:
+    """Settings that make a run small and leave its prices as they are."""
+    small = {"hidden": 4, "evaluate_every": 10**6, "checkpoint_every": 10**6, "device": "cpu"}
+    known = {field.name for field in fields(config)}
+    return {name: value for name, value in small.items() if name in known}

@@ -1,0 +1,287 @@
+"""Downstream models: train on synthetic rows, test on real ones (TSTR), against train on real (TRTR).
+
+Zhang, master's thesis (TUM 2022), §5.2.1 (MLP with 100 hidden units, AdaBoost with 50 steps; accuracy and
+AUC); Jiang, dissertation (TUM 2024), §4.5.2 (random forest); gradient boosting and a linear model (logistic
+or ridge regression) besides. A TSTR figure stands between a naive guess (the class shares or the mean of
+the real training rows) and TRTR.
+Differs from the papers: multi-class AUC is one class against the rest, averaged over the classes that the
+test rows hold (the thesis averages pairs of classes); balanced accuracy, macro-F1 and regression besides;
+both trainings use at most `rows` rows, drawn by the seed; the MLP stops early on a tenth of its rows from
+5,000 rows on; gradient boosting grows about 100 trees in all, not per class.
+Features: level numbers for trees (missing is the last level), indicators of all levels for the others.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a class that the
+synthetic rows lack gets probability 0; a single class is predicted always; a constant real target, no
+features or too few rows → figures with a reason. What scikit-learn warns of stands in the note.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from understudy.check import one_of, whole
+from understudy.evaluate.utility.marginals import Better, Codes, Figure
+
+Scores = dict[str, float | str]
+"""A number for each score, or the reason why there is none."""
+
+MODELS = ("mlp", "forest", "adaboost", "boosting", "linear")
+ON_INDICATORS = ("mlp", "linear")
+ENOUGH_TO_STOP = 5_000  # rows from which a tenth of them says reliably when the MLP no longer improves
+SCORES = {"classification": ("acc", "bal_acc", "f1", "auc"), "regression": ("r2", "mae")}
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Rows to learn from or to test on: level numbers of the features, and the target.
+
+    The target is a class number (classification) or a number (regression).
+    """
+
+    features: Codes
+    target: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def take(self, rows: NDArray[np.integer[Any]] | slice) -> "Examples":
+        return Examples(self.features[rows], self.target[rows])
+
+    def sample(self, most: int, rng: np.random.Generator) -> "Examples":
+        """At most `most` of the rows, without replacement."""
+        return self if len(self) <= most else self.take(rng.choice(len(self), most, replace=False))
+
+    def split(self, rng: np.random.Generator, share: float = 0.2) -> tuple["Examples", "Examples"]:
+        """Training rows, and a random `share` of the rows held out."""
+        order, cut = rng.permutation(len(self)), max(1, round(share * len(self)))
+        return self.take(order[cut:]), self.take(order[:cut])
+
+
+def downstream(
+    real: Examples,
+    synthetic: Examples,
+    test: Examples,
+    sizes: Sequence[int],
+    *,
+    classes: int | None,
+    models: Sequence[str] = MODELS,
+    rows: int = 20_000,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """One figure per model and score, named like `tstr_mlp_acc`; its good end is the same model's TRTR.
+
+    `sizes` are the levels of the features; `classes` the classes of the target, None for a regression.
+    """
+    whole(rows=rows)
+    for model in models:
+        one_of(MODELS, model=model)
+    if reason := _hindrance(real, synthetic, test):
+        return absent(reason, models=models, classes=classes)
+    rng = np.random.default_rng([seed, 0])
+    trains = (real.sample(rows, rng), synthetic.sample(rows, rng))
+    test = test.sample(rows, rng)
+    note = (
+        f"trained on {len(trains[0]):,} of {len(real):,} real and {len(trains[1]):,} of {len(synthetic):,} "
+        f"synthetic rows, tested on {len(test):,} real rows"
+    )
+    if classes is None:
+        score = partial(regression_scores, test.target)
+        naive = score(np.full(len(test), trains[0].target.mean()))
+    else:
+        score = partial(classification_scores, test.target)
+        shares = np.bincount(trains[0].target, minlength=classes) / len(trains[0])
+        naive = score(np.tile(shares, (len(test), 1)))
+    figures: list[Figure] = []
+    for model in models:
+        (trtr, heard), (tstr, also) = (
+            scores_of(model, train, test.features, sizes, classes, seed, score) for train in trains
+        )
+        said = [f"TRTR: {text}" for text in heard] + [f"TSTR: {text}" for text in also]
+        figures += between(model, tstr, trtr, naive, "; ".join([note, *said]))
+    return tuple(figures)
+
+
+def absent(reason: str, *, models: Sequence[str] = MODELS, classes: int | None) -> tuple[Figure, ...]:
+    """The figures of `downstream`, all with one reason."""
+    scores = SCORES["regression" if classes is None else "classification"]
+    names = [f"tstr_{model}_{score}" for model in models for score in scores]
+    return tuple(Figure.absent(name, reason, better=_better(name)) for name in names)
+
+
+def classification_scores(
+    truth: NDArray[np.integer[Any]], probabilities: NDArray[np.floating[Any]]
+) -> Scores:
+    """Accuracy, balanced accuracy, macro-F1 and AUC of class probabilities, (rows, classes).
+
+    Balanced accuracy and AUC are means over the classes in `truth`, F1 over those in truth or prediction.
+    """
+    classes, guess = probabilities.shape[1], probabilities.argmax(axis=1)
+    table = np.bincount(truth * classes + guess, minlength=classes**2).reshape(classes, classes)
+    hits, held, guessed = np.diag(table), table.sum(axis=1), table.sum(axis=0)
+    seen, named = held > 0, held + guessed > 0
+    scores: Scores = {
+        "acc": float(hits.sum() / len(truth)),
+        "bal_acc": float((hits[seen] / held[seen]).mean()),
+        "f1": float((2 * hits[named] / (held + guessed)[named]).mean()),
+    }
+    if seen.sum() < 2:
+        return scores | {"auc": "the test rows hold one class alone."}
+    picks = np.flatnonzero(seen)
+    return scores | {"auc": float(roc_auc_score(truth[:, None] == picks, probabilities[:, picks]))}
+
+
+def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
+    """R² and mean absolute error."""
+    spread = float(((truth - truth.mean()) ** 2).sum())
+    r2 = 1 - float(((truth - guess) ** 2).sum()) / spread if spread else "the test rows hold one value alone."
+    return {"r2": r2, "mae": float(np.abs(truth - guess).mean())}
+
+
+def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
+    """Why nothing can be learned or tested, or nothing."""
+    for name, part in (("real training", real), ("synthetic", synthetic), ("real test", test)):
+        if not len(part):
+            return f"no {name} row has a target."
+    if not real.features.shape[1]:
+        return "the table has no column besides the target."
+    if (real.target == real.target[0]).all():
+        return "the target is constant in the real training rows: there is nothing to learn."
+    return ""
+
+
+def scores_of(
+    model: str,
+    train: Examples,
+    test: Codes,
+    sizes: Sequence[int],
+    classes: int | None,
+    seed: int,
+    score: Callable[[NDArray[Any]], Scores],
+) -> tuple[Scores, list[str]]:
+    """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
+    features = indicators if model in ON_INDICATORS else _levels
+    # Batches are small: threads that wait for each other made these models up to five times slower.
+    with warnings.catch_warnings(record=True) as heard, threadpool_limits(1):
+        warnings.simplefilter("always")
+        try:
+            guess = _predict(
+                model, train, features(train.features, sizes), features(test, sizes), classes, seed
+            )
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
+            kind = "regression" if classes is None else "classification"
+            return dict.fromkeys(SCORES[kind], f"{model} could not be trained: {_first_line(error)}"), []
+        scores = score(guess)
+    said = dict.fromkeys(f"{w.category.__name__} ({_first_line(w.message)})" for w in heard)
+    if classes is not None and (lacking := classes_lacking(train.target, classes)):
+        said[f"{lacking} of {classes} classes have no training row"] = None
+    return scores, list(said)
+
+
+def classes_lacking(target: NDArray[np.integer[Any]], classes: int) -> int:
+    """How many of the classes have no row."""
+    return classes - len(np.unique(target))
+
+
+def _predict(
+    model: str, train: Examples, features: Any, test: Any, classes: int | None, seed: int
+) -> NDArray[np.float64]:
+    """Class probabilities (rows, classes), or numbers (rows,), for the test rows."""
+    if classes is None:
+        fitted = _regressor(model, len(train), seed % (1 << 32)).fit(features, train.target)
+        return np.asarray(fitted.predict(test), dtype=float)
+    guess = np.zeros((test.shape[0], classes))
+    present, counts = np.unique(train.target, return_counts=True)
+    if len(present) == 1:
+        guess[:, present] = 1
+        return guess
+    stop_early = bool(counts.min() >= 2 and len(train) >= max(ENOUGH_TO_STOP, 10 * len(present)))
+    fitted = _classifier(model, classes, stop_early, seed % (1 << 32)).fit(features, train.target)
+    guess[:, present] = fitted.predict_proba(test)
+    return guess
+
+
+def _classifier(model: str, classes: int, stop_early: bool, seed: int) -> Any:
+    match model:
+        case "mlp":
+            return MLPClassifier(
+                hidden_layer_sizes=(100,), early_stopping=stop_early, n_iter_no_change=5, random_state=seed
+            )
+        case "forest":
+            return RandomForestClassifier(100, n_jobs=-1, random_state=seed)
+        case "adaboost":
+            return AdaBoostClassifier(n_estimators=50, random_state=seed)
+        case "boosting":
+            steps = 100 if classes == 2 else max(10, 100 // classes)  # each step grows a tree per class
+            return HistGradientBoostingClassifier(max_iter=steps, early_stopping=False, random_state=seed)
+    return LogisticRegression(max_iter=200)
+
+
+def _regressor(model: str, rows: int, seed: int) -> Any:
+    match model:
+        case "mlp":
+            network = MLPRegressor(
+                hidden_layer_sizes=(100,), early_stopping=rows >= ENOUGH_TO_STOP, random_state=seed
+            )
+            return TransformedTargetRegressor(network, transformer=StandardScaler())
+        case "forest":
+            return RandomForestRegressor(100, max_features="sqrt", n_jobs=-1, random_state=seed)
+        case "adaboost":
+            return AdaBoostRegressor(n_estimators=50, random_state=seed)
+        case "boosting":
+            return HistGradientBoostingRegressor(early_stopping=False, random_state=seed)
+    return Ridge()
+
+
+def indicators(codes: Codes, sizes: Sequence[int]) -> csr_array:
+    """One-hot rows as a sparse matrix, float32, (rows, sum of sizes)."""
+    rows, columns = codes.shape
+    places = (codes + np.cumsum([0, *sizes[:-1]])).ravel().astype(np.int32)
+    ends = np.arange(rows + 1, dtype=np.int32) * columns
+    return csr_array((np.ones(places.size, np.float32), places, ends), shape=(rows, sum(sizes)))
+
+
+def _levels(codes: Codes, sizes: Sequence[int]) -> NDArray[np.float32]:
+    return codes.astype(np.float32)
+
+
+def between(model: str, tstr: Scores, trtr: Scores, naive: Scores, note: str) -> list[Figure]:
+    """The TSTR scores of a model as figures between the naive guess and TRTR."""
+    figures = []
+    for score, value in tstr.items():
+        name = f"tstr_{model}_{score}"
+        better = _better(name)
+        if isinstance(value, str):
+            figures.append(Figure.absent(name, value, better=better))
+            continue
+        ends = [end if isinstance(end, float) else None for end in (naive[score], trtr[score])]
+        floor, ceiling = ends if better == "higher" else ends[::-1]
+        figures.append(Figure(name=name, value=value, floor=floor, ceiling=ceiling, better=better, note=note))
+    return figures
+
+
+def _better(name: str) -> Better:
+    return "lower" if name.endswith("_mae") else "higher"
+
+
+def _first_line(message: object) -> str:
+    return str(message).strip().split("\n", 1)[0].rstrip(".")

@@ -1,0 +1,223 @@
+"""One call for all figures of a synthetic table: marginals, correlations, downstream models.
+
+Tables are encoded by the public schema; a column that one of them lacks, or whose cells do not fit, is left
+out of every figure and named with the reason. With `owners` the marginals and the correlations are also
+given within one party and across parties, since a table can be right in the first and wrong in the second.
+
+Guarantee: none. Every figure is a function of real rows, meant for their holder; showing it to anyone else
+is a release outside ε, unless it is paid for. Edges: whatever the tables hold, a figure is there or a reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.check import nearest, one_of
+from understudy.data.codec import Codec
+from understudy.data.column import Binned, Column, Date
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError, SchemaError
+from understudy.evaluate.utility.correlation import Correlations, correlations
+from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
+from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals
+
+Rows = pd.DataFrame | Table
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """What was measured. `correlations` holds the two matrices, in the order of `columns`, for heat maps."""
+
+    figures: tuple[Figure, ...]
+    columns: tuple[str, ...]
+    left_out: Mapping[str, str]
+    sizes: Mapping[str, int]
+    correlations: Correlations
+
+    def __getitem__(self, name: str) -> Figure:
+        known = {figure.name: figure for figure in self.figures}
+        if name not in known:
+            raise ConfigError(f'there is no figure "{name}".{nearest(name, known)}')
+        return known[name]
+
+    def values(self) -> dict[str, float | None]:
+        """Each value by its name, `trtr_…` beside every `tstr_…`: one row of a results file."""
+        values: dict[str, float | None] = {}
+        for figure in self.figures:
+            values[figure.name] = figure.value
+            if figure.name.startswith("tstr_"):
+                values["trtr_" + figure.name.removeprefix("tstr_")] = figure.best
+        return values
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the matrices, in plain types."""
+        return {
+            "rows": dict(self.sizes),
+            "columns": list(self.columns),
+            "left_out": dict(self.left_out),
+            "figures": [asdict(figure) for figure in self.figures],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per figure: name, value, floor, ceiling, better, reason, note."""
+        return pd.DataFrame([asdict(figure) for figure in self.figures])
+
+    def __str__(self) -> str:
+        width = max(len(figure.name) for figure in self.figures)
+        head = ", ".join(f"{count:,} {name}" for name, count in self.sizes.items())
+        lines = [f"{head} rows, {len(self.columns)} columns compared"]
+        lines += [f'left out: "{name}": {reason}' for name, reason in self.left_out.items()]
+        lines += ["", f"{'':{width}}  {'value':>8}  {'floor':>8}  {'ceiling':>8}  better"]
+        for figure in self.figures:
+            cells = "  ".join(f"{_cell(v):>8}" for v in (figure.value, figure.floor, figure.ceiling))
+            lines.append(f"{figure.name:{width}}  {cells}  {figure.better}")
+        remarks: dict[str, list[str]] = {}
+        for figure in self.figures:
+            if text := f"cannot be computed, because {figure.reason}" if figure.reason else figure.note:
+                remarks.setdefault(text, []).append(figure.name)
+        return "\n".join([*lines, "", *(f"- {_names(which)}: {text}" for text, which in remarks.items())])
+
+
+def evaluate_tables(
+    real: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    *,
+    holdout: Rows | None = None,
+    target: str | None = None,
+    task: str | None = None,
+    owners: Mapping[str, str] | None = None,
+    ways: Sequence[int] = (1, 2, 3, 4),
+    models: Sequence[str] = MODELS,
+    seed: int = 0,
+    rows: int = 20_000,
+) -> Evaluation:
+    """Compare a synthetic table with the real one.
+
+    `target` names the column that downstream models learn: classes, or numbers where it is an integer, a
+    real or a date, unless `task` says "classification" or "regression". They are tested on `holdout`, rows
+    that no generator saw; without it on a fifth of `real`, which flatters a generator that saw them.
+    `owners` maps each column to its party. At most `rows` rows are trained on.
+    """
+    _check(schema, target, task, owners)
+    given = {"real": real, "synthetic": synthetic} | ({} if holdout is None else {"held-out": holdout})
+    frames = {name: table.frame if isinstance(table, Table) else table for name, table in given.items()}
+    codes, left_out = _encode(frames, schema)
+    columns = tuple(name for name in schema.names if name not in left_out)
+    levels = [schema.column(name).size for name in columns]
+    parties = None if owners is None else [owners[name] for name in columns]
+    pair = Marginals(codes["real"], codes["synthetic"], levels, owners=parties, seed=seed)
+    scopes = SCOPES if owners is not None else SCOPES[:1]
+    linear = correlations(codes["real"], codes["synthetic"], levels, names=columns, owners=parties, seed=seed)
+    figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
+    figures += linear.figures
+    if target is not None:
+        figures += _learn(frames, codes, schema, left_out, target, task, models=models, rows=rows, seed=seed)
+    return Evaluation(
+        figures=tuple(figures),
+        columns=columns,
+        left_out=left_out,
+        sizes={name: len(frame) for name, frame in frames.items()},
+        correlations=linear,
+    )
+
+
+def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping[str, str] | None) -> None:
+    for name in (*(owners or ()), *(() if target is None else (target,))):
+        if name not in schema.names:
+            raise ConfigError(f'there is no column "{name}" in the schema.{nearest(name, schema.names)}')
+    if owners is not None and (bare := [name for name in schema.names if name not in owners]):
+        raise ConfigError(f'owners names no party for column "{bare[0]}".')
+    if task is not None:
+        one_of(SCORES, task=task)
+    if target is not None and task == "regression" and not isinstance(schema.column(target), Binned):
+        raise ConfigError(
+            f'column "{target}" is {schema.column(target).kind} and has no numbers to regress on.'
+        )
+
+
+def _encode(frames: Mapping[str, pd.DataFrame], schema: Schema) -> tuple[dict[str, Codes], dict[str, str]]:
+    """The codes of the columns that fit in every table, and why the others do not."""
+    found: dict[str, list[Codes]] = {
+        name: [np.empty((len(frame), 0), dtype=np.int32)] for name, frame in frames.items()
+    }
+    left_out: dict[str, str] = {}
+    for name in schema.names:
+        codec = Codec(schema.select([name]))
+        try:
+            parts = {table: _column(codec, name, table, frame) for table, frame in frames.items()}
+        except SchemaError as error:
+            left_out[name] = str(error)
+            continue
+        for table, part in parts.items():
+            found[table].append(part)
+    return {table: np.concatenate(parts, axis=1) for table, parts in found.items()}, left_out
+
+
+def _column(codec: Codec, name: str, table: str, frame: pd.DataFrame) -> Codes:
+    if name not in frame.columns:
+        raise SchemaError(f"the {table} table does not have it.")
+    try:
+        return codec.codes(frame)
+    except SchemaError as error:
+        # The codec's message quotes the cell, which may be shown only where it is synthetic.
+        said = str(error) if table == "synthetic" else "a cell is outside the declared domain."
+        raise SchemaError(f"the {table} table does not fit: {said}") from error
+
+
+def _learn(
+    frames: Mapping[str, pd.DataFrame],
+    codes: Mapping[str, Codes],
+    schema: Schema,
+    left_out: Mapping[str, str],
+    target: str,
+    task: str | None,
+    *,
+    models: Sequence[str],
+    rows: int,
+    seed: int,
+) -> tuple[Figure, ...]:
+    """The downstream figures, with what was done to the rows in their notes."""
+    column = schema.column(target)
+    numbers = isinstance(column, Binned) if task is None else task == "regression"
+    classes = None if numbers else column.levels
+    if target in left_out:
+        return absent(f"the target is left out ({left_out[target]})", models=models, classes=classes)
+    names = [name for name in schema.names if name not in left_out]
+    sizes = [schema.column(name).size for name in names if name != target]
+    place = names.index(target)
+    parts, remarks = {}, []
+    for table, code in codes.items():
+        known = code[:, place] < column.levels
+        truth = (
+            _numbers(column, frames[table][target][known]) if numbers else code[known, place].astype(np.int64)
+        )
+        parts[table] = Examples(np.delete(code[known], place, axis=1), truth)
+        if lost := len(known) - int(known.sum()):
+            remarks.append(f"{lost:,} {table} rows without a target left out")
+    if "held-out" not in parts:
+        parts["real"], parts["held-out"] = parts["real"].split(np.random.default_rng([seed, 1]))
+        remarks.append("the test rows are a fifth of the real ones, which the generator may have seen")
+    train, made, test = parts["real"], parts["synthetic"], parts["held-out"]
+    figures = downstream(train, made, test, sizes, classes=classes, models=models, rows=rows, seed=seed)
+    return tuple(replace(f, note="; ".join([f.note, *remarks])) if f.note else f for f in figures)
+
+
+def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Numbers as they are, dates as days since 1970-01-01."""
+    if isinstance(column, Date):
+        return pd.to_datetime(values).to_numpy("datetime64[D]").astype(np.float64)
+    return values.to_numpy(dtype=np.float64)
+
+
+def _cell(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} figures)"

@@ -1,0 +1,112 @@
+"""The same tables in the eyes of another library: `sdmetrics` (extra `understudy[sdmetrics]`).
+
+Its measures, by its names: KSComplement (numbers) and TVComplement (levels) of each column, ContingencySimilarity
+of pairs of levels and CorrelationSimilarity of pairs of numbers, LogisticDetection (can a classifier tell the
+tables apart?) and NewRowSynthesis (how many rows are not copies?). All lie in [0, 1], and 1 is best. Of levels,
+TVComplement is one minus our 1-way AVD of that column and ContingencySimilarity one minus our 2-way AVD of that pair.
+
+Our own figures (`marginals`, `correlation`) count integer codes, which is quicker by far, and stand between a floor
+and a ceiling; these stand alone, for who knows them from elsewhere.
+
+Guarantee: none. Every figure is a function of real rows, meant for their holder.
+Edges: the library is missing, or a measure cannot be had on these columns → the figure has a reason.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from understudy.data.column import Binned, Column, Date
+from understudy.data.schema import Schema
+from understudy.evaluate.utility.marginals import Figure
+
+MISSING = "it needs the library sdmetrics: pip install 'understudy[sdmetrics]'."
+_MOST_ROWS, _MOST_PAIRS = 20_000, 60
+
+
+def second_opinion(
+    real: pd.DataFrame, synthetic: pd.DataFrame, schema: Schema, *, seed: int = 0
+) -> tuple[Figure, ...]:
+    """Six figures by `sdmetrics`, on at most 20,000 rows of each table and 60 pairs of columns of each kind."""
+    try:
+        from sdmetrics import column_pairs, single_column, single_table
+    except ModuleNotFoundError:
+        return tuple(Figure(name=name, reason=MISSING) for name in _NAMES)
+    numbers = [column.name for column in schema.columns if isinstance(column, Binned)]
+    levels = [name for name in schema.names if name not in numbers]
+    real, synthetic = (_plain(table, schema, seed) for table in (real, synthetic))
+
+    def mean(measure: Any, sets: Sequence[Any], **more: Any) -> Callable[[], float]:
+        chosen = _some(sets, seed)
+        return lambda: float(
+            np.mean([measure.compute(real_data=real[s], synthetic_data=synthetic[s], **more) for s in chosen])
+        )
+
+    def whole(measure: Any, **more: Any) -> Callable[[], float]:
+        kinds = {name: {"sdtype": "numerical" if name in numbers else "categorical"} for name in schema.names}
+        return lambda: float(
+            measure.compute(real_data=real, synthetic_data=synthetic, metadata={"columns": kinds}, **more)
+        )
+
+    def pairs(names: Sequence[str]) -> list[list[str]]:
+        return [list(pair) for pair in combinations(names, 2)]
+
+    rows = min(len(real), len(synthetic), 2000)
+    work = (
+        mean(single_column.KSComplement, numbers),
+        mean(single_column.TVComplement, levels),
+        mean(column_pairs.ContingencySimilarity, pairs(levels)),
+        mean(column_pairs.CorrelationSimilarity, pairs(numbers)),
+        whole(single_table.LogisticDetection),
+        whole(single_table.NewRowSynthesis, synthetic_sample_size=rows),
+    )
+    return tuple(_figure(name, compute) for name, compute in zip(_NAMES, work, strict=True))
+
+
+_NAMES = (
+    "sdmetrics_ks_complement",
+    "sdmetrics_tv_complement",
+    "sdmetrics_contingency_similarity",
+    "sdmetrics_correlation_similarity",
+    "sdmetrics_logistic_detection",
+    "sdmetrics_new_row_synthesis",
+)
+
+
+def _figure(name: str, compute: Callable[[], float]) -> Figure:
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")  # a constant column warns, and gives nan
+            value = compute()
+    except Exception as error:  # whatever another library raises on odd columns is a reason, not a crash
+        return Figure(name=name, reason=f"sdmetrics cannot: {type(error).__name__}.", better="higher")
+    if not math.isfinite(value):
+        return Figure(
+            name=name, reason="no column, or no pair of columns, of that kind varies.", better="higher"
+        )
+    return Figure(name=name, value=value, better="higher")
+
+
+def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
+    """At most 20,000 rows, in the dtypes that the library knows: floats, also for days, and objects."""
+    few = table.sample(_MOST_ROWS, random_state=seed) if len(table) > _MOST_ROWS else table
+
+    def cells(column: Column) -> "pd.Series[Any]":
+        values = few[column.name]
+        if isinstance(column, Date):
+            return (pd.to_datetime(values) - pd.Timestamp(0)) / pd.Timedelta(days=1)
+        return values.astype(float) if isinstance(column, Binned) else values.astype(object)
+
+    return pd.DataFrame({column.name: cells(column) for column in schema.columns})
+
+
+def _some(sets: Sequence[Any], seed: int) -> list[Any]:
+    if len(sets) <= _MOST_PAIRS:
+        return list(sets)
+    chosen = np.random.default_rng(seed).choice(len(sets), _MOST_PAIRS, replace=False)
+    return [sets[i] for i in sorted(chosen)]

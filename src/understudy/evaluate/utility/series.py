@@ -1,0 +1,209 @@
+"""Series: fidelity (MMD), diversity (coverage), usefulness (next-step error), memory (autocorrelation).
+
+Jiang, dissertation (TUM 2024), §5.6.2. Arrays are (series, steps, channels), L = steps, W = channels.
+MMD: Eq. 2.14, the unbiased estimate of the squared distance of two samples under a kernel; it may fall
+below 0. Coverage: Naeem et al., "Reliable Fidelity and Diversity Metrics" (ICML 2020), the measure behind
+the dissertation's coverage ratio: the share of real series that have a synthetic one within the distance of
+their k-th nearest real neighbour. Next step: a one-layer LSTM, mean absolute error on series held out.
+Paper → code: κ → kernel, N → rows, k → neighbours.
+Differs from the papers: Gaussian kernel by default, its bandwidth the median distance between real series
+(`kernel="imq"` is the κ/(κ+d²) of Eq. 2.14); a tie counts as covered, so that repeated series do not give 0;
+every figure stands between two ends, and at most `rows` series of each table are compared, which is said.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: fewer than four series,
+one step alone or values that are not finite → figures with a reason.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist, pdist
+from torch import nn
+
+from understudy.check import one_of, positive, whole
+from understudy.errors import ConfigError
+from understudy.evaluate.utility.marginals import Better, Figure, bootstrap, shuffled
+
+Series = NDArray[np.floating[Any]]
+"""(series, steps, channels)"""
+
+FIGURES: dict[str, Better] = {
+    "mmd": "lower",
+    "coverage": "higher",
+    "next_step_mae": "lower",
+    "autocorrelation": "lower",
+}
+
+
+def median_distance(real: Series) -> float:
+    """The median Euclidean distance between two of the series: the bandwidth where none is given."""
+    return float(np.median(pdist(_flat(real))))
+
+
+def mmd(real: Series, synthetic: Series, *, bandwidth: float, kernel: str = "rbf") -> float:
+    """Unbiased squared MMD (Eq. 2.14), for tables of any two sizes from two rows.
+
+    "rbf": exp(−d²/2h²); "imq": h²/(h² + d²), h the bandwidth.
+    """
+    positive(bandwidth=bandwidth)
+    one_of(("rbf", "imq"), kernel=kernel)
+    a, b = _flat(real) / bandwidth, _flat(synthetic) / bandwidth
+    bell: Callable[[Series], Series] = (
+        (lambda d: np.exp(-d / 2)) if kernel == "rbf" else (lambda d: 1 / (1 + d))
+    )
+    among = (2 * bell(pdist(x, "sqeuclidean")).sum() / (len(x) * (len(x) - 1)) for x in (a, b))
+    return float(sum(among) - 2 * bell(cdist(a, b, "sqeuclidean")).mean())
+
+
+def coverage(real: Series, synthetic: Series, *, neighbours: int = 5) -> float:
+    """The share of real series with a synthetic one as near as their k-th nearest real neighbour."""
+    whole(neighbours=neighbours)
+    a, b = _flat(real), _flat(synthetic)
+    k = min(neighbours, len(a) - 1)
+    radius = np.partition(cdist(a, a), k, axis=1)[:, k]  # the nearest is the series itself
+    return float((cdist(a, b).min(axis=1) <= radius).mean())
+
+
+def expected_coverage(real: int, synthetic: int, neighbours: int = 5) -> float:
+    """The mean coverage of two samples of one distribution (Naeem et al., Lemma 2)."""
+    i = np.arange(1, min(neighbours, real - 1) + 1)
+    return float(1 - np.prod((real - i) / (real + synthetic - i)))
+
+
+def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
+    """Correlation of a channel with itself 1 … lags steps later, pooled over all series: (lags, channels).
+
+    A constant channel has 0.
+    """
+    centred = np.asarray(series, dtype=float) - np.mean(series, axis=(0, 1))
+    power = (centred**2).mean(axis=(0, 1))
+    later = range(1, lags + 1)
+    moments = np.array([(centred[:, lag:] * centred[:, :-lag]).mean(axis=(0, 1)) for lag in later])
+    shares: NDArray[np.float64] = moments / np.where(power > 0, power, 1)
+    return shares
+
+
+def autocorrelation_difference(real: Series, synthetic: Series, lags: int | None = None) -> float:
+    """Mean absolute difference over channels and lags (default: all up to half the steps)."""
+    lags = max(1, real.shape[1] // 2) if lags is None else lags
+    return float(np.abs(autocorrelation(real, lags) - autocorrelation(synthetic, lags)).mean())
+
+
+def next_step_mae(
+    train: Series, test: Series, *, hidden: int = 32, steps: int = 1_000, batch: int = 128, seed: int = 0
+) -> float:
+    """Mean absolute error on `test` of an LSTM trained on `train` to say the next step from all before it.
+
+    One layer, Adam at 0.005, absolute loss, `steps` batches. Deterministic by the seed.
+    """
+    whole(hidden=hidden, steps=steps, batch=batch)
+    rows, truth = (torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        lstm, head = nn.LSTM(rows.shape[2], hidden, batch_first=True), nn.Linear(hidden, rows.shape[2])
+        optimiser = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=0.005)
+        for _ in range(steps):
+            x = rows[torch.randint(len(rows), (min(batch, len(rows)),))]  # (batch, L, W)
+            optimiser.zero_grad()
+            (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean().backward()
+            optimiser.step()
+    with torch.no_grad():
+        errors = [
+            (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2)) for x in torch.split(truth, 1024)
+        ]
+    return float(torch.cat(errors).mean())
+
+
+def evaluate_series(
+    real: Series,
+    synthetic: Series,
+    *,
+    holdout: Series | None = None,
+    bandwidth: float | None = None,
+    kernel: str = "rbf",
+    rows: int = 2_000,
+    steps: int = 1_000,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """The four figures of a real and a synthetic set of series, each between two ends from real series.
+
+    MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling = every cell shuffled
+    over the series. Coverage: floor = shuffled, ceiling = expected of the same distribution. Next step:
+    floor = trained on real series, ceiling = saying the mean. No `holdout`: a fifth of `real` is kept out.
+    """
+    whole(rows=rows)
+    tables = [np.asarray(t, dtype=float) for t in (real, synthetic, real if holdout is None else holdout)]
+    if any(t.ndim != 3 or t.shape[1:] != tables[0].shape[1:] for t in tables):
+        shapes = " and ".join(str(t.shape) for t in tables[: 2 + (holdout is not None)])
+        raise ConfigError(f"series are (series, steps, channels) of equal steps and channels, not {shapes}.")
+    if reason := _hindrance(tables):
+        return tuple(Figure.absent(name, reason, better=better) for name, better in FIGURES.items())
+    rng = np.random.default_rng([seed, 0])
+    train, made, test = tables
+    if holdout is None:
+        order, cut = rng.permutation(len(train)), max(1, len(train) // 5)
+        train, test = train[order[cut:]], train[order[:cut]]
+    some, other = (t[rng.permutation(len(t))[:rows]] for t in tables[:2])
+    loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
+    note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic series"
+    return (
+        _mmd_figure(some, other, loose, bandwidth, kernel, note),
+        _coverage_figure(some, other, loose, note),
+        _next_step_figure(train, made, test, steps, seed),
+        Figure(
+            name="autocorrelation",
+            value=autocorrelation_difference(some, other),
+            floor=autocorrelation_difference(some, some[bootstrap(len(some), len(other), rng)]),
+            ceiling=autocorrelation_difference(some, loose),
+            note=note,
+        ),
+    )
+
+
+def _mmd_figure(
+    real: Series, synthetic: Series, loose: Series, bandwidth: float | None, kernel: str, note: str
+) -> Figure:
+    width = bandwidth or median_distance(real) or float(pdist(_flat(real)).mean())
+    if not width:
+        return Figure.absent("mmd", "all real series are alike, so there is no bandwidth; give one.")
+    half = len(real) // 2
+    pairs = ((real, synthetic), (real[:half], real[half:]), (real, loose))
+    value, floor, ceiling = (mmd(a, b, bandwidth=width, kernel=kernel) for a, b in pairs)
+    note = f"{note}; {kernel} kernel, bandwidth {width:.4g}"
+    return Figure(name="mmd", value=value, floor=floor, ceiling=ceiling, note=note)
+
+
+def _coverage_figure(real: Series, synthetic: Series, loose: Series, note: str) -> Figure:
+    value, floor = coverage(real, synthetic), coverage(real, loose)
+    best = expected_coverage(len(real), len(synthetic))
+    return Figure(name="coverage", value=value, floor=floor, ceiling=best, better="higher", note=note)
+
+
+def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int, seed: int) -> Figure:
+    tstr, trtr = (next_step_mae(rows, test, steps=steps, seed=seed) for rows in (synthetic, train))
+    naive = float(np.abs(test[:, 1:] - train.mean(axis=(0, 1))).mean())
+    repeat = float(np.abs(np.diff(test, axis=1)).mean())
+    note = (
+        f"trained on {len(synthetic):,} synthetic and {len(train):,} real series, tested on {len(test):,} "
+        f"real ones; to repeat the last step errs by {repeat:.4f}"
+    )
+    return Figure(name="next_step_mae", value=tstr, floor=trtr, ceiling=naive, note=note)
+
+
+def _hindrance(tables: list[Series]) -> str:
+    """Why nothing can be computed, or nothing."""
+    real, synthetic, test = tables
+    if len(real) < 4 or len(synthetic) < 2 or not len(test):
+        return f"{len(real)} real, {len(synthetic)} synthetic and {len(test)} held-out series are too few."
+    if real.shape[1] < 2 or not real.shape[2]:
+        return f"series of {real.shape[1]} steps and {real.shape[2]} channels have no next step."
+    if not all(np.isfinite(t).all() for t in tables):
+        return "some values are not finite."
+    return ""
+
+
+def _flat(series: Series) -> NDArray[np.float64]:
+    return np.asarray(series, dtype=float).reshape(len(series), -1)

@@ -1,0 +1,207 @@
+"""The classifiers of the experiments, as plain functions of one flat parameter vector.
+
+Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Table 3.2: logistic regression on tables, a network
+with one hidden layer of 96, and LeNet on 28 × 28 images. Its parameter counts are met exactly (2,570 for
+logistic regression on USPS; 76,330 and 44,426 for the two networks on Fashion-MNIST).
+Paper → code: LR → LogisticRegression, NN → Mlp, CNN → LeNet, d → size, M → params.
+Differs from the paper: the initial weights are not stated there; these are PyTorch's own defaults.
+
+Each is a `Flat`: it holds no weights and reads them from a vector. `forward` takes one model, with rows (rows, …),
+or one for every client of a cohort, with rows (clients, rows, …).
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.check import nearest
+from understudy.errors import ConfigError
+from understudy.models.cohort.client_axis import linear
+from understudy.models.cohort.flat import Flat, Shapes, read
+
+
+class Classifier(Flat):
+    """A network from rows to one score per class: `forward` takes one model, or one per client."""
+
+    classes: int
+
+    @property
+    @abstractmethod
+    def row_floats(self) -> int:
+        """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
+
+    @abstractmethod
+    def prepare(self, x: Tensor) -> Tensor:
+        """What all epochs share of the rows (clients, rows, …): done once, before the first."""
+
+    @abstractmethod
+    def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
+        """Logits (clients, rows, classes) of every client's own model on its own prepared rows."""
+
+    def forward(self, params: Tensor, x: Tensor) -> Tensor:
+        """Logits (rows, classes) of one model, or (clients, rows, classes) of one model per client."""
+        if params.ndim == 2:
+            return self.scores(params, self.prepare(x))
+        return self.scores(params[None], self.prepare(x[None]))[0]
+
+
+class Dense(Classifier):
+    """Linear layers with ReLU between them. `tail` is all that follows the first, for `cohort_span`."""
+
+    features: int
+
+    @property
+    @abstractmethod
+    def widths(self) -> tuple[int, ...]:
+        """Units after each linear layer; the last are the classes."""
+
+    @property
+    def shapes(self) -> Shapes:
+        shapes: Shapes = {}
+        before = self.features
+        for layer, width in enumerate(self.widths, start=1):
+            shapes |= {f"layer{layer}.weight": (width, before), f"layer{layer}.bias": (width,)}
+            before = width
+        return shapes
+
+    @property
+    def row_floats(self) -> int:
+        return self.features + 4 * sum(self.widths)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2)
+        if rows.shape[-1] != self.features:
+            raise ConfigError(f"A {self.kind} takes rows of {self.features} features, not {rows.shape[-1]}.")
+        return rows
+
+    def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
+        weight, bias, *tail = self.views(params).values()
+        return _behind(linear(prepared, weight, bias), tail)
+
+    def tail(self, params: Tensor, z: Tensor) -> Tensor:
+        """Logits from the input layer's pre-activations z and the flat parameters behind that layer."""
+        return _behind(z, read(params, list(self.shapes.values())[2:]))
+
+
+@dataclass(frozen=True)
+class LogisticRegression(Dense):
+    """One linear layer; two classes have two rows of weights, as the paper counts them (248 on Adult)."""
+
+    kind: ClassVar[str] = "logistic_regression"
+    features: int
+    classes: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.classes,)
+
+
+@dataclass(frozen=True)
+class Mlp(Dense):
+    """One hidden layer with ReLU; 96 units in the paper."""
+
+    kind: ClassVar[str] = "mlp"
+    features: int
+    hidden: int
+    classes: int
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return (self.hidden, self.classes)
+
+
+@dataclass(frozen=True)
+class LeNet(Classifier):
+    """LeNet on 28 × 28 images: two convolutions, each with max-pooling, then three linear layers.
+
+    A client's convolution is one matrix product of its image patches with its kernels, so a cohort's is one
+    batched product. Channels lie last, where a patch is a few long runs of memory. ReLU comes after the
+    pooling: the same numbers and gradients for a quarter of the work.
+    """
+
+    kind: ClassVar[str] = "lenet"
+    classes: int
+
+    @property
+    def shapes(self) -> Shapes:
+        return {
+            "conv1.weight": (6, 1, 5, 5), "conv1.bias": (6,),
+            "conv2.weight": (16, 6, 5, 5), "conv2.bias": (16,),
+            "layer1.weight": (120, 256), "layer1.bias": (120,),
+            "layer2.weight": (84, 120), "layer2.bias": (84,),
+            "layer3.weight": (self.classes, 84), "layer3.bias": (self.classes,),
+        }  # fmt: skip
+
+    @property
+    def row_floats(self) -> int:
+        return 24 * 24 * (25 + 4 * 6) + 8 * 8 * (2 * 150 + 4 * 16)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """The first layer's patches (clients, rows · 24 · 24, 25)."""
+        if math.prod(x.shape[2:]) != 28 * 28:
+            raise ConfigError(f"A lenet takes images of 28 × 28, not rows of shape {tuple(x.shape[2:])}.")
+        return _patches(x.reshape(*x.shape[:2], 28, 28, 1))
+
+    def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
+        w1, b1, w2, b2, *dense = self.views(params).values()
+        h = _pool(_convolve(prepared, w1, b1), 24)  # (clients, rows, 12, 12, 6)
+        h = _pool(_convolve(_patches(h.relu()), w2, b2), 8)  # (clients, rows, 4, 4, 16)
+        return _behind(h.permute(0, 1, 4, 2, 3).flatten(2), dense)  # channels first, as torch.nn flattens
+
+    def forward(self, params: Tensor, x: Tensor) -> Tensor:
+        if params.ndim == 2:
+            return super().forward(params, x)
+        # One model on many rows: plain convolutions, since patches take 57 kB a row.
+        w1, b1, w2, b2, *dense = self.views(params).values()
+        h = functional.max_pool2d(functional.conv2d(x.reshape(-1, 1, 28, 28), w1, b1), 2)
+        h = functional.max_pool2d(functional.conv2d(h.relu(), w2, b2), 2)
+        return _behind(h.flatten(1), dense)
+
+
+def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
+    """ReLU and a linear layer, as often as there are layers (weight, bias, weight, bias, …)."""
+    for weight, bias in zip(layers[::2], layers[1::2], strict=True):
+        h = linear(h.relu(), weight, bias)
+    return h
+
+
+def _patches(x: Tensor) -> Tensor:
+    """All 5 × 5 windows of images (clients, rows, height, width, channels), one window a row."""
+    windows = x.unfold(2, 5, 1).unfold(3, 5, 1)  # (clients, rows, h, w, channels, 5, 5)
+    return windows.permute(0, 1, 2, 3, 5, 6, 4).flatten(4).flatten(1, 3)
+
+
+def _convolve(patches: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return linear(patches, weight.permute(0, 1, 3, 4, 2).flatten(2), bias)
+
+
+def _pool(h: Tensor, side: int) -> Tensor:
+    """2 × 2 max-pooling of (clients, rows · side², channels) → (clients, rows, side/2, side/2, channels)."""
+    clients, _, channels = h.shape
+    images = h.reshape(-1, side, side, channels).permute(0, 3, 1, 2)  # channels-last in memory
+    pooled = functional.max_pool2d(images, 2).permute(0, 2, 3, 1)
+    return pooled.reshape(clients, -1, side // 2, side // 2, channels)
+
+
+NETWORKS: dict[str, type[LogisticRegression] | type[Mlp] | type[LeNet]] = {
+    network.kind: network for network in (LogisticRegression, Mlp, LeNet)
+}
+
+
+def from_description(description: Mapping[str, object]) -> Classifier:
+    """The network that `describe` wrote down, from the short list above; nothing else can be built.
+
+    Edges: an unknown kind, a missing or surplus entry, a value that is not a whole number → ConfigError.
+    """
+    kind = dict(description).get("kind")
+    network = NETWORKS.get(kind) if isinstance(kind, str) else None
+    if network is None:
+        raise ConfigError(
+            f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}.{nearest(kind, NETWORKS)}"
+        )
+    return network.from_description(description)

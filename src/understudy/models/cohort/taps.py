@@ -1,0 +1,66 @@
+"""Layers that remember what they read and gave, so that each sample's gradient can be had in factors.
+
+Goodfellow, "Efficient per-example gradient computations" (2015): a linear layer's gradient for one sample is the outer
+product of what it read and of the loss's gradient at what it gave. Convolutions are the same product at every position
+of the image (Rochette, Manoel, Tramel, "Efficient per-example gradient computations in convolutional networks" 2019),
+and so are transposed ones, before their patches are folded together.
+
+Everything has a leading axis of groups (classes of a silo, clients of a cohort): group g's samples meet group g's
+weights and no others. Weights need no gradient of their own here, so that a backward pass computes none.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.models.cohort.client_axis import times_transposed
+
+KERNEL = 3
+
+
+class Tap(NamedTuple):
+    """What a parameter met: `inputs` (groups, n, positions, in), or None for a bias, and what came out of it."""
+
+    inputs: Tensor | None
+    outputs: Tensor  # (groups, n, positions, out)
+
+
+class Taps(list[Tap]):
+    """The taps of one forward pass, in the order of the parameters."""
+
+    def product(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x·Wᵀ at every position: (groups, n, positions, in), (groups, out, in) → (groups, n, positions, out)."""
+        y = times_transposed(x.flatten(1, 2), weight).view(*x.shape[:3], weight.shape[1])
+        return self._tap(x.detach(), y)
+
+    def shift(self, x: Tensor, bias: Tensor) -> Tensor:
+        """x + b: (groups, n, positions, out), (groups, out)."""
+        return self._tap(None, x + bias[:, None, None])
+
+    def dense(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """A linear layer: (groups, n, in) → (groups, n, out)."""
+        return self.shift(self.product(x.unsqueeze(2), weight), bias).squeeze(2)
+
+    def conv(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """A convolution, 3 × 3 of stride 2: (groups, n, in, h, w) → (groups, n, out, ⌈h/2⌉, ⌈w/2⌉)."""
+        height, width = (-(-side // 2) for side in x.shape[3:])
+        patches = functional.unfold(x.flatten(0, 1), KERNEL, padding=1, stride=2).mT  # (g·n, positions, in·9)
+        y = self.shift(self.product(patches.view(*x.shape[:2], *patches.shape[1:]), weight), bias)
+        return y.mT.reshape(*x.shape[:2], weight.shape[1], height, width)
+
+    def conv_transposed(self, x: Tensor, weight: Tensor, bias: Tensor, side: tuple[int, int]) -> Tensor:
+        """Its transpose, up to the size `side`: (groups, n, in, h, w) → (groups, n, out, *side)."""
+        patches = self.product(x.flatten(3).mT, weight)  # (groups, n, positions, out·9)
+        image = functional.fold(patches.flatten(0, 1).mT, side, KERNEL, padding=1, stride=2)
+        y = self.shift(image.view(*x.shape[:2], bias.shape[1], math.prod(side)).mT, bias)
+        return y.mT.reshape(*x.shape[:2], bias.shape[1], *side)
+
+    def _tap(self, inputs: Tensor | None, outputs: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            if not outputs.requires_grad:  # the first layer: nothing before it asks for a gradient
+                outputs.requires_grad_()
+            self.append(Tap(inputs, outputs))
+        return outputs

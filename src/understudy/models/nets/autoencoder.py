@@ -1,0 +1,200 @@
+"""Wasserstein autoencoders over a client axis: one loss, and the local training of many clients as one batch.
+
+Tolstikhin, Bousquet, Gelly, Schölkopf, "Wasserstein auto-encoders" (ICLR 2018); as Eq. 4.3 of Jiang, dissertation,
+TUM 2024: L = mean reconstruction distance + λ · MMD(latent points, prior).
+Paper → code: Q_ψ → encode, G_θ → decode, L_rec → distance, L_lat → `mmd`, λ → penalty, p_z = N(0, I) → prior.
+
+The networks are `Flat`: encoder and decoder are one vector, so that a client's update is one, too. Only the decoder
+becomes part of a generator.
+
+The updates are raw: nothing here is private. What leaves a party passes a mechanism and a ledger first.
+"""
+
+from abc import abstractmethod
+from itertools import count
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from understudy.check import not_negative, whole
+from understudy.errors import ConfigError
+from understudy.models.cohort.flat import Flat
+from understudy.models.cohort.replay import Replayed
+from understudy.models.cohort.training import Batch, check_training, descend, walk
+from understudy.models.nets.mmd import mmd
+
+
+class Draws(Protocol):
+    """All that training asks of a random generator."""
+
+    def normal(self, *shape: int) -> Tensor: ...
+
+    def integers(self, high: int, *shape: int) -> Tensor: ...
+
+
+class Autoencoder(Flat):
+    """A network from rows to latent points and back. Every tensor has a leading client axis."""
+
+    latent: int
+
+    @property
+    @abstractmethod
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+
+    @property
+    @abstractmethod
+    def row_floats(self) -> int:
+        """About how many numbers one pass over one row keeps; sizes the chunks of a cohort."""
+
+    @abstractmethod
+    def encode(self, params: Tensor, x: Tensor) -> Tensor:
+        """Rows (clients, rows, *row_shape) → latent points (clients, rows, latent)."""
+
+    @abstractmethod
+    def decode(self, params: Tensor, z: Tensor) -> Tensor:
+        """Latent points (clients, rows, latent) → outputs (clients, rows, *row_shape), before the last sigmoid."""
+
+    @abstractmethod
+    def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
+        """How far each row lies from what was made of it: (clients, rows)."""
+
+    @abstractmethod
+    def decoder(self, params: Tensor) -> nn.Module:
+        """The decoder of one model (d,), as a generator's network."""
+
+    def loss(self, params: Tensor, x: Tensor, real: Tensor, prior: Tensor, penalty: float = 1.0) -> Tensor:
+        """Eq. 4.3 for every client: (clients,).
+
+        `real` (clients, rows) is 1 where a row is the client's own and 0 elsewhere; `prior` (clients, rows, latent)
+        are points of the prior.
+        """
+        z = self.encode(params, x)
+        share = real / real.sum(1, keepdim=True).clamp(min=1)
+        return (self.distance(self.decode(params, z), x) * share).sum(1) + penalty * mmd(z, prior, real)
+
+    def train(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        *,
+        epochs: int,
+        lr: float,
+        optimizer: str,
+        penalty: float,
+    ) -> None:
+        """Train every client from `start` (d,) on its part of `batch`, and write the updates into `out` (clients, d).
+
+        `batch` is x, real and prior, as `loss` takes them, but prior is (clients, epochs, rows, latent).
+        """
+        x, real, prior = batch
+        epoch = count()  # `descend` asks for the loss once an epoch
+
+        def loss(local: Tensor) -> Tensor:
+            return self.loss(local, x, real, prior[:, next(epoch)], penalty)
+
+        descend(loss, start, out, epochs, lr, optimizer)
+
+
+class LocalTraining:
+    """How a client trains: `epochs` full-batch steps on its own rows; many clients as one batch.
+
+    Kept by whoever trains round after round: on a GPU a round of known shapes is one replayed graph (`replay.py`).
+    """
+
+    def __init__(
+        self,
+        network: Autoencoder,
+        *,
+        epochs: int,
+        lr: float,
+        optimizer: str = "adam",
+        penalty: float = 1.0,
+        chunk: int | None = None,
+        device: torch.device | str | None = None,
+    ) -> None:
+        not_negative(penalty=penalty)
+        self.network, self.epochs, self.lr, self.optimizer = network, epochs, lr, optimizer
+        self.chunk, self.device = chunk, device
+
+        def train(start: Tensor, *batch: Tensor) -> Tensor:
+            out = start.new_empty(len(batch[0]), len(start))
+            network.train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+            return out
+
+        self._train = Replayed(train)
+
+    def __call__(self, params: Tensor, x: Tensor, mask: Tensor, rng: Draws) -> Tensor:
+        """The update (clients, d) of every client.
+
+        `x` is (clients, rows, …), `mask` (clients, rows) is true where a row is real. Points of the prior are drawn
+        anew for each epoch. The chunk size changes memory and time, not the result.
+
+        Guarantee: a client's update depends on `params`, its own real rows and `rng` alone, and by rounding on the
+        shape of `x` and its place there, in which no other client's rows may have a say (`Population.apart`).
+        Edges: a client without rows → a zero update; shapes that do not fit → ConfigError.
+        """
+        network = self.network
+        check_training(params, self.epochs, self.lr, self.optimizer, self.chunk)
+        network.views(params)
+        clients, rows = mask.shape
+        if x.shape != (clients, rows, *network.row_shape):
+            raise ConfigError(
+                f"x must be (clients, rows, …) = {(clients, rows, *network.row_shape)}, not {tuple(x.shape)}."
+            )
+        real = mask.to(params.dtype)
+        x = x.where(mask.view(clients, rows, *(1,) * len(network.row_shape)), 0).to(params.dtype)
+        prior = rng.normal(clients, self.epochs, rows, network.latent).to(params.dtype)
+
+        def train(start: Tensor, batch: Batch, out: Tensor) -> None:
+            out.copy_(self._train(start, *batch))
+
+        out = params.new_empty((clients, params.numel()), device=self.device)
+        floats = 4 * network.size + rows * network.row_floats
+        for _ in walk(train, params, (x, real, prior), self.chunk, floats, self.device, out):
+            pass
+        return out
+
+
+def autoencoder_updates(
+    network: Autoencoder, params: Tensor, x: Tensor, mask: Tensor, rng: Draws, **settings: Any
+) -> Tensor:
+    """One round of `LocalTraining`, whose settings these are."""
+    return LocalTraining(network, **settings)(params, x, mask, rng)
+
+
+def fit(
+    network: Autoencoder,
+    params: Tensor,
+    rows: Tensor,
+    rng: Draws,
+    *,
+    steps: int,
+    batch: int = 256,
+    lr: float = 0.001,
+    penalty: float = 1.0,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """One model (d,) trained by Adam on rows that lie in one place: public ones, or for comparison.
+
+    Each step takes `batch` of the rows (rows, …) at random.
+    """
+    whole(steps=steps, batch=batch, rows=len(rows))
+    local = params.detach().to(device).clone().requires_grad_()
+    step = torch.optim.Adam([local], lr=lr).step
+    real = local.new_ones(1, batch)
+
+    def slope(model: Tensor, x: Tensor, prior: Tensor) -> Tensor:
+        model = model.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = network.loss(model[None], x[None], real, prior, penalty).sum()
+        return torch.autograd.grad(loss, model)[0]
+
+    gradient = Replayed(slope)
+    for _ in range(steps):
+        x = rows[rng.integers(len(rows), batch)].to(local)
+        local.grad = gradient(local, x, rng.normal(1, batch, network.latent).to(local))
+        step()
+    return local.detach().to(params.device)

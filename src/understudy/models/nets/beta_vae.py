@@ -1,0 +1,313 @@
+"""β-VAEs of all classes side by side, and the decoders that are cut from them.
+
+Lomurno et al., "SGDE" (AIPR 2022), §IV-E and Table II, on Higgins et al., "β-VAE" (ICLR 2017), Eq. 4:
+L = −log p(x | z) + β KL(q(z | x) ‖ N(0, I)), one network per class.
+Paper → code: the encoder is dense 64-32 and the decoder dense 64-128 with LeakyReLU on tables (`TableVae`); three
+convolutions and three transposed ones, 3 × 3 of stride 2, with Swish on images (`ImageVae`); g_k^y → `decoder(y)`.
+Differs from the paper: it does not say how a row enters; a table's row is one-hot over the levels of the public
+schema, and p(x | z) is one softmax per column, an image's pixel a Bernoulli mean. Table II names no output layer: a
+linear one gives the logits (a 1 × 1 convolution on images). Images are 28 × 28: 28 → 14 → 7 → 4 and back. `channels`
+are a quarter of the paper's 128-256-512, since noise grows with the number of weights; the paper's are a setting
+away.
+
+Parameters have a leading class axis, so all classes of a silo train as one batch. Only a decoder ever leaves: the
+encoder, which reads rows, has no way out of here.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from understudy.check import whole
+from understudy.errors import ConfigError
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.gan import BlockSoftmax
+
+ENCODER, DECODER = (64, 32), (64, 128)  # Table II, tabular data
+CHANNELS = (32, 64, 128)  # Table II, image data, divided by four
+SLOPE = 0.2
+_LOG_VARIANCE = 8.0  # beyond it e^x says nothing more, and overflows in the end
+_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+
+
+class BetaVae(ABC):
+    """Encoders and decoders of `classes` classes. `parameters` are (classes, …), encoders first, each in order."""
+
+    classes: int
+    latent: int
+    parameters: list[Tensor]
+
+    @abstractmethod
+    def encode(self, x: Tensor, taps: Taps) -> Tensor:
+        """Rows (classes, n, …) → means and log-variances side by side (classes, n, 2 · latent)."""
+
+    @abstractmethod
+    def decode(self, z: Tensor, taps: Taps) -> Tensor:
+        """Latent points (classes, n, latent) → logits, in the shape of rows."""
+
+    @abstractmethod
+    def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
+        """−log p(x | z): (classes, n)."""
+
+    def losses(self, x: Tensor, noise: Tensor, beta: float, taps: Taps) -> Tensor:
+        """The loss of each row of each class, (classes, n). `noise` (classes, n, latent) is standard normal."""
+        mean, log_variance = self.encode(x, taps).chunk(2, dim=2)
+        log_variance = log_variance.clamp(-_LOG_VARIANCE, _LOG_VARIANCE)
+        z = mean + (log_variance / 2).exp() * noise
+        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).sum(2) / 2
+        return self.surprise(x, self.decode(z, taps)) + beta * divergence
+
+    def to(self, device: torch.device) -> "BetaVae":
+        """The same on another device."""
+        self.parameters = [parameter.to(device) for parameter in self.parameters]
+        return self
+
+
+class TableVae(BetaVae):
+    """One-hot rows of columns with these `sizes` (the class column is not among them)."""
+
+    def __init__(self, classes: int, sizes: Sequence[int], latent: int, *, seed: int = 0) -> None:
+        whole(classes=classes, latent=latent, columns=len(sizes))
+        self.classes, self.sizes, self.latent = classes, tuple(sizes), latent
+        self.softmax = BlockSoftmax(self.sizes)
+        width = sum(sizes)
+        generator = torch.Generator().manual_seed(seed)  # of no row, and public
+        encoder = _dense(classes, (width, *ENCODER, 2 * latent), generator)
+        self.parameters = encoder + _dense(classes, (latent, *DECODER, width), generator)
+        self.cut = len(encoder)
+
+    def encode(self, x: Tensor, taps: Taps) -> Tensor:
+        return _perceptron(x, self.parameters[: self.cut], taps)
+
+    def decode(self, z: Tensor, taps: Taps) -> Tensor:
+        return _perceptron(z, self.parameters[self.cut :], taps)
+
+    def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
+        """Σ over columns of logsumexp(block) − the logit of the row's own level."""
+        flat = logits.flatten(0, 1).index_select(1, self.softmax.order.to(x.device))
+        parts = torch.split(flat, [size * count for size, count in self.softmax.groups], 1)
+        grouped = zip(parts, self.softmax.groups, strict=True)
+        total = torch.stack([part.view(-1, *group).logsumexp(1).sum(1) for part, group in grouped]).sum(0)
+        return total.view(x.shape[:2]) - (x * logits).sum(2)
+
+    def decoder(self, number: int, place: int, levels: int) -> "ClassDecoder":
+        """The decoder of a class, which draws rows with the class column put back at `place`, of `levels` levels."""
+        sizes = (*self.sizes[:place], levels, *self.sizes[place:])
+        decoder = ClassDecoder(self.latent, DECODER, sizes, (place, number))
+        for own, learned in zip(decoder.parameters(), self.parameters[self.cut :], strict=True):
+            own.copy_(learned[number])
+        return decoder
+
+
+class ClassDecoder(nn.Module):
+    """Draws rows of one class: `label` says in which column, and which of its levels, the class stands."""
+
+    def __init__(
+        self, latent: int, hidden: Sequence[int], sizes: Sequence[int], label: tuple[int, int]
+    ) -> None:
+        super().__init__()
+        whole(latent=latent, columns=len(sizes))
+        for size in (*hidden, *sizes):
+            whole(sizes=size)
+        self.latent, self.hidden, self.sizes = latent, tuple(hidden), tuple(sizes)
+        self.place, self.level = label
+        if not (0 <= self.place < len(sizes) and 0 <= self.level < sizes[self.place] and len(sizes) > 1):
+            raise ConfigError(
+                f"label {label!r} is no level of a column among columns of sizes {list(sizes)}."
+            )
+        others = [*self.sizes[: self.place], *self.sizes[self.place + 1 :]]
+        layers = (latent, *self.hidden, sum(others))
+        if (weights := sum(a * b for a, b in pairwise(layers))) > _MOST_PARAMETERS:
+            raise ConfigError(f"a decoder of {weights:,} weights is larger than {_MOST_PARAMETERS:,}.")
+        self.linears = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(layers))
+        self.softmax = BlockSoftmax(others)
+        self.requires_grad_(False)
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → probabilities (n, width); the class is certain."""
+        *hidden, last = self.linears
+        for linear in hidden:
+            z = functional.leaky_relu(linear(z), SLOPE)
+        odds = self.softmax(last(z))
+        start = sum(self.sizes[: self.place])
+        label = functional.one_hot(torch.tensor(self.level), self.sizes[self.place]).to(odds)
+        return torch.cat([odds[:, :start], label.expand(len(z), -1), odds[:, start:]], 1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """As `rows`."""
+        return self.rows(z)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        return {
+            "kind": "class-decoder", "latent": self.latent, "hidden": list(self.hidden), "sizes": list(self.sizes),
+            "label": [self.place, self.level],
+        }  # fmt: skip
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "ClassDecoder":
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        try:
+            latent, hidden, sizes, (place, level) = (
+                description[key] for key in ("latent", "hidden", "sizes", "label")
+            )
+            hidden, sizes = tuple(hidden), tuple(sizes)
+            if description["kind"] != "class-decoder" or not all(type(n) is int for n in (place, level)):
+                raise TypeError(f"kind {description['kind']!r}, label {[place, level]!r}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"this describes no decoder: {error!r}.") from None
+        return cls(latent, hidden, sizes, (place, level))
+
+
+class ImageVae(BetaVae):
+    """Grey images (classes, n, height, width) with pixels in [0, 1]."""
+
+    def __init__(
+        self,
+        classes: int,
+        shape: tuple[int, int],
+        latent: int,
+        *,
+        channels: Sequence[int] = CHANNELS,
+        seed: int = 0,
+    ) -> None:
+        whole(classes=classes, latent=latent)
+        self.classes, self.latent, self.sides = classes, latent, sides_of(shape, len(channels))
+        self.channels = tuple(channels)
+        generator = torch.Generator().manual_seed(seed)  # of no row, and public
+        encoder: list[Tensor] = []
+        for a, b in pairwise((1, *channels)):
+            encoder += [_uniform(generator, 9 * a, classes, b, 9 * a), _uniform(generator, 9 * a, classes, b)]
+        flat = channels[-1] * math.prod(self.sides[-1])
+        encoder += _dense(classes, (flat, 2 * latent), generator)
+        self.cut = len(encoder)
+        decoder = [
+            _uniform(generator, fan_in, classes, *shape)
+            for fan_in, *shape in decoder_shapes(latent, self.channels, self.sides)
+        ]
+        self.parameters = encoder + decoder
+
+    def encode(self, x: Tensor, taps: Taps) -> Tensor:
+        *convolutions, (weight, bias) = zip(
+            self.parameters[: self.cut : 2], self.parameters[1 : self.cut : 2], strict=True
+        )
+        x = x.unsqueeze(2)
+        for kernel, shift in convolutions:
+            x = functional.silu(taps.conv(x, kernel, shift))
+        return taps.dense(x.flatten(2), weight, bias)
+
+    def decode(self, z: Tensor, taps: Taps) -> Tensor:
+        return _decode_images(z, self.parameters[self.cut :], self.sides, taps)
+
+    def surprise(self, x: Tensor, logits: Tensor) -> Tensor:
+        """Σ over pixels of the Bernoulli surprise."""
+        return functional.binary_cross_entropy_with_logits(logits, x, reduction="none").sum((2, 3))
+
+    def decoder(self, number: int) -> "ClassImageDecoder":
+        """The decoder of a class."""
+        decoder = ClassImageDecoder(self.latent, self.channels, self.sides[0])
+        for own, learned in zip(decoder.parameters(), self.parameters[self.cut :], strict=True):
+            own.copy_(learned[number : number + 1])
+        return decoder
+
+
+class ClassImageDecoder(nn.Module):
+    """Draws images (height, width) = `shape`, as the means of their pixels."""
+
+    def __init__(self, latent: int, channels: Sequence[int], shape: tuple[int, int]) -> None:
+        super().__init__()
+        whole(latent=latent, height=shape[0], width=shape[1], channels=len(channels))
+        for size in channels:
+            whole(channels=size)
+        self.latent, self.channels, self.shape = latent, tuple(channels), tuple(shape)
+        self.sides = sides_of(shape, len(channels))
+        shapes = decoder_shapes(latent, self.channels, self.sides)
+        if (weights := sum(math.prod(shape) for _, *shape in shapes)) > _MOST_PARAMETERS:
+            raise ConfigError(f"a decoder of {weights:,} weights is larger than {_MOST_PARAMETERS:,}.")
+        self.parts = nn.ParameterList(nn.Parameter(torch.zeros(1, *shape)) for _, *shape in shapes)
+        self.requires_grad_(False)
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → values in [0, 1], (n, height, width)."""
+        with torch.no_grad():
+            return _decode_images(z.unsqueeze(0), list(self.parts), self.sides, Taps())[0].sigmoid()
+
+    def forward(self, z: Tensor) -> Tensor:
+        """As `rows`."""
+        return self.rows(z)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        return {
+            "kind": "class-image-decoder", "latent": self.latent, "channels": list(self.channels),
+            "shape": list(self.shape),
+        }  # fmt: skip
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "ClassImageDecoder":
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        try:
+            latent, channels, (height, width) = (description[key] for key in ("latent", "channels", "shape"))
+            channels = tuple(channels)
+            if description["kind"] != "class-image-decoder" or len(channels) > 16:
+                raise TypeError(f"kind {description['kind']!r}, {len(channels)} layers")
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigError(f"this describes no decoder of images: {error!r}.") from None
+        return cls(latent, channels, (height, width))
+
+
+def sides_of(shape: tuple[int, int], layers: int) -> list[tuple[int, int]]:
+    """The size of an image before the first layer and after each: 28 → 14 → 7 → 4."""
+    sides = [(shape[0], shape[1])]
+    for _ in range(layers):
+        sides.append((-(-sides[-1][0] // 2), -(-sides[-1][1] // 2)))
+    return sides
+
+
+def decoder_shapes(
+    latent: int, channels: Sequence[int], sides: Sequence[tuple[int, int]]
+) -> list[tuple[int, ...]]:
+    """Fan-in and shape of each parameter: a dense layer onto the smallest image, up again, and one logit a pixel."""
+    first = channels[0] * math.prod(sides[-1])
+    shapes: list[tuple[int, ...]] = [(latent, first, latent), (latent, first)]
+    for a, b in pairwise((channels[0], *channels)):
+        shapes += [(9 * a, 9 * b, a), (9 * a, b)]
+    return [*shapes, (channels[-1], 1, channels[-1]), (channels[-1], 1)]
+
+
+def _decode_images(
+    z: Tensor, parameters: Sequence[Tensor], sides: Sequence[tuple[int, int]], taps: Taps
+) -> Tensor:
+    """Latent points (groups, n, latent) → a logit for each pixel (groups, n, height, width)."""
+    (weight, bias), *layers, (last, shift) = zip(parameters[::2], parameters[1::2], strict=True)
+    x = functional.silu(taps.dense(z, weight, bias)).view(*z.shape[:2], -1, *sides[-1])
+    for (kernel, offset), side in zip(layers, reversed(sides[:-1]), strict=True):
+        x = functional.silu(taps.conv_transposed(x, kernel, offset, side))
+    logits = taps.shift(taps.product(x.flatten(3).mT, last), shift)  # (groups, n, pixels, 1)
+    return logits.view(*z.shape[:2], *sides[0])
+
+
+def _dense(classes: int, sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+    """Weights and biases of linear layers, drawn as `torch.nn.Linear` draws them."""
+    return [
+        part
+        for a, b in pairwise(sizes)
+        for part in (_uniform(generator, a, classes, b, a), _uniform(generator, a, classes, b))
+    ]
+
+
+def _uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
+    return (torch.rand(shape, generator=generator) * 2 - 1) / math.sqrt(fan_in)
+
+
+def _perceptron(x: Tensor, parameters: Sequence[Tensor], taps: Taps) -> Tensor:
+    *hidden, last = zip(parameters[::2], parameters[1::2], strict=True)
+    for weight, bias in hidden:
+        x = functional.leaky_relu(taps.dense(x, weight, bias), SLOPE)
+    return taps.dense(x, *last)

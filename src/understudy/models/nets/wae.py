@@ -1,0 +1,174 @@
+"""The autoencoders of DP-Fed-WAE: one for tables, one for grey images of 28 × 28.
+
+Jiang, dissertation, TUM 2024, §4.4.1, Table 4.3; images §4.6.1.
+Paper → code: Dense(96, relu)-Dense(24) → `hidden`, `latent`; the length of an encoded row → width.
+Differs from the paper: Table 4.3 counts neither the layers into and out of the latent one (its numbers are
+(2·hidden + 1)·width + hidden); ours count all. The convolutional network is not described there; this is a small one.
+
+A column of two levels, or of one, has one slot, which holds its code, and any other a slot for each level: so the 124
+binary columns of Adult are 124 inputs, as in the paper.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.check import one_of
+from understudy.data.slots import slot_counts
+from understudy.models.cohort.client_axis import linear
+from understudy.models.cohort.flat import Shapes
+from understudy.models.cohort.training import Batch
+from understudy.models.nets.autoencoder import Autoencoder
+from understudy.models.nets.cohort_wae import descend_by_hand
+from understudy.models.nets.decoder import ImageDecoder, TableDecoder, check_sides, filled
+
+_WIDE = 200  # Table 4.3: up to 124 slots the small network, from 369 on a larger one
+
+
+def paper_sizes(width: int) -> tuple[int, int]:
+    """The hidden and the latent layer for rows of so many slots (Table 4.3, Adult and Census)."""
+    return (64, 16) if width <= _WIDE else (96, 24)
+
+
+@dataclass(frozen=True)
+class TableWae(Autoencoder):
+    """Dense layers with ReLU; binary cross-entropy of every slot. `sizes` are the levels of each column."""
+
+    kind: ClassVar[str] = "wae-table"
+    sizes: tuple[int, ...]
+    hidden: int
+    latent: int
+
+    @property
+    def width(self) -> int:
+        """How many slots a row has."""
+        return sum(slot_counts(self.sizes))
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.width,)
+
+    @property
+    def row_floats(self) -> int:
+        return 6 * (self.width + self.hidden + self.latent)
+
+    @property
+    def shapes(self) -> Shapes:
+        width, hidden, latent = self.width, self.hidden, self.latent
+        layers = {
+            "encoder1": (hidden, width), "encoder2": (latent, hidden),
+            "decoder1": (hidden, latent), "decoder2": (width, hidden),
+        }  # fmt: skip
+        shapes: Shapes = {}
+        for name, shape in layers.items():
+            shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+        return shapes
+
+    def encode(self, params: Tensor, x: Tensor) -> Tensor:
+        w1, b1, w2, b2, *_ = self.views(params).values()
+        return linear(linear(x, w1, b1).relu(), w2, b2)
+
+    def decode(self, params: Tensor, z: Tensor) -> Tensor:
+        *_, w3, b3, w4, b4 = self.views(params).values()
+        return linear(linear(z, w3, b3).relu(), w4, b4)
+
+    def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(outputs, x, reduction="none").mean(2)
+
+    def train(
+        self,
+        start: Tensor,
+        batch: Batch,
+        out: Tensor,
+        *,
+        epochs: int,
+        lr: float,
+        optimizer: str,
+        penalty: float,
+    ) -> None:
+        if optimizer == "adam":
+            sizes = self.hidden, self.latent
+            descend_by_hand(start, batch, out, *sizes, epochs, lr, penalty, touched=len(self.sizes))
+        else:
+            super().train(start, batch, out, epochs=epochs, lr=lr, optimizer=optimizer, penalty=penalty)
+
+    def decoder(self, params: Tensor) -> TableDecoder:
+        module = TableDecoder(self.sizes, self.hidden, self.latent)
+        return filled(module, list(self.views(params).values())[4:])
+
+
+@dataclass(frozen=True)
+class ImageWae(Autoencoder):
+    """Two convolutions of 4 × 4 and stride 2, a dense layer to the latent one, and the same back; mean squared error.
+
+    A client's convolution is a group of one grouped convolution, so a cohort's is one call.
+    """
+
+    kind: ClassVar[str] = "wae-image"
+    height: int = 28
+    width: int = 28
+    channels: int = 8
+    latent: int = 16
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sides(self.height, self.width)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.height, self.width
+
+    @property
+    def row_floats(self) -> int:
+        return 12 * self.channels * self.height * self.width
+
+    @property
+    def shapes(self) -> Shapes:
+        few, many = self.channels, 2 * self.channels
+        inner = many * self.height * self.width // 16
+        return {
+            "encoder1.weight": (few, 1, 4, 4), "encoder1.bias": (few,),
+            "encoder2.weight": (many, few, 4, 4), "encoder2.bias": (many,),
+            "encoder3.weight": (self.latent, inner), "encoder3.bias": (self.latent,),
+            "decoder1.weight": (inner, self.latent), "decoder1.bias": (inner,),
+            "decoder2.weight": (many, few, 4, 4), "decoder2.bias": (few,),
+            "decoder3.weight": (few, 1, 4, 4), "decoder3.bias": (1,),
+        }  # fmt: skip
+
+    def encode(self, params: Tensor, x: Tensor) -> Tensor:
+        w1, b1, w2, b2, w3, b3, *_ = self.views(params).values()
+        h = _grouped(functional.conv2d, x.unsqueeze(2), w1, b1).relu()
+        return linear(_grouped(functional.conv2d, h, w2, b2).relu().flatten(2), w3, b3)
+
+    def decode(self, params: Tensor, z: Tensor) -> Tensor:
+        *_, w4, b4, w5, b5, w6, b6 = self.views(params).values()
+        h = linear(z, w4, b4).relu().view(*z.shape[:2], -1, self.height // 4, self.width // 4)
+        h = _grouped(functional.conv_transpose2d, h, w5, b5).relu()
+        return _grouped(functional.conv_transpose2d, h, w6, b6).squeeze(2)
+
+    def distance(self, outputs: Tensor, x: Tensor) -> Tensor:
+        return (outputs.sigmoid() - x).square().mean((2, 3))
+
+    def decoder(self, params: Tensor) -> ImageDecoder:
+        module = ImageDecoder(self.height, self.width, self.channels, self.latent)
+        return filled(module, list(self.views(params).values())[6:])
+
+
+def _grouped(convolve: Callable[..., Tensor], x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Every client's own convolution of its own images (clients, rows, channels, height, width)."""
+    clients = len(x)
+    images = x.transpose(0, 1).flatten(1, 2)  # (rows, clients · channels, height, width)
+    out = convolve(images, weight.flatten(0, 1), bias.flatten(), stride=2, padding=1, groups=clients)
+    return out.view(len(out), clients, -1, *out.shape[2:]).transpose(0, 1)
+
+
+NETWORKS: dict[str, type[TableWae] | type[ImageWae]] = {"wae-table": TableWae, "wae-image": ImageWae}
+
+
+def from_description(description: Mapping[str, Any]) -> TableWae | ImageWae:
+    """The network that `describe` wrote down, from the short list above; nothing else can be built."""
+    one_of(NETWORKS, kind=(kind := str(description.get("kind"))))
+    return NETWORKS[kind].from_description(description)

@@ -1,0 +1,307 @@
+"""What a list of uses costs: ε at a δ, for add/remove one person.
+
+A mechanism says what it did (`events`), a `Spend` says how often, and this file alone turns that into ε. The
+order of the uses does not matter, and each may depend on what came before it.
+
+Sources: privacy loss distributions by "connect the dots" (Doroshenko et al., PoPETs 2022, Alg. 1) and Rényi
+divergences (Mironov 2017; converted by Canonne, Kamath, Steinke 2020, Prop. 12), both from dp_accounting.
+Differs from the library's own accountants:
+- the worst ε-DP mechanism is randomized response (Kairouz, Oh, Viswanath 2015): its loss is ±ε with odds
+  e^ε : 1, its Rényi divergence that of Bun and Steinke 2016, Prop. 3.3. The library has no such event;
+- Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018);
+- every count goes through `self_compose`; the library drops it for randomized response;
+- the grid of losses is as wide as an ε right to 1 in 1000 allows.
+
+Guarantee: every figure is an upper bound of the true ε.
+Edges: an event outside the vocabulary → PrivacyError, never zero; no noise, or δ=0 for what is not pure
+→ infinity; nothing spent → 0. Where numbers are too small or too large to compute with, a coarser bound: noise below
+10⁻⁶ is none, noise above 10¹² is that much, a rate below 10⁻¹² is that; an ε above 500, a million uses, and
+whole-number noise above 10⁴ are priced by Rényi divergences.
+"""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache, reduce
+from itertools import count
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from dp_accounting import (
+    DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    NonPrivateDpEvent,
+    PoissonSampledDpEvent,
+    ZCDpEvent,
+    get_epsilon_gaussian,
+)
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as plds
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
+from scipy.special import expit
+
+from understudy.check import one_of, positive
+from understudy.errors import ConfigError, PrivacyError
+from understudy.privacy.accounts.events import (
+    DiscreteGaussian,
+    PureDp,
+    Reveals,
+    Spend,
+    event_from_json,
+    event_to_json,
+    flatten,
+    merged_noise,
+    pure,
+    pure_sum,
+)
+
+__all__ = [
+    "ACCOUNTANTS",
+    "DiscreteGaussian",
+    "DpEvent",
+    "PureDp",
+    "Reveals",
+    "Spend",
+    "calibrate",
+    "epsilon",
+    "event_from_json",
+    "event_to_json",
+    "flatten",
+]
+
+ACCOUNTANTS = {"pld": "privacy loss distributions", "rdp": "Rényi divergences"}
+
+_FINEST_GRID = 2.0**-13
+_LEAST_DELTA = 1e-11  # below it the rounding of the FFT is no longer small against δ
+_SERIES = 1e-12  # dp_accounting cuts its series at e⁻³⁰, and an order may divide that by α − 1 = 0.1
+_ROUNDING = 2.0**-51  # of a use: what an FFT may take away from δ
+_MOST_USES = 10**6  # of which a distribution is composed
+_LARGE = 500.0  # an ε of which nobody needs the digits, and e^ε is still a float
+_LEAST_NOISE, _LARGEST_NOISE = 1e-6, 1e12
+_LARGEST_WHOLE_NOISE = 1e4  # a distribution lists every whole number that it reaches
+_LEAST_RATE = 1e-12
+_LARGEST_SAMPLED = 500.0  # of the pure ε of sampled Laplace noise: dp_accounting takes e to its power
+_MOST_NOISE = 1e7
+_ORDERS = tuple(RdpAccountant().orders)
+_WHOLE_ORDERS = tuple(
+    order for order in _ORDERS if order == int(order)
+)  # their sums are short: a quick bound
+
+# An order whose series does not converge is left out, which only raises ε: nothing to tell the user.
+logging.getLogger("absl").addFilter(lambda record: "failed to converge" not in str(record.msg))
+
+
+def epsilon(spend: Spend, delta: float, *, method: str = "pld") -> float:
+    """The ε of all uses together at `delta`: the accountant's figure, or the plain sum of pure ε if smaller.
+
+    `method="pld"` turns to Rényi divergences where it must: for a zCDP event, and for δ below 1e-11.
+    """
+    one_of(ACCOUNTANTS, method=method)
+    return _total(spend, delta, method)
+
+
+def _total(spend: Spend, delta: float, method: str) -> float:
+    if not 0 <= delta < 1:
+        raise ConfigError(f"delta must be 0 or above and below 1, not {delta!r}.")
+    flat: Counter[DpEvent] = Counter()
+    for event, n in spend.items():
+        flat += flatten(event, n) if n else Counter()
+    failures = {event: flat.pop(event) for event in list(flat) if isinstance(event, Reveals)}
+    left = delta - math.fsum(event.delta * count for event, count in failures.items())
+    return _epsilon(frozenset(flat.items()), float(left), method) if left >= 0 else math.inf
+
+
+@lru_cache(maxsize=4096)
+def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) -> float:
+    spend = dict(uses)
+    plain = pure_sum(spend)
+    if delta == 0 or plain == 0 or any(_noiseless(event) for event in spend):
+        return plain
+    if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
+        return _gaussian(merged_noise(spend), delta)
+    if method == "quick":
+        return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
+    composed = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
+    left = delta - composed * _ROUNDING
+    coarse = delta < _LEAST_DELTA or left < delta / 2 or composed > _MOST_USES
+    if method == "rdp" or coarse or any(map(_listless, spend)):
+        return min(plain, _renyi(uses, delta, _ORDERS))
+    if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
+        return bound
+    return min(plain, float(_composed(spend, _grid(bound, composed)).get_epsilon_for_delta(left)))
+
+
+def _gaussian(noise: float, delta: float) -> float:
+    """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that of zCDP (Bun, Steinke 2016)."""
+    if 1e-4 <= noise <= 1e8:
+        with np.errstate(all="ignore"):
+            return float(get_epsilon_gaussian(noise, delta)) + 1e-12  # its root finder's tolerance
+    return (0.5 / noise + math.sqrt(-2 * math.log(delta))) / noise * (1 + 1e-12)
+
+
+def _grid(size: float, uses: int) -> float:
+    """The spacing of privacy losses for an ε of about `size`: rounding adds about uses · grid² / 4 to it.
+
+    A power of two, so that spends of about the same size share the distributions of their events.
+    """
+    return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses)))))
+
+
+def _composed(spend: Spend, grid: float) -> Any:
+    """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
+    gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
+    parts = [_pld(event, grid).self_compose(n) for event, n in spend.items() if event not in gaussians]
+    if gaussians:
+        parts.append(_pld(GaussianDpEvent(merged_noise(gaussians)), grid))
+    return reduce(lambda one, other: one.compose(other), parts)
+
+
+@lru_cache(maxsize=64)
+def _pld(event: DpEvent, grid: float) -> Any:
+    """The privacy loss distribution of one use, rounded up onto the grid."""
+    event = _computable(event)
+    rate, inner = 1.0, event
+    if isinstance(event, PoissonSampledDpEvent):
+        rate, inner = event.sampling_probability, event.event
+        if isinstance(inner, LaplaceDpEvent) and pure(inner) > _LARGEST_SAMPLED:
+            return _randomized_response(pure(event), grid)
+    match inner:
+        case GaussianDpEvent():
+            noise = inner.noise_multiplier
+            return plds.from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
+        case LaplaceDpEvent():
+            noise = inner.noise_multiplier
+            return plds.from_laplace_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
+        case DiscreteGaussian():
+            return plds.from_discrete_gaussian_mechanism(
+                inner.sigma, inner.sensitivity, value_discretization_interval=grid, use_connect_dots=True
+            )
+        case DiscreteLaplaceDpEvent():
+            return plds.from_discrete_laplace_mechanism(
+                inner.noise_parameter,
+                inner.sensitivity,
+                value_discretization_interval=grid,
+                use_connect_dots=True,
+            )
+        case PureDp():
+            return _randomized_response(inner.epsilon, grid)
+    raise PrivacyError(f"{event!r} has no privacy loss distribution. Nothing was sent.")
+
+
+def _randomized_response(epsilon: float, grid: float) -> Any:
+    """Loss ±ε with odds e^ε : 1; its curve δ(x) is joined at the grid points around ±ε."""
+    near = np.array([math.floor(epsilon / grid), math.ceil(epsilon / grid)])
+    points = np.unique(np.concatenate([-near, near]))
+    x, log_sum = points * grid, np.logaddexp(0, epsilon)
+    deltas = np.maximum(0, expit(epsilon) - np.exp(x - log_sum))
+    deltas += np.maximum(0, expit(-epsilon) - np.exp(np.minimum(x + epsilon - log_sum, 0)))
+    return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, points, deltas))
+
+
+def _renyi(uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]) -> float:
+    with np.errstate(all="ignore"):
+        return float(compute_epsilon(orders, sum(n * _rdp(event, orders) for event, n in uses), delta)[0])
+
+
+@lru_cache(maxsize=1024)
+def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """The Rényi divergence of one use at every order α, never less than it is."""
+    alpha, event = np.array(orders), _computable(event)
+    match event:
+        case DiscreteGaussian():  # Canonne, Kamath, Steinke 2020, Thm 4
+            event = ZCDpEvent((event.sensitivity / event.sigma) ** 2 / 2)
+        case DiscreteLaplaceDpEvent() | PoissonSampledDpEvent(event=LaplaceDpEvent()):
+            event = PureDp(pure(event))
+    with np.errstate(all="ignore"):
+        if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
+            powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
+            divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
+        else:
+            divergence = RdpAccountant(orders).compose(event).rdp
+    # compute_epsilon would read a divergence that is negative, or not a number, as ε=0
+    return np.asarray(np.maximum(np.nan_to_num(divergence, nan=np.inf, posinf=np.inf), 0) + _SERIES)
+
+
+def _noiseless(event: DpEvent) -> bool:
+    inner = event.event if isinstance(event, PoissonSampledDpEvent) else event
+    noise = min(getattr(inner, name, 1.0) for name in ("noise_multiplier", "sigma"))
+    endless = isinstance(inner, DiscreteLaplaceDpEvent) and not inner.noise_parameter  # no such distribution
+    return isinstance(inner, NonPrivateDpEvent) or noise < _LEAST_NOISE or endless
+
+
+def _listless(event: DpEvent) -> bool:
+    """Whether its losses cannot be listed: there is no worst pair of distributions, or its list is too long."""
+    return isinstance(event, ZCDpEvent) or (
+        isinstance(event, DiscreteGaussian) and event.sigma > _LARGEST_WHOLE_NOISE
+    )
+
+
+def _computable(event: DpEvent) -> DpEvent:
+    """An event that costs at least as much, of numbers that products and powers do not take out of all bounds."""
+    match event:
+        case PoissonSampledDpEvent():
+            rate = max(event.sampling_probability, _LEAST_RATE)
+            return PoissonSampledDpEvent(rate, _computable(event.event))
+        case GaussianDpEvent() | LaplaceDpEvent() if event.noise_multiplier > _LARGEST_NOISE:
+            return type(event)(_LARGEST_NOISE)
+        case DiscreteGaussian() if event.sigma > _LARGEST_NOISE:
+            return DiscreteGaussian(_LARGEST_NOISE, event.sensitivity)
+        case DiscreteLaplaceDpEvent() if event.noise_parameter < 1 / _LARGEST_NOISE:
+            return DiscreteLaplaceDpEvent(1 / _LARGEST_NOISE, event.sensitivity)
+    return event
+
+
+def calibrate(
+    price: Callable[[float], Spend],
+    *,
+    epsilon: float,
+    delta: float,
+    method: str = "pld",
+    tolerance: float = 1e-3,
+) -> float:
+    """The smallest noise multiplier σ whose spend `price(σ)` stays within (ε, δ).
+
+    Guarantee: the ε of the returned σ was computed and is at most `epsilon`; it, or σ, is within a relative
+    `tolerance` of the best. `price` must not cost more with more noise.
+    Edges: out of reach for every σ up to 10⁷ → PrivacyError; within reach of every σ down to 10⁻⁷ → 10⁻⁷.
+    """
+    positive(epsilon=epsilon, tolerance=tolerance)
+    one_of(ACCOUNTANTS, method=method)
+
+    def over(noise: float, accountant: str) -> float:  # log(ε/target): close to linear in log σ
+        return math.log(min(max(_total(price(noise), delta, accountant) / epsilon, 1e-9), 1e9))
+
+    near = _least(lambda noise: over(noise, "quick"), start=1.0, tolerance=0.05)
+    noise = _least(lambda noise: over(noise, method), start=near or _MOST_NOISE, tolerance=tolerance)
+    if noise is None:
+        raise PrivacyError(
+            f"no noise up to {_MOST_NOISE:g} keeps ε={epsilon} at δ={delta}. Nothing was sent."
+        )
+    return noise
+
+
+def _least(over: Callable[[float], float], *, start: float, tolerance: float) -> float | None:
+    """A σ with −tolerance ≤ over(σ) ≤ 0, or within `tolerance` above the root; `over` falls with σ."""
+    limit, x, stride = math.log(_MOST_NOISE), math.log(start), 0.02
+    low = high = None  # the closest points on either side, with their excess
+    for turn in count():
+        excess = over(math.exp(x))
+        low, high = (low, (x, excess)) if excess <= 0 else ((x, excess), high)
+        if -tolerance <= excess <= 0 or (excess <= 0 and x <= -limit):
+            return math.exp(x)
+        if low and high:
+            if high[0] - low[0] <= tolerance:
+                return math.exp(high[0])
+            share = (low[1] + tolerance / 2) / (low[1] - high[1])  # aim a little below the target
+            x = low[0] + (high[0] - low[0]) * (min(max(share, 0.02), 0.98) if turn % 4 < 3 else 0.5)
+        elif x >= limit:
+            return None
+        else:
+            stride *= 2
+            x += math.copysign(min(max(abs(excess) / 1.5, stride), 3.0), excess)  # ε falls about as σ^−1.5
+            x = min(max(x, -limit), limit)
+    return None

@@ -1,0 +1,360 @@
+"""The ledger: what every release of a holder has cost its people, written down before the release.
+
+One file at the holder, for all runs and all time. `charge` checks the price against the budget and writes it
+in one transaction, durable before it returns; only then may rows be touched. What is charged and then not
+used stays charged: a crash can overstate the price, never understate it.
+
+A price has two sides: against an outsider, who sees the release, and against an insider (the server, another
+party), who saw the training too. They differ only where sampling hides nothing from insiders (`insider=`).
+
+Guarantee: for every person, all charges to everyone and to that person together stay within the budget.
+Edges: a file that is full, locked, damaged, read-only or not a ledger → LedgerError, and nothing is charged.
+"""
+
+import json
+import math
+import operator
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.check import not_negative, one_of, plain_name
+from understudy.errors import BudgetExceeded, ConfigError, LedgerError
+from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
+from understudy.privacy.accounts.budget import AGAINST, Budget
+from understudy.privacy.accounts.entries import Entry, merge, read_entries, views
+from understudy.privacy.accounts.events import event_to_json
+from understudy.privacy.accounts.figures import shown, shown_left
+from understudy.privacy.accounts.ledger_store import Priced, Store, seen
+
+_REMEMBERED = 64  # spends known to fit the budget
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Proof that a price stands in a ledger: which ledger, which entry, how many uses of which event.
+
+    It carries nothing about people. The event is the one that an insider can hold the holder to.
+    """
+
+    holder: str
+    ledger: str
+    entry: int
+    run: str
+    what: str
+    event: str = ""
+    uses: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Receipt":
+        """The inverse of `to_dict`. TypeError for anything else."""
+        receipt = cls(**values)
+        if any(type(value) is not cls.__annotations__[name] for name, value in values.items()):
+            raise TypeError("a receipt holds texts and whole numbers.")
+        return receipt
+
+
+class Ledger:
+    """A holder's ledger in a file; `Ledger.rehearsal` for one in memory.
+
+    A new file needs a holder and a budget. In an existing one its own budget rules: giving another is an
+    error, changing it is `set_budget`, which is itself an entry.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        holder: str | None = None,
+        budget: Budget | None = None,
+        patience: float = 10.0,
+    ) -> None:
+        not_negative(patience=patience)
+        path = Path(path)
+        if not path.exists():
+            if holder is None or budget is None:
+                raise LedgerError(
+                    f"{path}: there is no such ledger, and a new one needs a holder and a budget."
+                )
+            if budget.epsilon == math.inf:
+                raise LedgerError(f"{path}: a ledger in a file needs a finite budget. Nothing was written.")
+            plain_name(holder=holder)
+            Store.create(path, holder, budget)
+        self._begin(Store.open(path, patience), real=True)
+        if holder not in (None, self.holder):
+            self.close()
+            raise LedgerError(
+                f"{path}: this is the ledger of {self.holder}, not of {holder}. Nothing was sent."
+            )
+        if budget not in (None, self.budget):
+            allowed = self.budget
+            self.close()
+            raise LedgerError(
+                f"{self.holder}: the ledger {path} allows {allowed}, not {budget}. "
+                "Only `set_budget` changes it. Nothing was sent."
+            )
+
+    @classmethod
+    def rehearsal(cls, holder: str, budget: Budget) -> "Ledger":
+        """A ledger in memory, for simulations on public rows: it allows seeds, and a budget of infinity."""
+        ledger = cls.__new__(cls)
+        ledger._begin(Store.memory(holder, budget), real=False)
+        return ledger
+
+    def _begin(self, store: Store, *, real: bool) -> None:
+        self._store, self.real = store, real
+        self.holder, self.id = store.holder, store.id
+        self._fits: dict[tuple[float, float], list[Counter[DpEvent]]] = {}
+        self._run: tuple[str, Budget] | None = None
+
+    def _begin_within(self, ledger: "Ledger", run: str, budget: Budget) -> None:
+        """The same file, for one run that may cost so much: `_check` then holds both limits in one transaction."""
+        self._begin(ledger._store, real=ledger.real)
+        self._fits, self._run = ledger._fits, (run, budget)
+
+    # Paying
+
+    def charge(
+        self,
+        event: DpEvent,
+        *,
+        run: str,
+        what: str,
+        count: int = 1,
+        people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None,
+        insider_count: int | None = None,
+    ) -> Receipt:
+        """Write down `count` uses of `event`, for everyone or for each of `people`, or refuse.
+
+        Guarantee: on return the entry is on disk; a refusal writes nothing.
+        Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
+        fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
+        """
+        lines = _lines(event, count, insider, insider_count)
+        ids = _ids(people)
+        if self._run is not None and run != self._run[0]:
+            raise LedgerError(
+                f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
+            )
+        with self._store.transaction(write=True):
+            self._check(lines, ids)
+            entry = self._store.add_entry(run, what, None if ids is None else len(ids))
+            self._store.add_lines(entry, run, lines, _listed(ids))
+        inside = event_to_json(event if insider is None else insider)
+        uses = count if insider_count is None else insider_count
+        return Receipt(self.holder, self.id, entry, run, what, inside, uses)
+
+    def afford(
+        self,
+        event: DpEvent,
+        count: int = 1,
+        *,
+        people: Iterable[int | str] | None = None,
+        insider: DpEvent | None = None,
+        insider_count: int | None = None,
+    ) -> None:
+        """BudgetExceeded unless `charge` would accept this now. Writes nothing.
+
+        Asked once for a whole run, it also makes each charge of the run cost no accounting: what is pointwise
+        below a spend that fits, fits.
+        """
+        with self._store.transaction(write=False):
+            self._check(_lines(event, count, insider, insider_count), _ids(people))
+
+    def able(self, event: DpEvent, count: int = 1, *, people: Iterable[int | str]) -> NDArray[np.bool_]:
+        """Who of `people`, in their order, `charge` would accept this for now, each alone. Writes nothing."""
+        lines, ids = _lines(event, count, None, None), _texts(people)
+        with self._store.transaction(write=False):
+            limits = [
+                (budget, self._store.priced(run), self._store.each(run)) for run, budget in self._limits()
+            ]
+        able = np.ones(len(ids), dtype=bool)
+        for budget, priced, owns in limits:
+            fits: dict[tuple[tuple[int, int], ...], bool] = {}
+            for place, id in enumerate(ids):
+                own = owns.get(id, {})
+                if (key := tuple(own.items())) not in fits:
+                    spends = (_spend(priced, own, v) + _seen_cost(lines, v) for v in views(budget.against))
+                    fits[key] = all(self._fit(budget, spend) for spend in spends)
+                able[place] &= fits[key]
+        return able
+
+    def _limits(self) -> list[tuple[str | None, Budget]]:
+        """What binds: the run's own price, where this ledger is open for one, and the holder's budget for all."""
+        whole: tuple[str | None, Budget] = (None, self._store.budget())
+        return [whole] if self._run is None else [self._run, whole]
+
+    def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
+        for run, budget in self._limits():
+            priced = self._store.priced(run)
+            for view in views(budget.against):
+                cost = _seen_cost(lines, view)
+                worst = (
+                    _spend(priced, {row.id: row.peak for row in priced}, view) + cost
+                )  # no person has more
+                if not cost or ids == [] or self._fit(budget, worst):
+                    continue
+                owns = self._store.own(_listed(ids), run)
+                for before in _maximal([_spend(priced, own, view) for own in owns]):
+                    if not self._fit(budget, before + cost):
+                        whose = "" if run is None else f' (That is the limit of this run, "{run}".)'
+                        raise BudgetExceeded(self._refusal(budget, before, cost, ids) + whose)
+
+    def _fit(self, budget: Budget, spend: Counter[DpEvent]) -> bool:
+        """Whether ε of `spend` is within the budget; by memory first, since ε grows with every count."""
+        known = self._fits.setdefault((budget.epsilon, budget.delta), [])
+        if budget.epsilon == math.inf or any(spend <= other for other in known):
+            return True
+        fits = epsilon(spend, budget.delta) <= budget.epsilon
+        if fits:
+            known[:] = [spend, *(other for other in known if not other <= spend)][:_REMEMBERED]
+        return fits
+
+    def _refusal(self, budget: Budget, before: Spend, cost: Counter[DpEvent], ids: list[str] | None) -> str:
+        spent = epsilon(before, budget.delta)
+        price = epsilon(Counter(before) + cost, budget.delta) - spent
+        group = "all" if ids is None else f"{len(ids):,} people of this step"
+        costs, left = shown(price, endless="inf"), shown_left(max(0.0, budget.epsilon - spent))
+        return (
+            f"{self.holder}: this step costs ε={costs} but {left} of "
+            f'{budget.epsilon} is left for person group "{group}" '
+            f"(δ={budget.delta:g}, against {budget.against}). Nothing was sent."
+        )
+
+    # Reading
+
+    @property
+    def budget(self) -> Budget:
+        """The limit that rules now."""
+        with self._store.transaction(write=False):
+            return self._store.budget()
+
+    def set_budget(self, budget: Budget) -> None:
+        """Raise or lower the limit from now on. It becomes an entry; what was spent stays spent."""
+        if self.real and budget.epsilon == math.inf:
+            raise LedgerError(f"{self.holder}: a ledger in a file needs a finite budget. Nothing changed.")
+        with self._store.transaction(write=True):
+            self._store.add_budget(budget)
+
+    def spent(
+        self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None
+    ) -> float:
+        """The ε of everything charged so far to a person; to the worst-off person for None."""
+        return self._worst(person, against, delta, None)[0]
+
+    def spend(
+        self, person: int | str | None = None, *, against: str = "anyone", run: str | None = None
+    ) -> Counter[DpEvent]:
+        """How often each event was charged to a person (the worst-off for None), in all or in one run."""
+        return self._worst(person, against, None, run)[1]
+
+    def remaining(self, person: int | str | None = None) -> float:
+        """What is left of the budget's ε, against whom it binds."""
+        budget = self.budget
+        return max(0.0, budget.epsilon - self.spent(person, against=budget.against))
+
+    def _worst(
+        self, person: int | str | None, against: str, delta: float | None, run: str | None
+    ) -> tuple[float, Counter[DpEvent]]:
+        one_of(AGAINST, against=against)
+        ids = None if person is None else _ids([person])
+        with self._store.transaction(write=False):
+            delta = self._store.budget().delta if delta is None else delta
+            priced, owns = self._store.priced(run), self._store.own(_listed(ids), run)
+        spends = [s for view in views(against) for s in _maximal([_spend(priced, own, view) for own in owns])]
+        if len(spends) == 1:
+            return epsilon(spends[0], delta), spends[0]
+        return max(((epsilon(spend, delta), spend) for spend in spends), key=operator.itemgetter(0))
+
+    def entries(self, *, merged: bool = False) -> list[Entry]:
+        """Every entry in order; `merged` joins a run's successive charges of one price into one."""
+        with self._store.transaction(write=False):
+            entries = list(read_entries(self._store.entries(), self._store.priced()))
+        return merge(entries) if merged else entries
+
+    def runs(self) -> list[str]:
+        """The runs that were charged, in order of their first charge."""
+        with self._store.transaction(write=False):
+            return self._store.runs()
+
+    def summary(self) -> str:
+        """One paragraph for the holder: limit, spent, left."""
+        budget = self.budget
+        figures = {against: self.spent(against=against) for against in AGAINST}
+        left = max(0.0, budget.epsilon - figures[budget.against])
+        return (
+            f"{self.holder} allows {budget}. Spent by the worst-off person: ε={shown(figures['anyone'])} "
+            f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
+        )
+
+    def close(self) -> None:
+        """Close the file. What was charged stays charged."""
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lines(
+    event: DpEvent, count: int, insider: DpEvent | None, insider_count: int | None
+) -> dict[tuple[DpEvent, str], int]:
+    """What is charged, by event and by whose eyes it counts in."""
+    outside = flatten(event, count)
+    uses = count if insider_count is None else insider_count
+    inside = flatten(event if insider is None else insider, uses) if uses else Counter()
+    if inside == outside:
+        return {(event, "both"): count for event, count in outside.items()}
+    sides = {"outsider": outside, "insider": inside}
+    return {(event, view): count for view, side in sides.items() for event, count in side.items()}
+
+
+def _seen_cost(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:
+    return Counter({event: count for (event, eyes), count in lines.items() if eyes in (view, "both")})
+
+
+def _ids(people: Iterable[int | str] | None) -> list[str] | None:
+    """Person ids as text, sorted so that they go into the file in its own order."""
+    return None if people is None else sorted(_texts(people))
+
+
+def _texts(people: Iterable[int | str]) -> list[str]:
+    values = people.tolist() if hasattr(people, "tolist") else list(people)
+    if not {type(value) for value in values} <= {int, str}:
+        raise ConfigError("people must be whole numbers or texts. Nothing was charged.")
+    ids = list(map(str, values))
+    if len(set(ids)) < len(ids):
+        raise ConfigError("people names a person twice: use `count` instead. Nothing was charged.")
+    return ids
+
+
+def _listed(ids: list[str] | None) -> str | None:
+    return None if ids is None else json.dumps(ids)
+
+
+def _spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[DpEvent]:
+    """A person's spend: what everyone was charged, and their own uses by event id."""
+    return seen({row.id: row.everyone + own.get(row.id, 0) for row in priced}, priced, view)
+
+
+def _maximal(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:
+    """Those that no other exceeds in every count: the worst-off person is among them."""
+    kept: list[Counter[DpEvent]] = []
+    for spend in sorted(spends, key=Counter.total, reverse=True):
+        if not any(spend <= other for other in kept):
+            kept.append(spend)
+    return kept

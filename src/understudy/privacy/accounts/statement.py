@@ -1,0 +1,380 @@
+"""What a run cost its people, in words and figures that a privacy officer can hold it to.
+
+Every ε stands beside its δ, against whom it holds, what "one person" means, and how often rows were used.
+
+Differs from the paper (Zhang 2022, Eq. 4.17, the maximum over parties): where parties hold the same people, a
+person's price is the composition of all parties' prices. Their uses are priced together at one stated δ, the
+largest of theirs; that is a guarantee in its own right, since the uses together have an ε at every δ.
+Against another party j, a person's price is that of all parties but j, which has its own rows anyway; the
+worst j is shown. Figures are rounded up.
+
+Where the parties draw one sample for all of them in each step (`common_steps`), an outsider's price is that of the one
+sample with all parties' noise on it (`common_sample`). Who knows the samples is priced without them, as ever.
+
+Where the parties make one release together (`one_release`), each party's ledger holds the price of that release, for
+the whole of a person: those charges are for the same thing, and the person pays the largest of them once.
+
+A rehearsal, and noise that can be guessed, protect nobody: the statement says so before all else (`rehearsal`).
+
+Where parties hold rows of different people, that no person is with two of them is the holders' word: nobody checks it,
+and the statement says so. Where a person may be with `most_holders` of them, prices compose over so many: of each event
+the most uses that so many parties can have together. A joint release over rows is moved so many times as far by such a
+person, and its parties are charged for that.
+
+Where all uses are pure (local reports), ε stands there twice: the tight figure at the stated δ, and the plain
+sum over the uses, which holds at δ=0.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from dp_accounting import DpEvent
+
+from understudy.check import one_of, whole
+from understudy.errors import ConfigError
+from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.common_sample import together
+from understudy.privacy.accounts.events import describe, event_to_json
+from understudy.privacy.accounts.figures import shown
+
+ADJACENCY = "add or remove one person, with all their rows"
+AGAINST = {
+    "outsider": "an outsider who sees the release",
+    "server": "the server",
+    "another_party": "another party",
+}
+REHEARSED = {  # why what a party did protects nobody
+    "seed": "noise was drawn from a seed, and whoever finds the seed can take it off",
+    "fast": "noise came from a fast generator that is not secure",
+    "ledger": "no lasting ledger was charged",
+}
+ALONE = "each person is with one party alone"
+ELSEWHERE = (
+    f"that {ALONE}. This is the holders' word, and nobody has checked it: a person who is with several of "
+    "them pays more than what stands here"
+)
+OUTSIDE = (
+    "which people the parties share: alignment reveals the intersection",
+    "the number of people",
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartyPrivacy:
+    """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
+
+    `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
+    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed; `rehearsal`
+    are keys of `REHEARSED`.
+    """
+
+    name: str
+    budget: Budget
+    outsider: Spend
+    insider: Spend
+    noise: str
+    people: int | None
+    rounds: int = 1
+    rehearsal: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        whole(rounds=self.rounds)
+
+    @classmethod
+    def stated(
+        cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, *, rounds: int = 1
+    ) -> "PartyPrivacy":
+        """What was spent, beside what the party stated when it began: budget (None: no limit), noise and people.
+
+        `noise` is as `Party.stated_noise` has it.
+        """
+        budget = Budget(math.inf, 0.0) if info["budget"] is None else Budget(**info["budget"])
+        return cls(
+            name=name, budget=budget, outsider=outsider, insider=insider, noise=info["noise"]["generator"],
+            people=info.get("people"), rounds=rounds, rehearsal=tuple(info["noise"]["rehearsal"]),
+        )  # fmt: skip
+
+    def spend(self, against: str) -> Spend:
+        return self.outsider if against == "outsider" else self.insider
+
+    def round(self, against: str) -> Spend:
+        """The uses of one round."""
+        return {event: -(-count // self.rounds) for event, count in self.spend(against).items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacyStatement:
+    """The privacy of a run. `str` for people, `to_dict` for files.
+
+    `same_people`: the parties hold columns of the same people; otherwise a person is with at most `most_holders` of
+    them, by the holders' word.
+    `one_release`: the parties' charges are for one joint release, each for the whole of a person.
+    `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
+    `adjacency` says what one person means: two worlds that ε holds apart differ in that.
+    `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
+    """
+
+    parties: tuple[PartyPrivacy, ...]
+    run: str = ""
+    same_people: bool = True
+    most_holders: int = 1
+    one_release: bool = False
+    common_steps: int | None = None
+    adjacency: str = ADJACENCY
+    outside: tuple[str, ...] = OUTSIDE
+    unguarded: tuple[str, ...] = ()
+    method: str = "pld"
+    delta: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        one_of(ACCOUNTANTS, method=self.method)
+        whole(most_holders=self.most_holders)
+        if not self.parties:
+            raise ConfigError("a privacy statement needs at least one party.")
+        object.__setattr__(self, "delta", max(party.budget.delta for party in self.parties))
+
+    @property
+    def rehearsal(self) -> str:
+        """Why nothing here is private, in words; nothing where the run was the real thing."""
+        return rehearsed({party.name: party.rehearsal for party in self.parties})
+
+    def epsilon(self, party: str | None = None, against: str = "server") -> float:
+        """ε of one party at its own δ, or of a person over all parties; against whom: a key of `AGAINST`.
+
+        Edges: against another party where there is none → 0.
+        """
+        one_of(AGAINST, against=against)
+        if party is not None:
+            (found,) = [one for one in self.parties if one.name == party]
+            return self._price([found], against, found.budget.delta)
+        if against != "another_party":
+            return self._over(self.parties, against)
+        rest = [[other for other in self.parties if other is not party] for party in self.parties]
+        return max(self._over(tuple(others), against) for others in rest)
+
+    def per_party(self, against: str = "server") -> dict[str, float]:
+        """Each party's ε at its own δ."""
+        return {party.name: self.epsilon(party.name, against) for party in self.parties}
+
+    def _over(self, parties: tuple[PartyPrivacy, ...], against: str) -> float:
+        most = len(parties) if self.same_people else self.most_holders
+        if most > 1 and not self.one_release:
+            return self._price(list(parties), against, self.delta, most=most)
+        return max((self._price([party], against, self.delta) for party in parties), default=0.0)
+
+    def _price(
+        self,
+        parties: list[PartyPrivacy],
+        against: str,
+        delta: float,
+        *,
+        rounds: bool = False,
+        most: int | None = None,
+    ) -> float:
+        """Of all these parties, or of any so many that are the `most` a person is with.
+
+        An insider sees the release too, so no less is lost to it than to an outsider.
+        """
+        views = {"outsider", against}
+        spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
+        return max(epsilon(self._together(spend, most), delta, method=self.method) for spend in spends)
+
+    def _together(self, spends: list[Spend], most: int | None) -> Counter[DpEvent]:
+        """All uses; or of each event as many as any `most` of the parties have together."""
+        if self.common_steps is not None:
+            return together(spends, steps=self.common_steps)
+        events = {event for spend in spends for event in spend}
+        uses = {event: sorted((spend.get(event, 0) for spend in spends), reverse=True) for event in events}
+        return Counter({event: sum(counts[:most]) for event, counts in uses.items()})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for privacy.json. An ε that is not finite is null: no guarantee."""
+        return {
+            "rehearsal": self.rehearsal or None,
+            "run": self.run,
+            "adjacency": self.adjacency,
+            "accountant": self._accountant(),
+            "parties": [self._party(party) for party in self.parties],
+            "person": {
+                "same_people": self.same_people,
+                "most_holders": self.most_holders,
+                "one_release": self.one_release,
+                "common_sample": self.common_steps is not None,
+                "delta": self.delta,
+                "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
+            },
+            "assumed": list(self.assumed),
+            "outside": list(self.outside),
+            "unguarded": list(self.unguarded),
+        }
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """What the price of a person takes for granted."""
+        if self.same_people or len(self.parties) == 1:
+            return ()
+        if self.most_holders == 1:
+            return (ELSEWHERE,)
+        return (
+            f"that a person is with at most {self.most_holders} of the parties. This is the holders' word",
+        )
+
+    def _party(self, party: PartyPrivacy) -> dict[str, Any]:
+        delta = party.budget.delta
+        return {
+            "name": party.name,
+            "people": party.people,
+            "budget": party.budget.to_dict() | {"epsilon": _finite(party.budget.epsilon)},
+            "delta": delta,
+            "epsilon": {who: _finite(self.epsilon(party.name, who)) for who in AGAINST},
+            "epsilon_sum": {who: _finite(self._price([party], who, 0.0)) for who in AGAINST},
+            "epsilon_round": {who: _finite(self._price([party], who, delta, rounds=True)) for who in AGAINST},
+            "rounds": party.rounds,
+            "uses": {view: _uses(party.spend(view)) for view in ("outsider", "insider")},
+            "noise": party.noise,
+        }
+
+    def _accountant(self) -> str:
+        return f"{ACCOUNTANTS[self.method]}, dp_accounting {version('dp-accounting')}"
+
+    def __str__(self) -> str:
+        title = f"Privacy of run {self.run}" if self.run else "Privacy"
+        lines = [
+            *([self.rehearsal, ""] if self.rehearsal else []),
+            title,
+            f"  one person   {self.adjacency}",
+            f"  accountant   {self._accountant()}",
+            "",
+            "Each party",
+        ]
+        lines += _aligned(self._rows())
+        lines += ["", "Uses"]
+        lines += _aligned([row for party in self.parties for row in _words(party)])
+        lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
+        lines += _aligned(
+            [["against", "ε"], *([AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom())]
+        )
+        if self.assumed:
+            lines += ["", "Taken for granted", *(f"  - {text}" for text in self.assumed)]
+        lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
+        if self.unguarded:
+            lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
+        return "\n".join(lines)
+
+    def _reason(self) -> str:
+        if not self.same_people and self.most_holders > 1:
+            many = f"a person is with up to {self.most_holders} of the parties, by the holders' word"
+            return (
+                f"{many}; the parties' charges are for one release"
+                if self.one_release
+                else f"{many}: prices compose"
+            )
+        if self.one_release:
+            return "one release; the parties' charges are for the same release"
+        if self.same_people and self.common_steps is not None and len(self.parties) > 1:
+            return "the parties hold the same people in common samples, so their noises merge before sampling hides any"
+        if self.same_people:
+            return "the parties hold the same people, so their prices compose"
+        return ALONE if len(self.parties) == 1 else f"taken for granted: {ALONE}"
+
+    def _whom(self) -> list[str]:
+        return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]
+
+    def _rows(self) -> list[list[str]]:
+        titles = [
+            "party",
+            "people",
+            "against",
+            "ε of the run",
+            "δ",
+            "ε at δ=0",
+            "ε of a round",
+            "rounds",
+            "allowed",
+        ]
+        rows = [titles]
+        for party in self.parties:
+            for who in self._whom():
+                first = who == "outsider"
+                of_round = self._price([party], who, party.budget.delta, rounds=True)
+                rows.append(
+                    [
+                        party.name if first else "",
+                        _number(party.people) if first else "",
+                        AGAINST[who],
+                        shown(self.epsilon(party.name, who)),
+                        f"{party.budget.delta:g}",
+                        shown(self._price([party], who, 0.0)),
+                        shown(of_round),
+                        f"{party.rounds:,}" if first else "",
+                        str(party.budget) if first else "",
+                    ]
+                )
+        if any(math.isfinite(self._price([party], "server", 0.0)) for party in self.parties):
+            return rows
+        place = titles.index("ε at δ=0")  # where no use is pure the column would say nothing
+        return [row[:place] + row[place + 1 :] for row in rows]
+
+
+def _uses(spend: Spend) -> list[dict[str, Any]]:
+    return [
+        {"count": count, "event": event_to_json(event), "words": describe(event)}
+        for event, count in spend.items()
+    ]
+
+
+def _words(party: PartyPrivacy) -> list[list[str]]:
+    """What was done, how often, with which noise; the insider's side only where it differs."""
+    sides: Mapping[str, Spend] = {"": party.outsider}
+    if Counter(party.outsider) != Counter(party.insider):
+        sides = {"to an outsider": party.outsider, "to the server and other parties": party.insider}
+    return [
+        [party.name, f"{count:,} ×", describe(event), side, f"noise: {party.noise}"]
+        for side, spend in sides.items()
+        for event, count in spend.items()
+    ]
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def _number(people: int | None) -> str:
+    return "not disclosed" if people is None else f"{people:,}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
+    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where there are none."""
+    said = []
+    for key in dict.fromkeys(key for keys in parties.values() for key in keys):
+        whose = [name for name, keys in parties.items() if key in keys]
+        said.append(
+            REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
+        )
+    if not said:
+        return ""
+    return f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}."
+
+
+def first_said(card: Mapping[str, Any]) -> dict[str, str]:
+    """What an artefact says before all else: that it is of a rehearsal, if it is."""
+    return {"rehearsal": said} if (said := rehearsal_of(card)) else {}
+
+
+def rehearsal_of(card: Mapping[str, Any]) -> str:
+    """Why what a card describes protects nobody, as its statement says; nothing where it does not say so."""
+    privacy = card.get("privacy")
+    said = card.get("rehearsal") or (privacy.get("rehearsal") if isinstance(privacy, Mapping) else None)
+    return str(said) if said else ""

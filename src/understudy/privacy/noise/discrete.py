@@ -1,0 +1,242 @@
+"""Whole-number noise for counts: the discrete Laplace and the discrete Gaussian, drawn exactly.
+
+Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy" (NeurIPS 2020), Algorithms 1–3.
+Floating-point noise leaks through its lowest bits (Mironov 2012); here every draw is made of comparisons of
+random whole numbers, so each outcome has exactly its probability and there are no lowest bits.
+
+    discrete Laplace, scale b     P(z) ∝ e^(−|z|/b)       the two-sided geometric distribution
+    discrete Gaussian, scale σ    P(z) ∝ e^(−z²/2σ²)      about the normal's tail, made of whole numbers
+
+Paper → code: Alg. 2's scale t/s → `scale`, a fraction; Alg. 3's σ → `scale`.
+Differs from the paper: proposals are drawn in batches, of which the first that are kept count; Alg. 3 draws its
+proposals from the Laplace of scale σ itself instead of ⌊σ⌋ + 1, so that a proposal y is kept with probability
+exp(−(|y| − σ)²/2σ²) and 64 bits hold every number on the way.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from dp_accounting import ZCDpEvent
+from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.check import positive, whole
+from understudy.errors import ConfigError
+from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, PureDp
+from understudy.privacy.noise.rng import Device, Rng
+
+_BITS = 10  # of a scale that was a float
+_MOST = 2**20  # of a scale's numerator: 2⁶³ holds the square of 2048 scales
+
+
+@dataclass(frozen=True)
+class CountNoise(ABC):
+    """Noise for counts, of which one person moves one, by at most `sensitivity`.
+
+    `scale` is a fraction, for exactness; `rounded_up` makes one of a float.
+    """
+
+    scale: Fraction
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        positive(scale=float(self.scale))
+        whole(sensitivity=self.sensitivity)
+        scale = Fraction(self.scale)
+        if max(scale.numerator, scale.denominator) > _MOST:
+            raise ConfigError(
+                f"scale must be a fraction of numbers up to 2^20, not {scale}; see `rounded_up`."
+            )
+        object.__setattr__(self, "scale", scale)
+
+    @property
+    @abstractmethod
+    def event(self) -> DpEvent:
+        """What one use costs, where a person moves one of the counts."""
+
+    @abstractmethod
+    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+        """n independent draws, int64: (n,)."""
+
+    @abstractmethod
+    def tail(self, least: int) -> float:
+        """P(noise ≥ least), for `least` of 1 and above: to a relative 10⁻⁹."""
+
+    def __call__(self, counts: Tensor, rng: Rng) -> Tensor:
+        """The counts, each with noise of its own.
+
+        Guarantee: for counts that differ in one person, `event`, given that `rng` is a secure source.
+        Edges: no counts → none, and nothing is drawn; counts that are not whole numbers → ValueError.
+        """
+        if counts.is_floating_point() or counts.is_complex():
+            raise ValueError(f"counts must be whole numbers, not {counts.dtype}. Nothing was drawn.")
+        noise = self.draw(counts.numel(), rng, device=counts.device)
+        return counts.to(torch.int64) + noise.view(counts.shape)
+
+    def threshold(self, probability: float) -> int:
+        """The least k ≥ 1 with P(noise ≥ k) ≤ `probability`: what noise alone seldom reaches."""
+        if not 0 < probability < 1:
+            raise ConfigError(f"probability must lie between 0 and 1, not {probability!r}.")
+        # Both tails fall below e^(1 − k/scale): the Gaussian's a few scales out, long before the bracket ends.
+        last = math.ceil(self.scale * (5 - math.log(probability))) + 2
+        return 1 + bisect_left(range(1, last), True, key=lambda k: self.tail(k) <= probability)
+
+
+@dataclass(frozen=True)
+class DiscreteLaplaceNoise(CountNoise):
+    """P(z) ∝ e^(−|z|/scale).
+
+    Guarantee: ε-DP with ε = sensitivity/scale, at δ=0, and no less: a ratio of e^ε is reached.
+    Edges: a Laplace draw beyond 2⁶³, once in e^(2⁴³), would wrap around.
+    """
+
+    @property
+    def event(self) -> DpEvent:
+        return DiscreteLaplaceDpEvent(_up(1 / self.scale), self.sensitivity)
+
+    def vector_event(self, l1: int) -> DpEvent:
+        """What one use costs where a person moves several counts, by at most `l1` in sum."""
+        return PureDp(_up(l1 / self.scale))
+
+    @property
+    def variance(self) -> float:
+        """2q/(1 − q)² with q = e^(−1/scale)."""
+        return 0.5 / math.sinh(0.5 / self.scale) ** 2 if self.scale > Fraction(1, 1000) else 0.0
+
+    def tail(self, least: int) -> float:
+        return math.exp(-least / self.scale) / (1 + math.exp(-1 / self.scale))
+
+    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+        """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0 refused."""
+        t, s = self.scale.numerator, self.scale.denominator
+
+        def propose(size: int) -> tuple[Tensor, Tensor]:
+            below = rng.integers(t, size, device=device)  # x mod t
+            blocks = _successes(size, rng, device)  # x div t
+            z = (below + t * blocks) // s
+            minus = rng.integers(2, size, device=device) == 1
+            kept = bernoulli_exp(below, t, rng) & ~(minus & (z == 0))
+            return torch.where(minus, -z, z), kept
+
+        return _first_kept(n, propose)
+
+
+@dataclass(frozen=True)
+class DiscreteGaussianNoise(CountNoise):
+    """P(z) ∝ e^(−z²/2σ²) with σ = scale.
+
+    Guarantee: sensitivity²/2σ²-zCDP, as Gaussian noise (Thm 4), and so (ε, δ)-DP for every δ above 0.
+    Edges: exact unless a proposal lies 2048 σ out, once in e²⁰⁴⁸. δ=0 has no finite ε.
+    """
+
+    @property
+    def event(self) -> DpEvent:
+        return DiscreteGaussian(_down(self.scale), self.sensitivity)
+
+    def vector_event(self, squared: int) -> DpEvent:
+        """What one use costs where a person moves several counts: `squared` bounds the move in squared L2."""
+        return ZCDpEvent(_up(squared / (2 * self.scale**2)))
+
+    @property
+    def variance(self) -> float:
+        """A little below σ² (Cor. 9), and next to it from σ = 1 on."""
+        z, weight = self._weights(1)
+        return float(2 * (z**2 * weight).sum() / (1 + 2 * weight.sum()))
+
+    def tail(self, least: int) -> float:
+        mass = self._weights(1)[1].sum()
+        return float(self._weights(least)[1].sum() / (1 + 2 * mass))
+
+    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+        """Algorithm 3, with the proposal of the module's docstring."""
+        p, q = self.scale.numerator, self.scale.denominator
+        proposals = DiscreteLaplaceNoise(self.scale)
+
+        def propose(size: int) -> tuple[Tensor, Tensor]:
+            z = proposals.draw(size, rng, device=device)
+            return z, bernoulli_exp((z.abs() * q - p) ** 2, 2 * p * p, rng)
+
+        return _first_kept(n, propose)
+
+    def _weights(self, least: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """z from `least` on, as far as it matters, and e^(−z²/2σ²)."""
+        sigma = float(self.scale)
+        # beyond z + 40σ²/z the weight is below e⁻⁴⁰ of the first
+        z = np.arange(least, least + min(10 * sigma, 40 * sigma**2 / least) + 10, dtype=np.float64)
+        return z, np.exp(-(z**2) / (2 * sigma**2))
+
+
+def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
+    """True with probability exp(−numerator/denominator), each, exactly (Algorithm 1).
+
+    Guarantee: nothing but comparisons of random whole numbers.
+    Edges: numerator 0 → true; a negative one, or a denominator above 2⁵⁷ → ConfigError.
+    """
+    if not 1 <= denominator <= 2**57 or (numerator < 0).any():
+        raise ConfigError(
+            f"exp needs a fraction of 0 or above with a denominator up to 2^57, not {denominator}."
+        )
+    alive = _bernoulli_exp_below_one(numerator % denominator, denominator, rng)
+    wholes = numerator // denominator  # one factor e⁻¹ each
+    while len(todo := (alive & (wholes > 0)).nonzero().squeeze(1)):
+        alive[todo] = _bernoulli_exp_below_one(torch.ones_like(todo), 1, rng)
+        wholes[todo] -= 1
+    return alive
+
+
+def _bernoulli_exp_below_one(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
+    """Algorithm 1 for γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
+    odd = torch.zeros_like(numerator, dtype=torch.bool)
+    todo, k = torch.arange(len(numerator), device=numerator.device), 1
+    while len(todo):
+        hit = rng.integers(denominator * k, len(todo), device=todo.device) < numerator[todo]
+        odd[todo[~hit]] = k % 2 == 1
+        todo, k = todo[hit], k + 1
+    return odd
+
+
+def _first_kept(n: int, propose: Callable[[int], tuple[Tensor, Tensor]]) -> Tensor:
+    """The first n proposals that are kept: each is kept or refused by itself, so those are independent."""
+    z, kept = propose(2 * n + 32 if n else 0)
+    parts = [z[kept]]
+    while (missing := n - sum(map(len, parts))) > 0:
+        z, kept = propose(2 * missing + 32)
+        parts.append(z[kept])
+    return torch.cat(parts)[:n]
+
+
+def _successes(n: int, rng: Rng, device: Device) -> Tensor:
+    """How many Bernoulli(e⁻¹) succeed before the first failure, n times."""
+    count = torch.zeros(n, dtype=torch.int64, device=device)
+    todo = torch.arange(n, device=device)
+    while len(todo):
+        todo = todo[_bernoulli_exp_below_one(torch.ones_like(todo), 1, rng)]
+        count[todo] += 1
+    return count
+
+
+def rounded_up(scale: float) -> Fraction:
+    """A short fraction from `scale` up: more noise by at most 2⁻¹⁰ of it, never less.
+
+    Edges: scales between 2⁻¹⁰ and 2²⁰ become fractions that noise can be drawn by.
+    """
+    positive(scale=scale)
+    unit = Fraction(2) ** (math.frexp(scale)[1] - 1 - _BITS)
+    return math.ceil(Fraction(scale) / unit) * unit
+
+
+def _up(value: Fraction) -> float:
+    """The least float that is not below a fraction."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def _down(value: Fraction) -> float:
+    return -_up(-value)

@@ -1,0 +1,259 @@
+"""Alignment as asks and answers: every vertical protocol begins with it.
+
+The arithmetic, and who learns what, stand in `privacy/secure/set_intersection.py`. Here the server relays: it asks
+every party for its masked ids, has each set masked by every other party in turn, compares the complete sets,
+and tells each party which of its rows the shared people are, in one order for all.
+
+Tables whose schema names no person are taken to be aligned already, row by row; nothing is masked then.
+
+Guarantee: an id leaves a party only under that party's key, after a ledger entry that names the disclosure as
+outside ε, with whom, and how many ids of theirs this party will mask. It masks each set once, so that even a
+server that departs from the protocol can test no more guessed ids against this party than the entry says.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from dp_accounting.dp_event import NoOpDpEvent
+from torch import Tensor
+
+from understudy.data.table import Table
+from understudy.errors import AlignmentError, ArtefactError, PartyError
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import Rng
+from understudy.privacy.secure.set_intersection import (
+    IdMask,
+    Rows,
+    agree_on_kind,
+    canonical_ids,
+    match_grid,
+    ring,
+)
+from understudy.protocols.core.base import Ask, Message, Parties, Party, Public, Reply
+
+ROW_NUMBER = "row-number"
+MASKED = "masked id under this party's secret key (alignment; outside ε)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Introduce(Ask, kind="alignment.introduce"):
+    """What kind of ids do you have, and how many?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Introduced(Reply, kind="alignment.introduced"):
+    """Integer, text or row-number ids; how many; and 32 random bytes towards the common salt."""
+
+    ids: Public
+    people: Public
+    nonce: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOwn(Ask, kind="alignment.mask-own"):
+    """Mask your ids under a fresh key. `people` names all parties with the size of their sets."""
+
+    salt: bytes
+    people: dict[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskOther(Ask, kind="alignment.mask-other"):
+    """Mask the set of this owner, too."""
+
+    owner: str
+    masked: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedIds(Reply, kind="alignment.masked-ids"):
+    """A set under one more key, (n, 32) bytes."""
+
+    masked: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Ask, kind="alignment.found"):
+    """Where the shared people stand in your masked set, in the common order. None: row by row."""
+
+    positions: Tensor | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligned(Reply, kind="alignment.aligned"):
+    """This party holds its rows in the common order."""
+
+    people: Public
+
+
+class AlignedParty(Party):
+    """A holder of a table whose people other parties hold, too. Once aligned, `aligned` are its rows.
+
+    Guarantee: see the module. Of the key nothing is kept once the rows are known.
+    Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one.
+    Answers name none.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Introduce, Introduced, MaskOwn, MaskOther, MaskedIds, Found, Aligned,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        ledger: Ledger,
+        *,
+        run: str,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        self.table = table
+        self.ids = ROW_NUMBER if table.schema.person is None else _kind_of(table)
+        self._mask: IdMask | None = None
+        self._waiting: dict[str, int] = {}  # whose sets are still to be masked, and their sizes
+        self._rows: Rows | None = None
+        self._aligned: pd.DataFrame | None = None
+
+    @property
+    def aligned(self) -> pd.DataFrame:
+        """The rows of the shared people, in the order that all parties have them."""
+        if self._aligned is None:
+            raise PartyError(f"{self.name}: its people are not aligned yet. Nothing was computed or sent.")
+        return self._aligned
+
+    def answer(self, ask: Ask) -> Reply:
+        try:
+            match ask:
+                case Introduce():
+                    return Introduced(
+                        ids=Public(self.ids, "the form of the ids (alignment; outside ε)"),
+                        people=Public(self.table.rows, "the number of people (alignment; outside ε)"),
+                        nonce=Public(self._fresh(), "fresh random bytes"),
+                    )
+                case MaskOwn():
+                    return self._mask_own(ask)
+                case MaskOther():
+                    return self._mask_other(ask)
+                case Found():
+                    return self._found(ask)
+        except AlignmentError as error:
+            raise AlignmentError(f"{self.name}: {error}") from error
+        return super().answer(ask)
+
+    def _mask_own(self, ask: MaskOwn) -> MaskedIds:
+        others = {name: size for name, size in ask.people.items() if name != self.name}
+        if self.ids == ROW_NUMBER or not others or ask.people.get(self.name) != self.table.rows:
+            raise self.unexpected(ask)
+        mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh())
+        peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
+        self._charge(f"alignment with {peers}: who is held by all is disclosed, outside ε")
+        self._mask, self._waiting, self._rows, self._aligned = mask, others, None, None
+        return MaskedIds(masked=Public(torch.from_numpy(mask.own()), MASKED))
+
+    def _mask_other(self, ask: MaskOther) -> MaskedIds:
+        if self._mask is None or ask.masked.shape[:1] != (self._waiting.get(ask.owner),):
+            raise self.unexpected(ask)
+        masked = self._mask.remask(ask.masked.numpy(), whose=ask.owner)
+        del self._waiting[ask.owner]
+        return MaskedIds(masked=Public(torch.from_numpy(masked), MASKED))
+
+    def _found(self, ask: Found) -> Aligned:
+        if ask.positions is None and self.ids == ROW_NUMBER:
+            self._charge("alignment row by row: the number of people is disclosed, outside ε")
+            self._take(np.arange(self.table.rows))
+        elif ask.positions is not None and self._mask is not None and not self._waiting:
+            self._take(self._mask.positions_to_rows(ask.positions.numpy()))
+        else:
+            raise self.unexpected(ask)
+        return Aligned(
+            people=Public(len(self.aligned), "the size of the intersection (alignment; outside ε)")
+        )
+
+    def _take(self, rows: Rows) -> None:
+        self._mask, self._rows, self._aligned = None, rows, self.table.take(rows).frame
+
+    def _fresh(self) -> bytes:
+        # A seeded rehearsal repeats; otherwise the system's randomness, whatever generator makes the noise.
+        return self.rng.bytes(32) if self.rng.seeded else os.urandom(32)
+
+    def _charge(self, what: str) -> None:
+        self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
+
+    def state_dict(self) -> dict[str, Any]:
+        mask, rows = self._mask, self._rows
+        held = {
+            "people": self.table.rows,
+            "mask": None if mask is None else {"salt": mask.salt, "key": mask.key, "waiting": self._waiting},
+            "rows": None if rows is None else torch.from_numpy(rows),
+        }
+        return super().state_dict() | {"alignment": held}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        held = state["alignment"]
+        if held["people"] != self.table.rows:
+            raise ArtefactError(
+                f"{self.name}: the saved state is about {held['people']:,} people, the table has "
+                f"{self.table.rows:,}. Nothing was computed or sent."
+            )
+        if (mask := held["mask"]) is not None:
+            self._mask = IdMask(self.table.people, salt=mask["salt"], key=mask["key"])
+            self._waiting = dict(mask["waiting"])
+        if held["rows"] is not None:
+            self._take(held["rows"].numpy())
+
+
+def align_people(parties: Parties) -> int:
+    """Align all parties; afterwards each holds its rows in one common order. The number of shared people."""
+    return sum(align_grid(parties, [(name,) for name in parties.names]).values())
+
+
+def align_grid(parties: Parties, groups: Sequence[Sequence[str]]) -> dict[tuple[str, ...], int]:
+    """Align groups of parties, each of which holds the people together.
+
+    Afterwards each party holds its rows of the shared people cell by cell (`match_grid`); how many each cell has.
+    """
+    if len(groups) < 2:
+        raise AlignmentError(f"Alignment needs two parties or more, not {len(groups)}. Nothing was sent.")
+    met = parties.ask(Introduce())
+    people = {name: int(reply.people.value) for name, reply in met.items()}
+    agree_on_kind({name: str(reply.ids.value) for name, reply in met.items()})
+    if met[parties.names[0]].ids.value == ROW_NUMBER:
+        if max(map(len, groups)) > 1:
+            raise AlignmentError(
+                "Where several parties hold other people of the same columns, their schemas must name a person "
+                "column: row by row nobody can be matched. Nothing was sent."
+            )
+        if len(set(people.values())) > 1:
+            stated = ", ".join(f"{name} has {size:,} rows" for name, size in people.items())
+            raise AlignmentError(
+                f"{stated}: without a person column they must match row by row. Nothing was sent."
+            )
+        parties.ask(Found(positions=None))
+        return {tuple(group[0] for group in groups): people[parties.names[0]]}
+    # Every party's nonce goes in, so that the salt is fresh if one of them is.
+    salt = hashlib.sha256(b"".join(bytes(met[name].nonce.value) for name in parties.names)).digest()
+    replies = parties.ask(MaskOwn(salt=salt, people=people))
+    sets = {name: reply.masked.value for name, reply in replies.items()}
+    for hop in ring(parties.names):
+        replies = parties.ask({peer: MaskOther(owner=name, masked=sets[name]) for name, peer in hop.items()})
+        sets = {name: replies[peer].masked.value for name, peer in hop.items()}
+    found, cells = match_grid({name: masked.numpy() for name, masked in sets.items()}, groups)
+    parties.ask({name: Found(positions=torch.from_numpy(positions)) for name, positions in found.items()})
+    return cells
+
+
+def _kind_of(table: Table) -> str:
+    try:
+        return canonical_ids(table.people)[0]
+    except AlignmentError as error:
+        raise AlignmentError(f"{table.source}: {error}") from error

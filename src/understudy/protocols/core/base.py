@@ -1,0 +1,306 @@
+"""The server asks, parties answer: the types that every protocol is written in.
+
+A protocol file holds a `Config`, its asks and replies (frozen dataclasses), a `Party` that answers them,
+and `train(config, parties, …)` that asks. How a message travels is the runtime's business.
+
+Guarantee: a `Reply` can be built only from `Paid` and `Public` values, so that whatever a party says
+either bears the receipt of a ledger entry made first, or states why it is public.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from understudy.durable import own_folder, replace
+from understudy.errors import ArtefactError, BareReplyError, MessageError, PrivacyError
+from understudy.pack import Value, pack, unpack
+from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
+from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.noise.rng import Rng, SecureRng
+
+VIEWS = ("outsider", "anyone")
+
+
+@dataclass(frozen=True)
+class Paid:
+    """A value computed from rows, with the receipt of what was written into the ledger before."""
+
+    value: Value
+    receipt: Receipt
+
+
+@dataclass(frozen=True)
+class Public:
+    """A value that no row has touched, or that is disclosed outside ε, and why that is so."""
+
+    value: Value
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.reason.strip():
+            raise BareReplyError("A public value needs a reason. Nothing was sent.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """One ask or one reply: a frozen dataclass of plain values and tensors.
+
+    Its `kind` is its name on the wire and in transcripts: `class Round(Ask, kind="verti-gan.round")`. It is
+    written out, so that moving or renaming a class changes nothing that is sent or kept.
+    """
+
+    _kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, *, kind: str = "") -> None:
+        super().__init_subclass__()
+        cls._kind = kind  # not inherited: two classes of one kind could not be told apart
+
+    @classmethod
+    def kind(cls) -> str:
+        """The name on the wire: `verti-gan.round`."""
+        if not cls._kind:
+            raise MessageError(f"{cls.__name__} has no kind and cannot be sent.")
+        return cls._kind
+
+    @classmethod
+    def meaning(cls) -> str:
+        """What it asks or says: the first line of its docstring."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask(Message):
+    """From the server to a party. It holds nothing that a party did not release before."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening(Ask):
+    """An ask by which a run begins at a party: all settings of the run.
+
+    Under a contract they are the contract's, or the party never sees the ask (`runtime.session`). No other ask bears
+    settings: what a server may choose between two asks is typed, field by field, and the party's to check.
+    """
+
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly(Opening):
+    """An opening that names all parties with what is public of their rows; under a contract those are its own, too."""
+
+    schemas: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply(Message):
+    """From a party to the server. Every field is `Paid` or `Public`."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not isinstance(getattr(self, field.name), Paid | Public):
+                raise BareReplyError(
+                    f"{self.kind()}.{field.name} bears neither a receipt nor a public reason. Nothing was sent."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keep(Ask, kind="run.keep"):
+    """Save your state under this round, so that the run can go on from here."""
+
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Return(Ask, kind="run.return"):
+    """Go back to the state that was saved under this round."""
+
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done(Reply, kind="run.done"):
+    """Done as asked."""
+
+    round: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settle(Ask, kind="run.settle"):
+    """What has this run cost your worst-off person?"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled(Reply, kind="run.settled"):
+    """How often each event stands in the ledger, in the eyes of an outsider and of anyone.
+
+    The ledger's word, not the server's count: a round that was paid for and then lost, or asked twice, is in it.
+    """
+
+    spend: Public
+
+
+class Party(ABC):
+    """One holder: its rows, its ledger, its secret randomness, and the answers it gives.
+
+    A party is rebuilt by its constructor and `load_state_dict`; nothing else is needed to go on. The state
+    of its randomness is part of that only in a rehearsal: outside one, a party that comes back draws
+    fresh noise, since the same noise under two different questions would reveal their difference.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (Keep, Return, Done, Settle, Settled)
+
+    def __init__(
+        self, name: str, ledger: Ledger, *, run: str, rng: Rng | None = None, folder: Path | None = None
+    ) -> None:
+        self.name, self.ledger, self.run, self.folder = name, ledger, run, folder
+        self.rng = rng if rng is not None else SecureRng()
+        if self.rng.seeded and ledger.real:
+            raise PrivacyError(
+                f"{name}: seeded noise can be repeated by whoever knows the seed, so it is for rehearsals; "
+                "this ledger is real. Nothing was charged or sent."
+            )
+
+    def stated_noise(self) -> Public:
+        """What the run's statement says of this party's noise, and whether it is of a rehearsal."""
+        stated: Value = {"generator": self.rng.name, "rehearsal": list(self.rehearsal)}
+        return Public(stated, "the kind of generator, not its state")
+
+    @property
+    def rehearsal(self) -> tuple[str, ...]:
+        """Why what this party does protects nobody (keys of `REHEARSED`); nothing where it is the real thing."""
+        why = {"seed": self.rng.seeded, "fast": not self.rng.secure, "ledger": not self.ledger.real}
+        return tuple(key for key, true in why.items() if true)
+
+    def answer(self, ask: Ask) -> Reply:
+        """Answer one ask. Whatever it raises, nothing else has left."""
+        match ask:
+            case Keep():
+                file = self._file(ask.round)
+                replace(file, pack(self.state_dict()))
+                self._drop_states_before(ask.round)
+                return Done(round=Public(ask.round, "the server's own number"))
+            case Return():
+                if not (file := self._file(ask.round)).exists():
+                    raise ArtefactError(f"{self.name}: no state was saved for round {ask.round}.")
+                state = unpack(file.read_bytes())
+                if not isinstance(state, dict):
+                    raise ArtefactError(f"{self.name}: {file.name} does not hold a party's state.")
+                self.load_state_dict(state)
+                return Done(round=Public(ask.round, "the server's own number"))
+            case Settle():
+                spends = {view: self.ledger.spend(against=view, run=self.run) for view in VIEWS}
+                uses = {
+                    view: {event_to_json(event): count for event, count in spend.items() if count}
+                    for view, spend in spends.items()
+                }
+                return Settled(
+                    spend=Public(uses, "prices: they follow from the settings and from what was asked")
+                )
+        return self.respond(ask)
+
+    @abstractmethod
+    def respond(self, ask: Ask) -> Reply:
+        """Answer an ask of the protocol itself."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that changes between two asks, as plain values and tensors."""
+        kept: dict[str, Any] = {"real": self.ledger.real}
+        return kept | {"rng": self.rng.state_dict()} if self.rng.seeded else kept
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of `state_dict`.
+
+        Edges: a state of a rehearsal at a real ledger, or the reverse → ArtefactError: one part would be paid nowhere.
+        """
+        if state.get("real", self.ledger.real) != self.ledger.real:
+            raise ArtefactError(
+                f"{self.name}: a rehearsal goes on as a rehearsal, and a run with a real ledger with that ledger. "
+                "Nothing was charged."
+            )
+        if "rng" in state and self.rng.seeded:
+            self.rng.load_state_dict(state["rng"])
+
+    def unexpected(self, ask: Ask) -> MessageError:
+        """The refusal of an ask that this party does not know, or not now."""
+        return MessageError(f"{self.name}: {ask.kind()} was not expected here. Nothing was computed or sent.")
+
+    def _drop_states_before(self, round: int) -> None:
+        # The server writes after its parties: until it has, it may still return to the round before.
+        states = sorted(self._file(0).parent.glob("state-*.safetensors"), key=_round_of)
+        for old in [file for file in states if _round_of(file) < round][:-1]:
+            old.unlink()
+
+    def _file(self, round: int) -> Path:
+        if self.folder is None:
+            raise ArtefactError(f"{self.name}: this party has no folder to keep its state in.")
+        return own_folder(self.folder) / f"state-{round}.safetensors"
+
+
+def _round_of(file: Path) -> int:
+    return int(file.stem.removeprefix("state-"))
+
+
+class Parties(Protocol):
+    """The other side of the line, as the server sees it. Implemented by each runtime."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties, in a fixed order."""
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        """Ask all parties the same, or each named one its own; their replies by name.
+
+        A party's refusal (BudgetExceeded, PartyError, …) is raised here, with its name in the text. So is that one is
+        away (PartyAway), unless `at_least` of the asked have answered: then theirs are all the replies there are.
+        """
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress bar may show: rounds, and prices that are public. No figure of any row.
+
+    `epsilon()` is what each party has spent so far; it takes a moment, so ask now and then.
+    """
+
+    done: int
+    rounds: int
+    epsilon: Callable[[], Mapping[str, float]]
+
+
+Watcher = Callable[[Progress], None]
+
+
+def settled(
+    parties: Parties, names: Iterable[str] | None = None, *, at_least: int | None = None
+) -> dict[str, dict[str, Spend]]:
+    """What the ledgers of the parties (of these, where named) say of this run, to an outsider and to anyone."""
+    ask = Settle() if names is None else dict.fromkeys(names, Settle())
+    replies = parties.ask(ask) if at_least is None else parties.ask(ask, at_least=at_least)
+    return {
+        name: {
+            view: {event_from_json(event): count for event, count in uses.items()}
+            for view, uses in reply.spend.value.items()
+        }
+        for name, reply in replies.items()
+    }
+
+
+def tensors_of(message: Message) -> list[Tensor]:
+    """Every tensor in a message, however deep: what the transcript counts and the contract walks."""
+
+    def walk(value: object) -> list[Tensor]:
+        if isinstance(value, Tensor):
+            return [value]
+        if isinstance(value, Paid | Public):
+            return walk(value.value)
+        if isinstance(value, Mapping):
+            return [tensor for item in value.values() for tensor in walk(item)]
+        if isinstance(value, list | tuple):
+            return [tensor for item in value for tensor in walk(item)]
+        return []
+
+    return [tensor for field in fields(message) for tensor in walk(getattr(message, field.name))]

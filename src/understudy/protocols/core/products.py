@@ -1,0 +1,210 @@
+"""Products between holders, chunk by chunk: greet, mask, seal, open, multiply, and end with shares.
+
+The arithmetic and its guarantees stand in `privacy/secure/product.py` and `channel.py`; docs/secure_products.md says
+who learns what.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.errors import MessageError
+from understudy.privacy.secure.channel import Channel, fingerprint
+from understudy.privacy.secure.product import Dealer, Factor
+from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.protocols.core.base import Ask, Public, Reply
+
+SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
+Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(Ask, kind="product.swap"):
+    """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
+
+    chunk: int
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swapped(Reply, kind="product.swapped"):
+    """A sealed message for each other party that holds these people."""
+
+    outbox: Public
+
+
+@dataclass
+class Products:
+    """One holder's side. People go chunk by chunk, and each chunk is masked once.
+
+    Edges: a message that is missing, changed, repeated or of a wrong shape → MessageError, and nothing is sent.
+    """
+
+    ring: Ring
+    channels: Mapping[str, Channel]
+    factors: Mapping[str, Factor]
+    rows: Callable[[int, int], Bits]  # people from, to, in the common order: (people, own width)
+    chunks: Sequence[Chunk]
+    swapped: int = 0  # chunks
+
+    @property
+    def done(self) -> bool:
+        return self.swapped == len(self.chunks)
+
+    def swap(self, ask: Swap) -> Swapped:
+        """Take the others' messages about the chunk before, and make those about the next."""
+        self._take(ask.inbox)
+        start, stop, peers = self.chunks[self.swapped]
+        rows = self.rows(start, stop)
+        masked = {peer: self.ring.to_bytes(self.factors[peer].mask(rows)) for peer in peers}
+        self.swapped += 1
+        return Swapped(
+            outbox=Public({peer: _sealed(self.channels[peer], data) for peer, data in masked.items()}, SEALED)
+        )
+
+    def shares(self, inbox: Mapping[str, Tensor], corrections: Mapping[str, Tensor]) -> dict[str, Words]:
+        """Take the last messages: this side's share of each product, (first's width, second's width)."""
+        if corrections.keys() != {peer for peer, factor in self.factors.items() if not factor.first}:
+            raise MessageError("a correction is missing or too many. Nothing was charged or sent.")
+        self._take(inbox)
+        return {
+            peer: factor.share(None if factor.first else self.ring.words(corrections[peer]))
+            for peer, factor in self.factors.items()
+        }
+
+    def _take(self, inbox: Mapping[str, Tensor]) -> None:
+        start, stop, peers = self.chunks[self.swapped - 1] if self.swapped else (0, 0, ())
+        if inbox.keys() != set(peers):
+            raise MessageError("a message of another holder is missing or too many. Nothing was computed.")
+        rows = self.rows(start, stop)
+        for peer in peers:
+            factor, data = self.factors[peer], self.channels[peer].open(inbox[peer].numpy().tobytes())
+            factor.take(self.ring.from_bytes(data, len(rows), factor.peer_width), rows)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "swapped": self.swapped,
+            "channels": {peer: channel.state_dict() for peer, channel in self.channels.items()},
+            "factors": {peer: factor.state_dict() for peer, factor in self.factors.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.swapped = int(state["swapped"])
+        for peer, channel in self.channels.items():
+            channel.load_state_dict(state["channels"][peer])
+        for peer, factor in self.factors.items():
+            factor.load_state_dict(state["factors"][peer])
+
+
+# Greetings: what holders confirm to each other before anything that is paid for leaves
+
+
+def greetings(channels: Mapping[str, Channel], keys: Mapping[str, bytes]) -> dict[str, Tensor]:
+    """A sealed word for every other holder: all keys, as this one was told them.
+
+    The channel's context holds whatever else was told. A holder that was told anything else cannot open it.
+    """
+    return said(channels, _word(keys))
+
+
+def confirm(channels: Mapping[str, Channel], keys: Mapping[str, bytes], inbox: Mapping[str, Tensor]) -> None:
+    """Open the other holders' greetings.
+
+    Guarantee: it returns only if whoever holds the secret halves of these keys was told the same, of everybody.
+    Edges: a server that made those keys itself speaks for their holders; the fingerprint of the keys, in every ledger,
+    is what tells.
+    """
+    heard(channels, _word(keys), inbox, what="keys")
+
+
+def said(channels: Mapping[str, Channel], word: bytes) -> dict[str, Tensor]:
+    """A word for every other holder, sealed."""
+    return {peer: _sealed(channel, word) for peer, channel in channels.items()}
+
+
+def heard(channels: Mapping[str, Channel], word: bytes, inbox: Mapping[str, Tensor], *, what: str) -> None:
+    """Open the other holders' words. Edges: one is missing, too many or another → MessageError."""
+    if inbox.keys() != channels.keys():
+        raise MessageError("a greeting of another holder is missing or too many. Nothing was charged.")
+    for peer, channel in channels.items():
+        if not hmac.compare_digest(channel.open(inbox[peer].numpy().tobytes()), word):
+            raise MessageError(
+                f"{channel.own}: {peer} was told other {what} than {channel.own}. Nothing was charged."
+            )
+
+
+def _word(keys: Mapping[str, bytes]) -> bytes:
+    return hashlib.sha256(b"understudy greeting " + fingerprint(keys).encode()).digest()
+
+
+def _sealed(channel: Channel, data: bytes) -> Tensor:
+    return torch.frombuffer(bytearray(channel.seal(data)), dtype=torch.uint8)
+
+
+class Dealing:
+    """The server's side: a dealer for every two holders that share people. `cells`: those who share some.
+
+    Masks follow from `secret`, fresh where none is given, and from the holders' fresh `keys`: a server that comes back
+    deals the same to the same session, which asks for nothing new of it, and never the same to another.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        widths: Mapping[str, int],
+        cells: Iterable[Sequence[str]] | None = None,
+        *,
+        keys: Mapping[str, bytes],
+        secret: bytes | None = None,
+    ) -> None:
+        self.ring = ring
+        pairs = (pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
+        secret, session = secret or os.urandom(32), fingerprint(keys)
+
+        def seed(*whose: str) -> bytes:
+            return hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
+
+        self.dealers = {
+            (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))
+            for i, k in dict.fromkeys(pairs)
+        }
+
+    def seeds(self, name: str) -> dict[str, bytes]:
+        """The seeds of this holder's masks, by the other holder."""
+        return {
+            k if name == i else i: dealer.seeds[name == k]
+            for (i, k), dealer in self.dealers.items()
+            if name in (i, k)
+        }
+
+    def deal(self, people: int, cell: Sequence[str]) -> None:
+        """Go through the masks of one more chunk of people that these holders share."""
+        for pair in combinations(cell, 2):
+            self.dealers[pair].deal(people)
+
+    def corrections(self, name: str) -> dict[str, Tensor]:
+        """What the second holder of each pair needs to complete its share."""
+        return {
+            i: self.ring.signed(dealer.correction()) for (i, k), dealer in self.dealers.items() if name == k
+        }
+
+
+def relayed(outboxes: Mapping[str, Public], names: Sequence[str]) -> dict[str, dict[str, Tensor]]:
+    """Every holder's inbox from what all of them sent."""
+    inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    for sender in names:
+        box = outboxes[sender].value
+        for receiver in names:
+            if sender != receiver:
+                if not isinstance(box, dict) or not isinstance(box.get(receiver), Tensor):
+                    raise MessageError(f"{sender} sent nothing for {receiver}. Nothing was released.")
+                inboxes[receiver][sender] = box[receiver]
+    return inboxes

@@ -1,0 +1,86 @@
+"""What the server and the holders say to each other while they grow a latent tree (`dplt`).
+
+`Begin`, `Agree`, `Group` (step 1), `products.Swap` chunk by chunk, `Correlate` (step 2), `Quantify` (step 4).
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from understudy.protocols.core.base import Ask, Assembly, Paid, Public, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Assembly, kind="dplt.begin"):
+    """The run's settings, and every party's schema."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply, kind="dplt.begun"):
+    """What this party's holder allows the run to cost, and its public key of the run."""
+
+    people: Public
+    budget: Public
+    noise: Public
+    key: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree(Ask, kind="dplt.agree"):
+    """Who takes part, with which keys; ε (None: infinity); how messages are cut; the seeds of this party's masks."""
+
+    keys: dict[str, bytes]
+    epsilon: float | None
+    bits: int
+    chunk: int
+    seeds: dict[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed(Reply, kind="dplt.agreed"):
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for each other party."""
+
+    fingerprint: Public
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(Ask, kind="dplt.group"):
+    """The others' greetings, which show that all were told the same: group your attributes."""
+
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Reply, kind="dplt.grouped"):
+    """The party's binary attributes in groups, the latent one first; for DPLT+ also its index, edges of latent ones."""
+
+    groups: Paid
+    index: Paid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correlate(Ask, kind="dplt.correlate"):
+    """The others' last messages, and the dealer's corrections: how do latent attributes go together?"""
+
+    inbox: dict[str, Tensor]
+    corrections: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantify(Ask, kind="dplt.quantify"):
+    """The tree, edges of latent attributes from the first outwards: what are its tables?"""
+
+    edges: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables(Reply, kind="dplt.tables"):
+    """Noisy tables of the party's own latent attributes, of its leaves, and its blinded shares of those with others.
+
+    Each is (pairs, 2, 2).
+    """
+
+    own: Paid
+    leaves: Paid
+    cross: Paid

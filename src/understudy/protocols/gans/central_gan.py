@@ -1,0 +1,61 @@
+"""Central GAN: one holder has all columns, and one critic sees them together.
+
+The reference that VertiGAN (`verti_gan.py`) is held against: generator, private critic steps, accounting and
+messages are the same, so that what differs is what the split between parties costs. `private=False` is the "fully
+centralised setting" of Jiang et al., "VertiGAN" (PoPETs 2023(2)), §6.2 and Table 4, without a guarantee.
+
+What it can learn: the joint distribution of all columns.
+Guarantee: (ε, δ)-DP for a person with all columns, since one party holds them all.
+Edges: two parties or more, whose columns one critic cannot see → ConfigError, nothing is charged.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from understudy.data.described import AnySchema, Rows
+from understudy.errors import ConfigError
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.alignment import ROW_NUMBER, Found
+from understudy.protocols.core.base import Parties
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.gans import verti_gan
+from understudy.protocols.gans.verti_gan import VertiGanParty
+
+KINDS = verti_gan.KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(verti_gan.Config):
+    """As VertiGAN's."""
+
+    protocol: ClassVar[str] = "central-gan"
+
+
+class CentralParty(VertiGanParty):
+    """The one holder. Its people need not be matched with anybody's, so no id is masked."""
+
+    config_type = Config
+
+    def __init__(self, name: str, table: Rows, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, table, ledger, **more)
+        self.ids = ROW_NUMBER
+
+
+def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> CentralParty:
+    """A party of this protocol."""
+    return CentralParty(name, table, ledger, **more)
+
+
+def train(config: Config, parties: Parties, schemas: Mapping[str, AnySchema], **more: Any) -> Outcome:
+    """Train one generator on the one party's columns, as `verti_gan.train` does on several parties'."""
+    if len(parties.names) != 1:
+        raise ConfigError(
+            f"central-gan is for one party that holds all columns, not for {len(parties.names)}: take verti-gan. "
+            "Nothing was charged."
+        )
+    return verti_gan.train(config, parties, schemas, align=_row_by_row, **more)
+
+
+def _row_by_row(parties: Parties) -> None:
+    parties.ask(Found(positions=None))

@@ -1,0 +1,108 @@
+"""What ties one party's columns to another's in VertiGAN: their joint two-way tables, measured once, as a second loss.
+
+VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the
+blocks X_iᵀX_k of the Gram matrix across parties (`gram/measure.py`) are released once, before the first round, and in
+every round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own
+outputs and the released ones. Within a party the critics alone decide.
+
+    d = Σ (PᵀP/n − target)² · precision over the cells across parties, P (n, width) the generator's odds on n latents
+
+Target and precision are those of `models/fit_gram.read_tables`, in its basis: noisy cells, drawn to what is likely.
+The second gradient is scaled to `weight` times the length of the critics' one, and fades out as the mean square
+residual, in units of the noise, comes down to 1, what noise alone would leave.
+
+Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ); the critic's noise is then the
+least with which both together stay within (ε, δ). The release is one for all parties and every ledger holds it, so a
+person's price over all parties counts it once for each of them: more than it is.
+Guarantee: the release is that of `gram_party`, with its edges: the server deals the masks of products.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.tables.fit_gram import read_tables
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import FastRng, Rng
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.base import Parties
+from understudy.protocols.gram.measure import Measured, Plan, measure
+from understudy.protocols.gram.party import GramParty
+
+
+def measure_across(
+    parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any], secret: bytes | None = None
+) -> Measured:
+    """Align the parties, and release their joint tables across parties. ConfigError where one holds no table."""
+    tables = {name: schema for name, schema in schemas.items() if isinstance(schema, Schema)}
+    if other := sorted(schemas.keys() - tables.keys()):
+        raise ConfigError(
+            f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
+        )
+    return measure(
+        parties, tables, Plan(private=config["private"], across=True), config=config, secret=secret
+    )
+
+
+def coupling_party(
+    party: AlignedParty,
+    table: Table,
+    ledger: Ledger,
+    budget: Budget,
+    *,
+    run: str,
+    rng: Rng,
+    folder: Path | None,
+) -> GramParty:
+    """The holder's side of the release, over the rows that the party has aligned."""
+    terms = {"across": True, "target": None, "refined": 0, "triples": (), "colluding": 1}
+    side = GramParty(party.name, table, ledger, run=run, budget=budget, rng=rng, folder=folder, agreed=terms)
+    side.load_state_dict({"alignment": AlignedParty.state_dict(party)["alignment"]})
+    return side
+
+
+class Coupling:
+    """The server's second loss, from what was released."""
+
+    def __init__(
+        self, measured: Measured, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
+    ) -> None:
+        sizes = [size for schema in schemas.values() for size in Codec(schema).sizes]
+        noise = torch.where(measured.measured, measured.noise, torch.inf)
+        tables = read_tables(measured.gram.double(), sizes, noise=noise)
+        self.weight = weight
+        self.target, self.measured = (t.float().to(device) for t in (tables.target, tables.measured))
+        self.precision, self.noise_weight = (t.float().to(device) for t in (tables.precision, tables.weight))
+        self.basis = tables.basis.float().to(device)
+        self.cells = max(int(torch.count_nonzero(tables.weight)), 1)
+
+    def add_gradient(self, network: BranchedGenerator, seed: int, batch: int) -> float:
+        """Add the second gradient to the critics', which is in the parameters already; the residual before it."""
+        device = self.target.device
+        odds = network.rows(FastRng(seed).normal(batch, network.latent, device=device))
+        with torch.no_grad():
+            turned = odds @ self.basis
+            pairs = turned.T @ turned / batch
+            residual = float(((pairs - self.measured).square() * self.noise_weight).sum() / self.cells)
+            slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
+        parameters = [p for p in network.parameters() if p.grad is not None]
+        own = torch.autograd.grad(odds, parameters, slope)
+        critics = _length([p.grad for p in parameters if p.grad is not None])
+        scale = self.weight * min(1.0, max(0.0, residual - 1)) * critics / max(_length(own), 1e-30)
+        for parameter, part in zip(parameters, own, strict=True):
+            assert parameter.grad is not None
+            parameter.grad = parameter.grad + scale * part
+        return residual
+
+
+def _length(parts: list[Tensor] | tuple[Tensor, ...]) -> float:
+    return float(torch.stack([part.square().sum() for part in parts]).sum().sqrt())

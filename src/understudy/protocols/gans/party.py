@@ -1,0 +1,244 @@
+"""What parties of the vertical GANs share: settings, messages, and a holder that begins and pays.
+
+In a vertical GAN the server has a generator with a branch for each party (`gans/server.py`), and a party has critics
+that nobody else sees. VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`vd_gan.py`) synthetic rows; what a
+round is stands there.
+"""
+
+import warnings
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from understudy.check import not_negative
+from understudy.data.described import Rows
+from understudy.data.table import Table
+from understudy.errors import PartyError, PrivacyWarning
+from understudy.models.device import pick_device
+from understudy.models.nets.gan import Critic, width_of
+from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.gradients.limits import honest, honest_layers
+from understudy.privacy.noise.rng import Rng
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.base import VIEWS, Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.gans.rows import encode, output_of, roster
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """VertiGAN's values (PoPETs 2023(2), §6.1.3). Sizes left at None follow its Table 2.
+
+    A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
+    """
+
+    protocol: ClassVar[str]
+
+    rounds: int = 1500
+    critic_steps: int = 10
+    batch: int = 1000
+    learning_rate: float = 0.001
+    penalty: float = 10.0
+    latent: int | None = None
+    common: tuple[int, ...] | None = None
+    critic_hidden: tuple[int, ...] | None = None
+    private: bool = True
+    checkpoint_every: int = 100
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "critic_steps", "batch", "checkpoint_every", "learning_rate", "penalty"):
+            honest(**{name: getattr(self, name)})
+        not_negative(seed=self.seed)
+        if self.latent is not None:
+            honest(latent=self.latent)
+        for name in ("common", "critic_hidden"):
+            if (sizes := getattr(self, name)) is not None:
+                object.__setattr__(self, name, tuple(sizes))
+                honest_layers(**{name: getattr(self, name)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Opening, kind="gan.begin"):
+    """The run's settings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply, kind="gan.begun"):
+    """What this party will pay, worked out from public settings and its own budget."""
+
+    people: Public
+    budget: Public
+    noise_multiplier: Public
+    noise: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Ask, kind="gan.round"):
+    """One round; what it asks about is the protocol's."""
+
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradient(Reply, kind="gan.gradient"):
+    """Which way the generator should move, in this party's opinion."""
+
+    gradient: Paid
+
+
+class GanParty(AlignedParty):
+    """One holder of columns: it begins, and pays for every round before anything of it is computed.
+
+    Guarantee: whatever `_round` answers was charged first, by `pay`.
+    Edges: settings that fit neither these people nor these columns, or that the budget cannot pay for → an error
+    from `Begin`, before anything is charged; a second `Begin` → MessageError; a spent budget → BudgetExceeded, and
+    nothing is sent.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (*AlignedParty.messages, Begun, Gradient)
+    config_type: ClassVar[type[Settings]]
+    begin_type: ClassVar[type[Begin]] = Begin
+    takes_arrays: ClassVar[bool] = False  # series and images beside tables
+    config: Any
+
+    def __init__(
+        self,
+        name: str,
+        table: Rows,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        if not isinstance(table, Table) and not self.takes_arrays:
+            raise PartyError(
+                f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
+            )
+        super().__init__(name, roster(table), ledger, run=run, rng=rng, folder=folder)
+        table.schema.require_public()
+        self.rows, self.budget, self.output = table, budget, output_of(table.schema)
+        self.width = width_of(self.output)
+        self.begun: Begin | None = None
+        self.noise_multiplier = 0.0
+
+    @abstractmethod
+    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
+        """What one use costs with that much noise, in each view."""
+
+    @abstractmethod
+    def uses(self) -> dict[str, int]:
+        """How often that is paid in the whole run."""
+
+    def paid_before(self) -> Spend:
+        """What this run was charged before its rounds."""
+        return {}
+
+    @abstractmethod
+    def _round(self, ask: Any) -> Gradient:
+        """Pay, compute, answer."""
+
+    def check(self) -> None:
+        """Refuse settings that fit neither these people nor these columns."""
+        if (people := len(self.aligned)) < 2:
+            raise PartyError(
+                f"{self.name}: {people} shared people are too few to train on. Nothing was charged."
+            )
+
+    def open(self, begin: Any) -> None:
+        """Take on the settings: the same from a fresh `Begin` and from a saved state."""
+        self.config = self.config_type(**begin.config)
+        self.device = pick_device(self.config.device)
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Begin() if self.begun is None:  # a second one would forget the noise that the first fixed
+                return self._begin(ask)
+            case Round() if self.begun is not None:
+                return self._round(ask)
+        raise self.unexpected(ask)
+
+    def _begin(self, ask: Begin) -> Begun:
+        self.open(ask)
+        self.check()
+        people, budget, uses = len(self.aligned), self.budget, self.uses()
+        if budget.delta >= 1 / people:
+            warnings.warn(
+                f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
+                "one person's row outright. Choose a smaller δ.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        if self.config.private:
+            self.noise_multiplier = calibrate(
+                lambda noise: (
+                    Counter({self.events(noise)[budget.against]: uses[budget.against]})
+                    + Counter(self.paid_before())
+                ),
+                epsilon=budget.epsilon,
+                delta=budget.delta,
+            )
+        price = self.price
+        self.ledger.afford(
+            price["outsider"], uses["outsider"], insider=price["anyone"], insider_count=uses["anyone"]
+        )
+        self.begun = ask
+        return Begun(
+            people=Public(people, "the size of the intersection, which alignment discloses outside ε"),
+            budget=Public(asdict(budget) if self.config.private else None, "the holder's own choice"),
+            noise_multiplier=Public(self.noise_multiplier, "computed from the budget and public settings"),
+            noise=self.stated_noise(),
+        )
+
+    @property
+    def price(self) -> dict[str, DpEvent]:
+        """What one use costs in this run, in each view."""
+        if not self.config.private:
+            return dict.fromkeys(VIEWS, dp_event.NonPrivateDpEvent())
+        return self.events(self.noise_multiplier)
+
+    def pay(self, what: str, outsider: int, anyone: int | None = None) -> Receipt:
+        """Charge so many uses, in the eyes of an outsider and of anyone."""
+        price = self.price
+        return self.ledger.charge(
+            price["outsider"],
+            count=outsider,
+            insider=price["anyone"],
+            insider_count=outsider if anyone is None else anyone,
+            run=self.run,
+            what=what,
+        )
+
+    def initial_critic(self) -> Critic:
+        """A critic that has seen no row; its seed is public."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return Critic(self.width, self.config.critic_hidden).to(self.device)
+
+    def encoded(self) -> Tensor:
+        """The shared people's rows: one-hot, or values in [0, 1]."""
+        return encode(self.rows, self.aligned, self.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.begun is None:
+            return super().state_dict()
+        held = {"begin": dict(vars(self.begun)), "noise_multiplier": self.noise_multiplier}
+        return super().state_dict() | held
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "begin" in state:
+            self.open(begin := self.begin_type(**state["begin"]))
+            self.begun = begin
+            self.noise_multiplier = state["noise_multiplier"]

@@ -1,0 +1,159 @@
+"""The server of the vertical GANs: a generator, begun or resumed, taken through its rounds, saved."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from understudy.data.described import AnySchema
+from understudy.data.mixed import MixedSchema, side_by_side
+from understudy.errors import BudgetExceeded, PartyError
+from understudy.generator import Generator
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.rmsprop import RmsProp
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.base import Parties, Progress, Watcher, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.gans.party import Begin, Settings
+from understudy.protocols.gans.rows import output_of
+
+
+class Server:
+    """The generator, its optimiser and its public draws: begun or resumed, taken through the rounds, saved.
+
+    What it holds is post-processing of the parties' paid answers.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        parties: Parties,
+        schemas: Mapping[str, AnySchema],
+        *,
+        checkpoint: Path | None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config, self.parties, self.device = config, parties, torch.device(device)
+        self.schemas = {name: schemas[name] for name in parties.names}
+        outputs = {name: output_of(schema) for name, schema in self.schemas.items()}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            network = BranchedGenerator.for_parties(outputs, latent=config.latent, common=config.common)
+        self.network = network.to(device)
+        self.optimizer = RmsProp(self.network.parameters(), lr=config.learning_rate)
+        self.draws = torch.Generator().manual_seed(config.seed)
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        self.begun: dict[str, dict[str, Any]] = {}
+        self.held: dict[str, Any] = {}  # what else a protocol saves with a round
+        self.unguarded: tuple[str, ...] = ()  # what of a protocol has no formal guarantee
+        self.common: int | None = None  # steps of a round whose samples all parties share
+        self.done = 0
+
+    def begin(
+        self,
+        ask: Callable[[str], Begin],
+        *,
+        resume: bool,
+        align: Callable[[Parties], object] = align_people,
+    ) -> None:
+        """Align the parties' people and tell each party the settings, or go on from the checkpoint."""
+        if self.store is not None and resume and (saved := self.store.load()) is not None:
+            self.done, state = saved
+            self.begun, self.held = state["begun"], state.get("held", {})
+            self.network.load_state_dict(state["network"])
+            self.draws.set_state(state["draws"])
+            self.optimizer.load(state["squares"])
+        else:
+            align(self.parties)
+            replies = self.parties.ask({name: ask(name) for name in self.parties.names})
+            self.begun = {
+                name: {key: public.value for key, public in vars(reply).items()}
+                for name, reply in replies.items()
+            }
+            if self.held:  # paid for before the first round, so saved before it
+                self._save()
+        if len({info["people"] for info in self.begun.values()}) != 1:
+            raise PartyError("The parties do not agree on how many people they share.")
+
+    def secret(self, size: int) -> bytes:
+        """Fresh random bytes that no outsider can know: from the system, kept nowhere, other ones when resumed.
+
+        In a rehearsal, where every party's noise is from a seed, they follow from the run's seed, so that it repeats.
+        """
+        if all("seed" in info["noise"]["rehearsal"] for info in self.begun.values()):
+            return bytes(torch.randint(256, (size,), generator=self.draws).tolist())
+        return secrets.token_bytes(size)
+
+    def run(self, learn: Callable[[int], None], watch: Watcher | None) -> Outcome:
+        """All rounds: `learn` asks the parties and leaves the generator's gradient in its parameters.
+
+        Ends early, with what it has, when a party's budget is spent. It saves every `checkpoint_every` rounds and
+        when it is interrupted.
+        """
+        ended, rounds = "after all rounds", self.config.rounds
+        try:
+            while self.done < rounds:
+                self.optimizer.zero_grad()
+                learn(self.done + 1)
+                self.optimizer.step()
+                self.done += 1
+                if watch is not None:
+                    watch(Progress(self.done, rounds, lambda: self.statement().per_party()))
+                if self.done % self.config.checkpoint_every == 0:
+                    self._save()
+        except BudgetExceeded as refusal:
+            ended = f"ended after {self.done} of {rounds} rounds: {refusal}"
+        except KeyboardInterrupt:
+            self._save()
+            raise
+        self._save()
+        return self._outcome(ended)
+
+    def statement(self) -> PrivacyStatement:
+        """What was paid, by the ledgers' own word: a round that was paid for and then lost is in it."""
+        spends = settled(self.parties)
+        return PrivacyStatement(
+            parties=tuple(
+                PartyPrivacy.stated(
+                    name,
+                    info,
+                    spends[name]["outsider"],
+                    spends[name]["anyone"],
+                    rounds=max(1, self.done),
+                )
+                for name, info in self.begun.items()
+            ),
+            unguarded=self.unguarded,
+            common_steps=None if self.common is None else self.done * self.common,
+        )
+
+    def _save(self) -> None:
+        if self.store is None or not (self.done or self.held):
+            return
+        squares = [square.cpu() for square in self.optimizer.squares]
+        weights = {name: value.cpu() for name, value in self.network.state_dict().items()}
+        state = {"network": weights, "squares": squares, "draws": self.draws.get_state(), "begun": self.begun}
+        self.store.save(self.done, state | ({"held": self.held} if self.held else {}))
+        self.store.over()
+
+    def _outcome(self, ended: str) -> Outcome:
+        privacy, people = self.statement(), next(iter(self.begun.values()))["people"]
+        schema = side_by_side(self.schemas)
+        owners = {column: name for name, part in self.schemas.items() for column in part.names}
+        if isinstance(schema, MixedSchema):
+            owners = schema.owners
+        card = {
+            "protocol": self.config.protocol,
+            "config": asdict(self.config),
+            "rounds": self.done,
+            "ended": ended,
+            "owners": owners,
+            "people": people,
+            "privacy": privacy.to_dict(),
+        }
+        return Outcome(Generator(self.network.cpu().eval(), schema, card), privacy, people)

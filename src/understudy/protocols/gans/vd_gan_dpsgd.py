@@ -1,0 +1,127 @@
+"""VDGAN with DPSGD: each party has one private critic, and all that follows from it is private too.
+
+Zhang, "GAN-Based Differentially Private Publication of Vertically Partitioned Data" (thesis, TUM 2022),
+§4.4.1 with Algorithms 1 and 3; the server and the messages are in `vd_gan.py`.
+Paper → code: m → batch (expected), C → clip_norm, σ → noise_multiplier, D_k → `Critic`.
+Differs from the paper: add/remove of one person, so a clipped gradient costs C, not 2C (Eq. 4.15); noise once a
+batch, not once a sample (Eq. 4.5); batches are Poisson samples, drawn in secret; a person is paired with a
+synthetic row in secret too, not by place.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+
+from understudy.data.table import Table
+from understudy.models.nets.gan import BranchedGenerator
+from understudy.models.nets.rmsprop import RmsProp
+from understudy.privacy.accounts.accounting import DpEvent
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.gradients.limits import honest
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.protocols.gans.critic_round import CriticRound
+from understudy.protocols.gans.party import Begin
+from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
+from understudy.protocols.gans.verti_gan import split_like
+
+__all__ = ["Config", "DpSgdParty", "build_party", "train"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """`warm_up`: rounds of a GAN at the party alone, before the first synthetic rows (§4.3.2)."""
+
+    protocol: ClassVar[str] = "vd-gan-dpsgd"
+
+    clip_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        honest(clip_norm=self.clip_norm)
+
+    def uses(self, rounds: int) -> int:
+        return (rounds + self.warm_up) * self.critic_steps if rounds else 0
+
+
+class DpSgdParty(VdGanParty):
+    """A critic trained by clipped and noised steps. Its opinion of public rows is post-processing.
+
+    Guarantee: a critic step is a Poisson-sampled Gaussian mechanism with noise `noise_multiplier`. Synthetic
+    rows are public, so which of them meets a person must not follow from the person's place in the batch: with
+    one person less, all those behind would meet another, and the sum would move by more than C. Each drawn
+    person gets a synthetic row and a mixing weight by secret draws instead, independent of all else. Given
+    those, a person's clipped gradient depends on that person's row alone. The draws of all others are
+    distributed alike with and without the person, so hold them fixed in both worlds: the sums then differ by
+    the person's own gradient, of norm C at most, present at the sampling rate. That is the mechanism charged,
+    whatever was held fixed, and therefore on average over it too.
+    Edges: an empty batch is noise alone. Warm-up steps see rows, so they are charged, with the first round.
+    """
+
+    config_type = Config
+    config: Config
+
+    def event(self, noise_multiplier: float) -> DpEvent:
+        return dp_event.PoissonSampledDpEvent(self.rate, dp_event.GaussianDpEvent(noise_multiplier))
+
+    # Algorithm 3, steps 2 and 3
+    def judge(self, synthetic: Tensor) -> Tensor:
+        if not self.answered:
+            self._warm_up()
+        return self.work.judge(self._batches(), synthetic)
+
+    def _warm_up(self) -> None:
+        """§4.3.2: train the critic against a generator of this party's own, which is then forgotten."""
+        network = self.work.network
+        optimizer = RmsProp(network.parameters(), lr=self.config.learning_rate)
+        for number in range(self.config.warm_up):
+            gradient = self.work(self._batches(), seed=number)
+            for parameter, part in split_like(network.parameters(), gradient):
+                parameter.grad = part
+            optimizer.step()
+
+    def _batches(self) -> list[Tensor]:
+        return poisson_samples(self.rng, len(self.aligned), self.rate, self.config.critic_steps)
+
+    @property
+    def rate(self) -> float:
+        """The chance of a person to be in a batch."""
+        return min(1.0, self.config.batch / len(self.aligned))
+
+    @cached_property
+    def work(self) -> CriticRound:
+        """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)  # of no row, and public
+            network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
+        return CriticRound.from_settings(
+            self.config,
+            network,
+            self.name,
+            self.initial_critic(),
+            self.encoded(),
+            rng=self.rng,
+            noise_multiplier=self.noise_multiplier,
+        )
+
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
+        self.__dict__.pop("work", None)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        return state if self.begun is None else state | {"work": self.work.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if self.begun is not None:
+            self.work.load_state_dict(state["work"])
+
+
+def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> DpSgdParty:
+    """A party of this protocol."""
+    return DpSgdParty(name, table, ledger, **more)

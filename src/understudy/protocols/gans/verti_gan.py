@@ -1,0 +1,379 @@
+"""VertiGAN: holders of different columns of the same people train one generator.
+
+Jiang, Zhang, Zhou, Grossklags, "Distributed GAN-based privacy-preserving publication of vertically-partitioned
+data" (PoPETs 2023(2)), Algorithms 1 and 2, §5, §7.2.
+Paper → code: T_global → rounds, T_d → critic_steps, B → batch, C → clip_norm, λ → penalty, G⁰ and Gⁱ → the
+common layers and a branch of `BranchedGenerator`, Dⁱ → `Critic`, τ → `Round.seed`, and `Round.batches` for batches.
+Differs from the paper: the signs of WGAN-GP and a linear critic (Eq. 8–13 are printed reversed); the sampling
+rate is B/N; every party draws its own secret Poisson batches, so that subsampling amplifies against the server
+and the other parties too. `sampling="shared"` reproduces the common batches and states both prices; what they follow
+from is a secret of the server and the parties, drawn anew for every round and kept by nobody, so that no outsider
+can know a batch. A party may hold one image or one series of each person instead of a table (§7.1): images get a
+convolutional branch and critic (`models/nets/image_gan.py`), a series is a row of values to the usual ones.
+
+What it can learn: each party's own joint distribution. Nothing in the loss ties one party's columns to
+another's, so cross-party dependence is not learned; evaluations show the two apart. `coupling="gram"`, which is not the
+paper's, buys the parties' joint two-way tables for a share of the budget and adds them to the loss (`coupling.py`).
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, cast
+
+import torch
+from dp_accounting import dp_event
+from torch import Tensor
+from torch.nn.utils import parameters_to_vector
+
+from understudy.check import in_range, one_of, positive
+from understudy.data.described import AnySchema, Rows
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import MessageError, PartyError
+from understudy.models.device import pick_device
+from understudy.models.nets.gan import BranchedGenerator, Values
+from understudy.models.nets.image_gan import ImageCritic
+from understudy.models.nets.sparse import densify, sparsify
+from understudy.privacy.accounts.accounting import DpEvent, Spend
+from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.gradients.limits import WEIGHT, honest, sound_weights
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core.alignment import align_people
+from understudy.protocols.core.base import (
+    Ask,
+    Done,
+    Keep,
+    Message,
+    Opening,
+    Paid,
+    Parties,
+    Public,
+    Reply,
+    Watcher,
+)
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.products import Swap
+from understudy.protocols.gans import party as gan_party
+from understudy.protocols.gans.coupling import Coupling, coupling_party, measure_across
+from understudy.protocols.gans.critic_round import CriticRound
+from understudy.protocols.gans.party import GanParty, Gradient, Settings
+from understudy.protocols.gans.server import Server
+from understudy.protocols.gram import messages as gram_messages
+from understudy.protocols.gram.measure import Measured
+from understudy.protocols.gram.party import DEALT, GramParty
+
+KINDS = ("table", "series", "image")
+SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
+
+T = TypeVar("T", bound=Tensor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """`sampling`: the parties' own batches, or common ones. `upload`: the share of gradients that is sent (§7.2).
+
+    `coupling`: "none", or "gram" with `coupling_share` of each party's ε and a gradient `coupling_weight` times as long
+    as the critics' (`coupling.py`).
+    """
+
+    protocol: ClassVar[str] = "verti-gan"
+
+    clip_norm: float = 1.0
+    sampling: str = "private"
+    upload: float = 1.0
+    coupling: str = "none"
+    coupling_share: float = 0.3
+    coupling_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of(("none", "gram"), coupling=self.coupling)
+        in_range(0.01, 0.99, coupling_share=self.coupling_share)
+        honest(clip_norm=self.clip_norm, coupling_weight=self.coupling_weight)
+        positive(upload=self.upload)
+        in_range(0, 1, upload=self.upload)
+        one_of(("private", "shared"), sampling=self.sampling)
+
+    @property
+    def steps(self) -> int:
+        """Critic steps in the whole run."""
+        return self.rounds * self.critic_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Couple(Opening, kind="verti-gan.couple"):
+    """The parties' joint tables are to be released first, for `coupling_share` of your ε."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(gan_party.Begin, kind="verti-gan.begin"):
+    """The run's settings, and the network with the common layers and this party's branch alone."""
+
+    network: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(gan_party.Round, kind="verti-gan.round"):
+    """Common layers and this party's branch as one vector, and the seed of the latent points.
+
+    `seed` is public. `batches` is a secret of the server and the parties (32 bytes), and empty where each party draws
+    its own batches.
+    """
+
+    seed: int
+    weights: Tensor
+    batches: bytes = b""
+
+
+class VertiGanParty(GanParty):
+    """One holder of columns. Its critic and its rows stay with it.
+
+    Guarantee: the critic is a sum of clipped, noised gradients (`gradients/critic.py`), each charged to the ledger
+    before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
+    Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
+    Edges: an empty batch is noise alone; a spent budget answers nothing; weights of another number, that are not
+    float32, or beyond 10⁹ → MessageError, nothing is charged. Asks of a coupling are answered only where the
+    holder agreed to one (`coupled`), since a server that deals masks to a party it made up could read the rows.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *dict.fromkeys((*GanParty.messages, Begin, Round, Couple, *GramParty.messages)),
+    )
+    config_type = Config
+    begin_type = Begin
+    takes_arrays = True
+    config: Config
+
+    def __init__(self, *holder: Any, coupled: bool = False, **more: Any) -> None:
+        super().__init__(*holder, **more)
+        self.coupled = coupled
+        self.side: GramParty | None = None  # this holder's side of a coupling
+        self.share = 0.0
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
+            raise self.unexpected(ask)  # as in `GramParty`
+        return super().answer(ask)
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Couple() if self.coupled and self.begun is None:
+                self.share = Config(**ask.config).coupling_share
+                return Done(round=Public(0, "the server's own number"))
+            case gram_messages.Begin() if self.begun is None and self.share:
+                paid, self.side = self.paid_before(), self._coupled()
+                self.side.paid = paid
+                return self.side.answer(ask)
+            case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
+                if self.begun is None:  # later the critics' noise is fixed, and leaves nothing for a release
+                    return self.side.answer(ask)
+        return super().respond(ask)
+
+    def _coupled(self) -> GramParty:
+        if not isinstance(self.rows, Table):
+            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
+        budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
+        return coupling_party(
+            self, self.rows, self.ledger, budget, run=self.run, rng=self.rng, folder=self.folder
+        )
+
+    def paid_before(self) -> Spend:
+        return {} if self.side is None else self.side.paid
+
+    # Algorithm 2, LocalInitialization
+    def open(self, begin: Begin) -> None:
+        super().open(begin)
+        self.network = BranchedGenerator.from_description(begin.network).to(self.device)
+        if self.network.widths != {self.name: self.width}:
+            raise PartyError(
+                f"{self.name}: the server's network does not fit this schema. Nothing was charged."
+            )
+        self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
+        self.__dict__.pop("critic_round", None)
+
+    # Algorithm 2, LocalUpdate
+    def _round(self, ask: Round) -> Gradient:
+        if not sound_weights(ask.weights, sum(part.numel() for part in self.network.parameters())):
+            raise MessageError(
+                f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged."
+            )
+        batches = self._batches(ask.batches)
+        receipt = self._pay(ask.round, batches)
+        with torch.no_grad():
+            for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
+                parameter.copy_(part)  # in place: a captured graph reads these
+        gradient = self.critic_round(batches, ask.seed)
+        return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
+
+    @cached_property
+    def critic_round(self) -> CriticRound:
+        """The tensor work of a round, over this party's rows."""
+        return CriticRound.from_settings(
+            self.config,
+            self.network,
+            self.name,
+            self._image_critic() or self.initial_critic(),
+            self.encoded(),
+            rng=self.rng,
+            noise_multiplier=self.noise_multiplier,
+        )
+
+    def _image_critic(self) -> ImageCritic | None:
+        """Where images are held, a critic of images; its seed is public, too."""
+        if not isinstance(self.output, Values) or not self.output.image:
+            return None
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.config.seed)
+            return ImageCritic(self.output.shape).to(self.device)
+
+    @property
+    def rate(self) -> float:
+        """B/N: the chance of a person to be in a batch."""
+        return min(1.0, self.config.batch / len(self.aligned))
+
+    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
+        """What one critic step costs.
+
+        Who knows the batches knows when a person takes part: against them a participation is not amplified.
+        """
+        step = dp_event.GaussianDpEvent(noise_multiplier)
+        amplified = dp_event.PoissonSampledDpEvent(self.rate, step)
+        return {"outsider": amplified, "anyone": amplified if self.config.sampling == "private" else step}
+
+    def uses(self) -> dict[str, int]:
+        """How often each price is paid in the whole run.
+
+        With shared batches nobody takes part more often than the bound, nearly always; the ledger counts what
+        happens, and ends the run if it happens more often.
+        """
+        steps, expected = self.config.steps, self.config.steps * self.rate
+        most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
+        return {"outsider": steps, "anyone": steps if self.config.sampling == "private" else most}
+
+    def _batches(self, shared: bytes) -> list[Tensor]:
+        """Who is in each critic step: this party's secret, or what the shared secret says."""
+        wanted = SECRET_BYTES if self.config.sampling == "shared" else 0
+        if len(shared) != wanted:
+            raise MessageError(
+                f"{self.name}: a secret of {len(shared)} bytes for batches, not of {wanted}. Nothing was charged."
+            )
+        rng = SecureRng(shared) if wanted else self.rng
+        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
+
+    def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
+        """Charge the round before any of it is computed."""
+        what, anyone = f"round {round}: {len(batches)} critic steps", len(batches)
+        if self.config.sampling == "shared":
+            most = int(self.participations.max())
+            self.participations += torch.bincount(torch.cat(batches), minlength=len(self.participations))
+            anyone = int(self.participations.max()) - most  # adds up to the busiest person's participations
+        return self.pay(what, len(batches), anyone)
+
+    def _uses_charged(self) -> int:
+        """How many uses of this run the ledger has."""
+        return sum(self.ledger.spend(against="outsider", run=self.run).values())
+
+    def state_dict(self) -> dict[str, Any]:
+        coupled = {} if self.side is None else {"side": self.side.state_dict()}
+        before = super().state_dict() | {"share": self.share, **coupled}
+        if self.begun is None:
+            return before
+        held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
+        if self.config.sampling == "shared":
+            held["uses"] = self._uses_charged()
+        return before | held
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.share, self.side = state["share"], None
+        if "side" in state:
+            self.side = self._coupled()
+            self.side.load_state_dict(state["side"])
+        if self.begun is not None:
+            self.participations = state["participations"]
+            if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
+                # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
+                # everybody's participations so far: counted from nothing again, the two add up to enough.
+                self.participations = torch.zeros_like(self.participations)
+            self.critic_round.load_state_dict(state["critic_round"])
+
+
+def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> VertiGanParty:
+    """A party of this protocol."""
+    return VertiGanParty(name, table, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`."""
+    return {"coupled": config.coupling == "gram"}
+
+
+# Algorithm 1
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, AnySchema],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+    align: Callable[[Parties], object] = align_people,
+) -> Outcome:
+    """Train one generator over the parties' columns.
+
+    Ends early, with what it has, when a party's budget is spent. With a `checkpoint` folder it saves every
+    `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there.
+    """
+    server = Server(config, parties, schemas, checkpoint=checkpoint, device=pick_device(config.device))
+    network, settings = server.network, asdict(config)
+
+    def couple(parties: Parties) -> None:
+        parties.ask(Couple(config=settings))
+        secret = None if server.store is None else server.store.secret(resume=resume)
+        measured = measure_across(parties, server.schemas, settings, secret)
+        server.held = {"measured": dict(vars(measured))}
+
+    if config.coupling == "gram":
+        align, server.unguarded = couple, DEALT
+    if config.sampling == "shared":
+        server.common = config.critic_steps
+    server.begin(
+        lambda name: Begin(config=settings, network=network.describe(only=name)), resume=resume, align=align
+    )
+
+    coupling = None
+    if server.held:
+        measured, tables = Measured(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
+        coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
+
+    parts = {name: list(network.party_parameters(name).values()) for name in parties.names}
+
+    def learn(round: int) -> None:
+        seed = int(torch.randint(2**62, (), generator=server.draws))
+        batches = server.secret(SECRET_BYTES) if config.sampling == "shared" else b""
+        asks = {
+            name: Round(
+                round=round, seed=seed, weights=parameters_to_vector(parameters).detach(), batches=batches
+            )
+            for name, parameters in parts.items()
+        }
+        for name, reply in parties.ask(asks).items():
+            gradient = densify(reply.gradient.value, asks[name].weights.numel()).to(server.device)
+            # Eq. 14: a branch gets its own party's gradient, the common layers the sum of all.
+            for parameter, part in split_like(parts[name], gradient):
+                parameter.grad = part if parameter.grad is None else parameter.grad + part
+        if coupling is not None:
+            coupling.add_gradient(network, seed, config.batch)
+
+    return server.run(learn, watch)
+
+
+def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
+    """Each parameter with its part of a flat vector, in the parameter's shape."""
+    parameters = list(parameters)
+    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
+    return ((parameter, part.view_as(parameter)) for parameter, part in zip(parameters, parts, strict=True))

@@ -1,0 +1,216 @@
+"""The joint Gram matrix as server and holders see it alike: its blocks, who holds them, and what is released of them.
+
+Holders with the same columns are a group (`data.grid`). A block of the matrix belongs to two groups, or to one and the
+same: it is a sum of parts, one of every holder in them. Over rows there is one block with all holders in it, over
+columns every block has one holder or two.
+
+Noise. Every holder adds noise to its part, so that σ is left against those who pool theirs: with M holders of a block
+of whom up to t do, σ/√(M − t), and σ itself where t ≥ M − 1 (`secure.sums`). What is released then has the variance
+r·σ², r = M/(M − t) or M: over columns 1 within a holder and 2 across.
+
+*Blocks differ in σ.* A person moves n_b cells of block b, and pays Σ n_b/σ_b², whatever the r_b. At that price the
+variance of all that is released, Σ n_b·r_b·σ_b², is least for σ_b ∝ r_b^(−¼) (Lagrange: n_b·r_b·σ_b ∝ n_b/σ_b³): a
+block that carries more shares gets less of each. Across two holders of columns σ is 2^(−¼) of that within one, and the
+released deviation 2^¼ of it. Where all blocks have the same r, as over rows, this is one σ.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations_with_replacement
+
+import torch
+from torch import Tensor
+
+from understudy.check import whole
+from understudy.data.codec import Codec
+from understudy.data.grid import Grid
+from understudy.data.schema import Schema
+from understudy.errors import ConfigError, MessageError
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise
+from understudy.privacy.secure.counts import Moved, movable, scaled
+from understudy.privacy.secure.sums import noise_share
+
+Block = tuple[int, int]  # two groups, the lower number first
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How a release's noise is spread: each block's σ over the release's, and the cells that a person moves."""
+
+    factors: Mapping[Block, float]
+    moved: Moved
+    colluding: int
+
+    def classes(self, sigma: float) -> list[tuple[float, int]]:
+        """A release of noise σ as (σ, moved cells), one for each factor."""
+        return [(scaled(sigma, factor), cells) for factor, cells in self.moved]
+
+    def share(self, block: Block, holders: int, sigma: float) -> Fraction:
+        """The scale of each holder's noise on a block that so many of them release together, in a release of σ."""
+        colluding = min(self.colluding, max(1, holders - 1))
+        return noise_share(Fraction(scaled(sigma, self.factors[block])), holders, colluding=colluding)
+
+    def deviation(self, block: Block, holders: int, sigma: float) -> float:
+        """The standard deviation of all their noise together; 0 for none."""
+        share = self.share(block, holders, sigma)
+        return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Blocks of the joint matrix, and the three-way tables (`triples`, by column names) that go with them."""
+
+    schemas: Mapping[str, Schema]
+    triples: tuple[tuple[str, str, str], ...] = ()
+
+    @cached_property
+    def grid(self) -> Grid:
+        return Grid.of(self.schemas)
+
+    @cached_property
+    def codecs(self) -> tuple[Codec, ...]:
+        """One for each group."""
+        return tuple(Codec(schema) for schema in self.grid.one_each(self.schemas).values())
+
+    @cached_property
+    def joint(self) -> Schema:
+        return self.grid.join(self.schemas)
+
+    @property
+    def columns(self) -> int:
+        return len(self.joint.columns)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """The levels of every column."""
+        return tuple(size for codec in self.codecs for size in codec.sizes)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return tuple(combinations_with_replacement(range(len(self.codecs)), 2))
+
+    def shape(self, block: Block) -> tuple[int, int]:
+        g, h = block
+        return self.codecs[g].width, self.codecs[h].width
+
+    def holders(self, block: Block) -> tuple[str, ...]:
+        """Who has a part in the block."""
+        return tuple(name for group in sorted(set(block)) for name in self.grid.groups[group])
+
+    def spreads(self, colluding: int, *, across: bool = False, refined: int = 0) -> tuple[Spread, ...]:
+        """The noise of each release, by what is public. The largest factor of what is released is 1.
+
+        Pairs that are measured again, so many as `refined` says, all have the same noise, and triples with them: the
+        price is agreed on before some are chosen, and with noise by block it would depend on how many of them lie
+        across holders.
+        Edges: nothing to release, or more to refine than there are pairs → ConfigError.
+        """
+        if refined > (pairs := math.comb(len(self.sizes), 2)):
+            raise ConfigError(
+                f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
+                "twice. Nothing was charged."
+            )
+        wanted, cells = self.everything(across=across), Counter[Block]()
+        for g, h in self.blocks:
+            cells[g, h] = int(wanted[self._span(g), self._span(h)].sum())
+        for group in [self.triple(names)[0] for names in self.triples] if not refined else []:
+            cells[group, group] += 1
+        if not +cells:
+            raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+        shares = {block: len(self.holders(block)) for block in self.blocks}
+        ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
+        least = min(ratio[block] for block in +cells)
+        # Two square roots: the same to the last bit on every machine, as a power need not be.
+        factors = {block: math.sqrt(math.sqrt(least / r)) for block, r in ratio.items()}
+        moved = Counter[float]()
+        for block, count in (+cells).items():
+            moved[factors[block]] += count
+        first = Spread(factors, tuple(sorted(moved.items())), colluding)
+        if not refined:
+            return (first,)
+        return first, Spread(dict.fromkeys(factors, 1.0), ((1.0, refined + len(self.triples)),), colluding)
+
+    def again(self, target: str | None, refined: int) -> int:
+        """How many pairs are measured twice: those with the target, and so many others."""
+        return refined + len(self.pairs_with(target))
+
+    def together(self, most_holders: int) -> int:
+        """By how much a person moves a cell at most: over rows, by one for each holder that they are with."""
+        whole(most_holders=most_holders)
+        if most_holders > 1 and (self.grid.partition != "rows" or most_holders > len(self.schemas)):
+            raise ConfigError(
+                f"most_holders={most_holders} is for rows at so many holders or more; where columns are split, "
+                "alignment sees to it that a person is with one holder of each column. Nothing was charged."
+            )
+        return most_holders
+
+    def stream(self, release: int, part: int) -> int:
+        """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
+        return release * (len(self.blocks) + len(self.triples)) + part
+
+    # What is released of it
+
+    def everything(self, *, across: bool = False) -> Tensor:
+        """All columns and all their pairs, or the pairs `across` groups alone: (m, m), upper triangle."""
+        group = torch.repeat_interleave(torch.tensor([len(codec.sizes) for codec in self.codecs]))
+        return ((group[:, None] != group) | (not across)).triu()
+
+    def pairs_with(self, target: str | None) -> Tensor:
+        """All pairs with this column, the lower first: (m − 1, 2); none for None."""
+        if target is None:
+            return torch.empty(0, 2, dtype=torch.int64)
+        if target not in self.joint.names:
+            raise ConfigError(f'nobody has a column "{target}". Nothing was charged.')
+        place = self.joint.names.index(target)
+        others = torch.tensor([n for n in range(self.columns) if n != place], dtype=torch.int64)
+        return torch.stack([others.clamp(max=place), others.clamp(min=place)], dim=1)
+
+    def only(self, pairs: Tensor, expected: int, target: str | None = None) -> Tensor:
+        """These pairs of columns: (pairs, 2) → (m, m), upper triangle.
+
+        Edges: not so many pairs, or one with the target is missing → MessageError.
+        """
+        wanted = torch.zeros(self.columns, self.columns, dtype=torch.bool)
+        good = pairs.dtype == torch.int64 and pairs.shape == (expected, 2)
+        if good and bool(((pairs >= 0) & (pairs < self.columns)).all()):
+            wanted[pairs[:, 0], pairs[:, 1]] = True
+        if int(wanted.triu(1).sum()) != expected or not expected:
+            raise MessageError(
+                f"{expected} different pairs of columns were due, the lower first. Nothing was charged or sent."
+            )
+        if not bool(wanted[tuple(self.pairs_with(target).T)].all()):
+            raise MessageError(f"all pairs with {target} were due. Nothing was charged or sent.")
+        return wanted
+
+    def cells(self, block: Block, wanted: Tensor) -> Tensor:
+        """Which cells of the block that is. Within a group: the upper triangle."""
+        rows, columns = (torch.repeat_interleave(self._columns_of(group)) for group in block)
+        of_group = self._starts[block[0]], self._starts[block[1]]
+        marked = wanted[rows[:, None] + of_group[0], columns[None, :] + of_group[1]]
+        if block[0] == block[1]:
+            return (marked & movable(self.codecs[block[0]])).triu()
+        return marked
+
+    def triple(self, names: Sequence[str]) -> tuple[int, tuple[int, ...]]:
+        """A three-way table's group, and its columns within it. ConfigError where they are not of one group."""
+        schemas = list(self.grid.one_each(self.schemas).values())
+        if len(set(names)) == 3:
+            for group, schema in enumerate(schemas):
+                if set(names) <= set(schema.names):
+                    return group, tuple(schema.names.index(name) for name in names)
+        raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
+
+    @cached_property
+    def _starts(self) -> tuple[int, ...]:
+        sizes = [len(codec.sizes) for codec in self.codecs]
+        return tuple(sum(sizes[:group]) for group in range(len(sizes)))
+
+    def _span(self, group: int) -> slice:
+        return slice(self._starts[group], self._starts[group] + len(self.codecs[group].sizes))
+
+    def _columns_of(self, group: int) -> Tensor:
+        return torch.tensor(self.codecs[group].sizes)

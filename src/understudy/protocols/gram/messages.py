@@ -1,0 +1,111 @@
+"""What the server and the holders say to each other while they measure a joint Gram matrix.
+
+`Begin`, `Agree`, where columns are split `products.Swap` chunk by chunk, `Share`, and where pairs are released twice
+`Refine`, after `Propose` if some of them were chosen.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from understudy.protocols.core.base import Ask, Assembly, Paid, Public, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Assembly, kind="gram.begin"):
+    """Every party's schema, by which all see how the table is cut, and what is to be released.
+
+    `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
+    `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
+    the first release's share of the budget then. `triples`: three-way tables within one group, released with the last
+    release. `colluding`: how many holders of a block may pool what they know; with the schemas it says how noise is
+    spread (`gram_layout`). `most_holders`: over rows, with how many of them a person may be.
+    """
+
+    private: bool
+    across: bool = False
+    target: str | None = None
+    refined: int = 0
+    scouting: float = 1.0
+    triples: list[list[str]]
+    colluding: int
+    most_holders: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply, kind="gram.begun"):
+    """The noise that this party's budget needs in each release, and its public key of the run.
+
+    `people`: None over rows.
+    """
+
+    people: Public
+    sigmas: Public
+    budget: Public
+    noise: Public
+    key: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agree(Ask, kind="gram.agree"):
+    """Who takes part, with which keys and noise, how messages are cut, and the seeds of this party's masks.
+
+    `sigmas`: the noise of each release.
+    `cells`: where columns are split, this party's people in their order, as [number, the other holders of them].
+    """
+
+    keys: dict[str, bytes]
+    sigmas: list[float]
+    bits: int
+    chunk: int
+    seeds: dict[str, bytes]
+    cells: list[list[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agreed(Reply, kind="gram.agreed"):
+    """The fingerprint of all keys as this party was told them; it stands in the ledger too."""
+
+    fingerprint: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share(Ask, kind="gram.share"):
+    """Release. The others' last messages, and the dealer's corrections; both empty over rows."""
+
+    inbox: dict[str, Tensor]
+    corrections: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Propose(Ask, kind="gram.propose"):
+    """These pairs of columns, (pairs, 2), are to be released once more: tell the other holders which."""
+
+    pairs: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposed(Reply, kind="gram.proposed"):
+    """For each other holder the pairs as this one was told them, sealed."""
+
+    outbox: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refine(Ask, kind="gram.refine"):
+    """Release these pairs of columns, (pairs, 2), once more. `inbox`: what the others said to `Propose`, if asked."""
+
+    pairs: Tensor
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared(Reply, kind="gram.shared"):
+    """This party's noisy part of every block and of every three-way table of its columns.
+
+    Blocks by their number, blinded where others have a part of one, too.
+    """
+
+    blocks: Paid
+    triples: Paid

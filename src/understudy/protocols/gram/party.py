@@ -1,0 +1,369 @@
+"""A holder's side of a joint Gram matrix: it checks, masks, multiplies, pays, adds noise, and releases.
+
+The arithmetic stands in `understudy.privacy.secure`, the blocks in `gram_layout`, who learns what in
+docs/secure_products.md.
+
+Guarantee: before a release a party charges its ledger for what one person moves in the whole of it: a cell by 1 for
+every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of the
+scale that this party computes for the block (`Layout.spreads`) from the schemas, `colluding` and the release's σ, which
+is never below what its own budget needs. Over rows a person who may be with k holders (`most_holders`) moves a cell by
+k at most, and the price is that. To every block that its columns are in it adds its share of noise, so that ε
+holds against the server, and against other parties that pool what they know: all of them over columns, `colluding` of
+them where a block has more than two holders (`secure.sums`). What leaves earlier, masked and sealed, is uniform to
+whoever can read it and enters the ledger at no price.
+"""
+
+import hashlib
+import json
+import warnings
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from torch import Tensor
+
+from understudy.check import in_range, whole
+from understudy.data.codec import Codec, Codes
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import MessageError, PartyError, PrivacyWarning, SchemaError
+from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import Rng
+from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
+from understudy.privacy.secure.counts import (
+    gram_matrix,
+    mirrored,
+    noise_on,
+    one_hot,
+    shared_noise,
+    spend_of,
+    triple_table,
+)
+from understudy.privacy.secure.ring import Bits, Ring
+from understudy.privacy.secure.sums import blind
+from understudy.protocols.core.alignment import AlignedParty
+from understudy.protocols.core.base import Ask, Keep, Message, Paid, Public, Reply
+from understudy.protocols.core.products import Products, Swap, Swapped, heard, said
+from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.messages import (
+    Agree,
+    Agreed,
+    Begin,
+    Begun,
+    Propose,
+    Proposed,
+    Refine,
+    Share,
+    Shared,
+)
+from understudy.protocols.gram.session import Session, check_noise, chunks_of, factors_of
+
+DEALT = (
+    "rows against the server together with a holder: the server deals the masks, so the two could take them off",
+)
+_SETTLED = ("private", "target", "refined", "triples", "colluding")  # told as they stand in a run's settings
+
+
+class GramParty(AlignedParty):
+    """One holder of columns of shared people, of rows of its own people, or of both: columns of some of the people.
+
+    Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the last release the state is not
+    saved on the server's word (`Keep`): a server that could return to it would have two releases under the same pads.
+    Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
+    error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Share, Propose, Proposed, Refine, Shared,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        table: Table,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+        agreed: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
+        table.schema.require_public()
+        self.budget, self.terms = (
+            budget,
+            dict(agreed or {}),
+        )  # what the holder agreed to, whatever a server says
+        self.codec = Codec(table.schema)
+        self.begun: Begin | None = None
+        self.layout = Layout({name: table.schema})
+        self.pair: KeyPair | None = None
+        self.sigmas: list[float] = []
+        self.spreads: tuple[Spread, ...] = ()
+        self.moves = 1  # by how much a person moves a cell
+        self.session: Session | None = None
+        self.paid: Spend = {}  # what this side was charged, over all sessions
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.pair is not None:
+            raise self.unexpected(ask)
+        return super().answer(ask)
+
+    def respond(self, ask: Ask) -> Reply:
+        session = self.session
+        match ask:
+            case Begin():
+                return self._begin(ask)
+            case Agree() if session is None or (self._rows_only and not session.released):
+                return self._agree(ask)
+            case Swap() if session is not None and not session.products.done:
+                if ask.chunk == session.products.swapped:
+                    return session.products.swap(ask)
+            case Share() if session is not None and session.products.done and not session.parts:
+                return self._share(ask, session)
+            case Propose() if session is not None and session.released == 1 and not session.proposed:
+                return self._propose(ask, session)
+            case Refine() if session is not None and session.released == 1:
+                return self._refine(ask, session)
+        raise self.unexpected(ask)
+
+    # Before anything leaves
+
+    def _begin(self, ask: Begin) -> Begun:
+        self._take_up(ask)
+        people, budget = len(self.codes), self.budget
+        if people < 2:
+            raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
+        if budget.delta >= 1 / people:
+            warnings.warn(
+                f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
+                "one person's row outright. Choose a smaller δ.",
+                PrivacyWarning,
+                stacklevel=2,
+            )
+        shares = [ask.scouting, 1 - ask.scouting] if len(self.spreads) > 1 else [1.0]
+        plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
+        self.sigmas = list(shared_noise(plan, budget, self.moves)) if ask.private else [0.0] * len(plan)
+        self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
+        self.pair, self.session = KeyPair(self._fresh()), None
+        return Begun(
+            people=Public(
+                None if self._rows_only else people,
+                "the size of the intersection, outside ε; over rows the number stays here",
+            ),
+            sigmas=Public(self.sigmas, "computed from the budget and public settings"),
+            budget=Public(asdict(budget) if ask.private else None, "the holder's own choice"),
+            noise=self.stated_noise(),
+            key=Public(self.pair.public, "a fresh public key"),
+        )
+
+    def _agree(self, ask: Agree) -> Agreed:
+        session, mark = self._open(ask), fingerprint(ask.keys)
+        if session.products.factors:
+            peers = ", ".join(session.products.factors)
+            where = " who is with whom of them is disclosed;" if len(ask.cells) > 1 else ""
+            self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε;{where} keys {mark}")
+        self.session = session
+        return Agreed(fingerprint=Public(mark, "a hash of public keys"))
+
+    # The releases
+
+    def _share(self, ask: Share, session: Session) -> Shared:
+        shares, layout = session.products.shares(ask.inbox, ask.corrections), self.layout
+        parts = {
+            block: torch.zeros(layout.shape(block), dtype=torch.int64)
+            for block in layout.blocks
+            if self._group in block
+        }
+        for peer, share in shares.items():
+            block = (min(pair := (self._group, layout.grid.group_of(peer))), max(pair))
+            parts[block] += session.products.ring.signed(share)
+        parts[self._group, self._group] = gram_matrix(self.codes, self.codec)
+        session.parts = {layout.blocks.index(block): part for block, part in parts.items()}
+        return self._release(session, self._first)
+
+    def _propose(self, ask: Propose, session: Session) -> Proposed:
+        """Tell the others which pairs it will be: a server that asks each for other ones gets none."""
+        session.proposed = word = _word(self._twice(ask.pairs))
+        return Proposed(
+            outbox=Public(said(session.channels, word), "what the server chose, sealed; no row is in it")
+        )
+
+    def _refine(self, ask: Refine, session: Session) -> Shared:
+        wanted = self._twice(ask.pairs)
+        word = _word(wanted)
+        if self.begun is not None and self.begun.refined:  # else the pairs follow from what was agreed
+            if session.proposed != word:
+                raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
+            heard(session.channels, word, ask.inbox, what="pairs")
+        return self._release(session, wanted)
+
+    def _twice(self, pairs: Tensor) -> Tensor:
+        """Those pairs, if they are what was agreed on."""
+        target, refined = (None, 0) if self.begun is None else (self.begun.target, self.begun.refined)
+        return self.layout.only(pairs, self.layout.again(target, refined), target)
+
+    def _release(self, session: Session, wanted: Tensor) -> Shared:
+        """Charge the next release, add noise and pads, and end the session with the last one."""
+        agree, layout, number = session.agree, self.layout, session.released
+        last = number == len(self.sigmas) - 1
+        price = self._price(number, agree.sigmas[number])
+        receipt = self.ledger.charge(
+            composed(price),
+            run=self.run,
+            what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
+            f"{', some pairs once more' if number else ''}; keys {fingerprint(agree.keys)}",
+        )
+        self.paid = Counter(self.paid) + price
+        session.released += 1
+        if last:
+            self.session = self.pair = None  # a further release takes new keys, and is charged again
+        blocks = {}
+        for place, part in session.parts.items():
+            block = layout.blocks[place]
+            blocks[str(place)] = self._blinded(
+                part, layout.cells(block, wanted), place, block, number, session
+            )
+        triples = {}
+        for place, names in enumerate(layout.triples if last else ()):
+            group, columns = layout.triple(names)
+            if group == self._group:
+                table = triple_table(self.codes, self.codec.sizes, columns)
+                stream, every = len(layout.blocks) + place, torch.ones_like(table, dtype=torch.bool)
+                triples[str(place)] = self._blinded(table, every, stream, (group, group), number, session)
+        return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
+
+    def _blinded(
+        self, part: Tensor, cells: Tensor, stream: int, block: Block, release: int, session: Session
+    ) -> Tensor:
+        """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
+        agree, layout, ring = session.agree, self.layout, session.products.ring
+        present = [name for name in layout.holders(block) if name in agree.keys]
+        scale = self.spreads[release].share(block, len(present), agree.sigmas[release])
+        noisy = part * cells + noise_on(cells, scale, self.rng)
+        if block[0] == block[1] and part.ndim == 2:
+            noisy = mirrored(noisy)
+        lines = [session.channels[name] for name in present if name != self.name]
+        number = layout.stream(release, stream)
+        return ring.signed(blind(ring.words(noisy), lines, ring, stream=number))
+
+    # What is counted
+
+    def _price(self, release: int, sigma: float) -> Counter[DpEvent]:
+        """What a release of noise σ costs: one use for every cell that a person moves."""
+        return spend_of(self.spreads[release].classes(sigma), self.moves)
+
+    @property
+    def _first(self) -> Tensor:
+        return self.layout.everything(across=self.begun is not None and self.begun.across)
+
+    @property
+    def _group(self) -> int:
+        return self.layout.grid.group_of(self.name)
+
+    @property
+    def _rows_only(self) -> bool:
+        return self.layout.grid.partition == "rows"
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The level of every cell, (people, columns), in the common order."""
+        return self.codec.codes(self.table.frame if self._rows_only else self.aligned)
+
+    # Beginnings, which a saved state repeats
+
+    def _take_up(self, ask: Begin) -> None:
+        self._as_agreed(ask.config, vars(ask) | {"triples": tuple(map(tuple, ask.triples))})
+        schemas = {name: Schema.from_dict(schema) for name, schema in ask.schemas.items()}
+        if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
+            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
+        layout = Layout(schemas, tuple((a, b, c) for a, b, c in ask.triples))
+        for names in layout.triples:
+            layout.triple(names)
+        whole(colluding=ask.colluding)
+        self.moves = layout.together(ask.most_holders)
+        if ask.refined:
+            whole(refined=ask.refined)
+        again = layout.again(ask.target, ask.refined)
+        if again:
+            in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
+        self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=again)
+        self.begun, self.layout, self.pair, self.session = ask, layout, None, None
+        self.__dict__.pop("codes", None)
+
+    def _as_agreed(self, config: Mapping[str, Any], told: Mapping[str, Any]) -> None:
+        """What is to be released, held to the settings it came with, and to what the holder knows by itself."""
+        settings = {key: config[key] for key in _SETTLED if key in config}
+        if "triples" in settings:
+            settings["triples"] = tuple(map(tuple, settings["triples"]))
+        for key, value in (settings | self.terms).items():
+            if key in told and told[key] != value:
+                raise MessageError(
+                    f"{self.name}: {key}={told[key]} was asked for, and {value} was agreed to. "
+                    "Nothing was charged or sent."
+                )
+
+    def _open(self, ask: Agree) -> Session:
+        """Check what was agreed, and derive lines and masks from it."""
+        if self.begun is None or self.pair is None:
+            raise self.unexpected(ask)
+        check_noise(self.name, self.layout, ask, self.sigmas, self.spreads)
+        whole(chunk=ask.chunk)
+        terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
+        told = [self.run, asdict(self.begun), list(self.begun.schemas), fingerprint(ask.keys), terms]
+        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+        channels = connect(self.name, self.pair, ask.keys, context=context)
+        people = 0 if self._rows_only else len(self.codes)
+        chunks = chunks_of(self.name, self.layout, ask, people)
+        factors = factors_of(self.name, self.layout, ask, chunks)
+
+        def rows(start: int, stop: int) -> Bits:
+            return one_hot(self.codes[start:stop], self.codec)
+
+        return Session(ask, channels, Products(Ring(ask.bits), channels, factors, rows, chunks))
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
+        if self.begun is not None and self.pair is not None:
+            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigmas": self.sigmas}
+        if (session := self.session) is not None:
+            state["session"] = {
+                "ask": asdict(session.agree),
+                "released": session.released,
+                "proposed": session.proposed,
+                "parts": {str(place): part for place, part in session.parts.items()},
+                "products": session.products.state_dict(),
+            }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.begun = self.pair = self.session = None
+        self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
+        if (begun := state.get("begun")) is not None:
+            self._take_up(Begin(**begun["ask"]))
+            self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
+        if (held := state.get("session")) is not None:
+            self.session = session = self._open(Agree(**held["ask"]))
+            session.released, session.proposed = held["released"], held["proposed"]
+            session.parts = {int(place): part for place, part in held["parts"].items()}
+            session.products.load_state_dict(held["products"])
+
+
+def composed(spend: Spend) -> DpEvent:
+    """All uses as one event."""
+    return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
+
+
+def _word(wanted: Tensor) -> bytes:
+    """What holders say to each other about the pairs that they are asked for."""
+    return hashlib.sha256(b"understudy pairs " + wanted.numpy().tobytes()).digest()

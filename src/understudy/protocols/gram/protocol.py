@@ -1,0 +1,274 @@
+"""Gram: holders measure all two-way tables of their joint data once, privately, and a generator is fitted to them.
+
+One-hot rows x ∈ {0,1}ᴰ of m columns. The Gram matrix G = Σ x xᵀ holds every one-way table (on its diagonal) and every
+two-way table, across holders too. Over rows it adds up; over columns its blocks are products X_iᵀX_k; where both are
+split (`data.grid`) its blocks are sums of products. It is released once, under whole-number noise, and everything
+after that is free: `models/tables/fit_gram.py` fits a mixture to it.
+
+Sources: the measurements of McKenna, Miklau, Sheldon, "Winning the NIST contest" (JPC 2021), all pairs at once;
+products by Beaver 1991 (`privacy/secure/product.py`), sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`), noise by
+Canonne, Kamath, Steinke 2020. The protocol that joins them is our own.
+
+Guarantee: (ε, δ)-DP for a person with all their columns at all parties, in one price, against the server, against any
+party, and against an outsider. Each party's ledger is charged that whole price; a person pays it once.
+Edges: the server deals the masks of products, so where columns are split it must not pool what it knows with a holder;
+over rows it may, with up to `colluding` of them. docs/secure_products.md says who sees what.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, positive, whole
+from understudy.data.codec import Codec
+from understudy.data.grid import Grid
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError
+from understudy.generator import Generator
+from understudy.models.device import pick_device
+from understudy.models.tables.fit_gram import Triple, fit_gram
+from understudy.models.tables.strongest_pairs import strongest_pairs
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.secure.counts import spend_of
+from understudy.protocols.core.base import VIEWS, Parties, Progress, Watcher, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.gram.measure import Measured, Plan, measure
+from understudy.protocols.gram.party import DEALT, GramParty
+
+SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
+OUTSIDE_ROWS = (
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages; the number of people is counted within ε",
+)
+FIRST, BOTH = "first-release", "released"  # what is saved
+OUTSIDE_GRID = (
+    *OUTSIDE,
+    "with which of the parties a person is: alignment reveals it to the parties they are with",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`components`, `steps` and `rate` are the fit's.
+
+    `target`: the column that is to be foretold from the others, if there is one. All pairs with it are measured a
+    second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
+    all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
+    pairs hardly suffers (benchmarks/joint).
+    `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
+    more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
+    (`tables/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
+    on the others.
+    `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
+    where pairs are measured twice they share the second release's part of the budget.
+    `most_holders`: over rows, with how many holders a person may be. Nobody can check it without an alignment, so it is
+    the holders' word; noise is for a person who moves every count by so much.
+    ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
+    parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
+    """
+
+    components: int = 512
+    steps: int = 1200
+    rate: float = 0.2
+    target: str | None = None
+    refined: int = 0
+    scouting: float = 0.8
+    triples: tuple[tuple[str, str, str], ...] = ()
+    colluding: int = 1
+    at_least: int | None = None
+    most_holders: int = 1
+    chunk: int = 1 << 15
+    private: bool = True
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole(components=self.components, steps=self.steps, colluding=self.colluding, chunk=self.chunk)
+        whole(most_holders=self.most_holders)
+        if self.at_least is not None:
+            whole(at_least=self.at_least)
+        positive(rate=self.rate)
+        not_negative(seed=self.seed, refined=self.refined)
+        in_range(0.05, 0.95, scouting=self.scouting)
+        triples = tuple(tuple(names) for names in self.triples)
+        if any(len(names) != 3 or len(set(names)) != 3 for names in triples) or len(set(triples)) < len(
+            triples
+        ):
+            raise ConfigError("triples must be different sets of three columns.")
+        object.__setattr__(self, "triples", triples)
+
+    @property
+    def plan(self) -> Plan:
+        """What is released."""
+        twice = self.target is not None or self.refined
+        return Plan(
+            private=self.private,
+            target=self.target,
+            refined=self.refined,
+            scouting=self.scouting if twice else 1.0,
+            triples=self.triples,
+            most_holders=self.most_holders,
+        )
+
+
+def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> GramParty:
+    """A party of this protocol."""
+    return GramParty(name, table, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`: what is released, and against how many."""
+    return {"agreed": asdict(config.plan) | {"colluding": config.colluding}}
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Schema],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Measure the joint Gram matrix, once, and fit a generator to it.
+
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    from there: nothing is measured, or charged, twice. Where a second release was due and does not come about, the
+    first is what is fitted, and card and statement say so.
+    """
+    schemas = {name: schemas[name] for name in parties.names}
+    grid = Grid.of(schemas)
+    schema = grid.join(schemas)
+    sizes, device = Codec(schema).sizes, pick_device(config.device)
+    fit = partial(
+        fit_gram,
+        sizes=sizes,
+        components=config.components,
+        steps=config.steps,
+        rate=config.rate,
+        seed=config.seed,
+    )
+
+    def choose(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
+        return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined, besides=chosen)
+
+    told = json.loads(json.dumps(asdict(config.plan)))
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    done, first = (_released(store, name, told) if store and resume else None for name in (BOTH, FIRST))
+    measured = done or measure(
+        parties,
+        schemas,
+        config.plan,
+        choose=choose,
+        chunk=config.chunk,
+        colluding=config.colluding,
+        at_least=config.at_least,
+        config=asdict(config),
+        secret=None if store is None else store.secret(resume=resume),
+        first=first,
+        keep=lambda one: None if store is None else store.note(FIRST, dict(vars(one)) | {"plan": told}),
+    )
+    if store is not None and done is None:
+        store.note(BOTH, dict(vars(measured)) | {"plan": told})
+        store.over(FIRST)
+    there = [name for name in measured.begun if name not in measured.gone]
+    spends = settled(parties, there, at_least=config.at_least)
+    privacy = _statement(measured, spends, config.most_holders)
+
+    def look(done: int = 1) -> None:
+        if watch is not None:
+            watch(Progress(done, 2, privacy.per_party))
+
+    look()
+    network = fit(
+        measured.gram.to(device),
+        noise=measured.noise.to(device),
+        triples=[Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples],
+        watch=lambda step, residual, expected: look(),
+    )
+    look(2)
+    people = _people(measured, len(sizes))
+    card: dict[str, Any] = {
+        "protocol": "gram",
+        "config": asdict(config),
+        "partition": measured.partition,
+        "rounds": 1,
+        "ended": _ended(measured, twice=config.plan.scouting < 1),
+        "left_out": [name for name in parties.names if name not in measured.begun],
+        "people": people,
+        "releases": measured.releases,
+        "privacy": privacy.to_dict(),
+    }
+    if measured.partition != "rows":
+        card["owners"] = {
+            column: name for name, held in grid.one_each(schemas).items() for column in held.names
+        }
+    return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
+
+
+def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Measured | None:
+    """What was saved under that name, if it was measured as these settings say."""
+    if (saved := store.noted(name)) is None:
+        return None
+    if saved.pop("plan", None) != told:
+        raise ConfigError(
+            "what was measured is not what these settings ask for: resume with those of the run. "
+            "Nothing was charged."
+        )
+    return Measured(**saved)
+
+
+def _ended(measured: Measured, *, twice: bool) -> str:
+    if measured.ended:
+        return f"after the first of two releases: {measured.ended}"
+    return "after both releases" if twice else "after the one release"
+
+
+def _missing(measured: Measured) -> tuple[str, ...]:
+    """What a privacy statement says of a second release that did not come about."""
+    if not measured.ended:
+        return ()
+    paid = "who had answered for it by then has paid for it, and of who is gone the price here counts it"
+    return (
+        f"the second of two releases, which did not come about ({measured.ended})"
+        + (f": {paid}" if measured.lost else ": nobody was asked for it"),
+    )
+
+
+def _people(measured: Measured, columns: int) -> int:
+    """Their number: disclosed by alignment, or what the noisy one-way tables say."""
+    if measured.people is not None:
+        return measured.people
+    return max(1, round(float(measured.gram.diagonal().sum()) / columns))
+
+
+def _statement(
+    measured: Measured, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+) -> PrivacyStatement:
+    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
+    split = measured.partition != "rows"
+    paid = (*measured.releases, *measured.lost)
+    release = spend_of(((sigma, int(cells)) for sigma, cells in paid), most_holders)
+    gone = dict.fromkeys(VIEWS, release)
+    parties = tuple(
+        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
+        for name, info in measured.begun.items()
+    )
+    return PrivacyStatement(
+        parties=parties,
+        same_people=split,
+        most_holders=most_holders,
+        one_release=split or most_holders > 1,
+        outside={"rows": OUTSIDE_ROWS, "columns": OUTSIDE, "grid": OUTSIDE_GRID}[measured.partition]
+        + _missing(measured),
+        unguarded=DEALT if split else (),
+    )

@@ -1,0 +1,95 @@
+"""What a holder checks before it takes part in a joint Gram matrix, and what it holds until the last release.
+
+Guarantee: noise that is less than the budget needs, people other than the aligned ones, a key or seed too few or too
+many → an error, and nothing is charged or sent.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, whole
+from understudy.errors import MessageError, PrivacyError
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise
+from understudy.privacy.secure.channel import Channel
+from understudy.privacy.secure.product import Factor
+from understudy.privacy.secure.ring import Ring
+from understudy.protocols.core.products import Chunk, Products
+from understudy.protocols.gram.layout import Layout, Spread
+from understudy.protocols.gram.messages import Agree
+
+
+@dataclass
+class Session:
+    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
+
+    agree: Agree
+    channels: dict[str, Channel]
+    products: Products
+    parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
+    released: int = 0
+    proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
+
+
+def check_noise(
+    name: str, layout: Layout, ask: Agree, needed: Sequence[float], spreads: Sequence[Spread]
+) -> None:
+    """Noise that the budget needs, and that can be drawn, in every share of it: refused before it is paid for."""
+    if len(ask.sigmas) != len(needed):
+        raise MessageError(f"{name}: {len(needed)} scales of noise were due. Nothing was sent.")
+    for asked, least, spread in zip(ask.sigmas, needed, spreads, strict=True):
+        not_negative(sigma=asked)
+        if asked < least:
+            raise PrivacyError(
+                f"{name}: noise of {asked:g} was asked for, but its budget needs {least:g}. "
+                "Nothing was charged or sent."
+            )
+        sizes = {block: min(len(ask.keys), len(layout.holders(block))) for block in layout.blocks}
+        shares = {spread.share(block, size, asked) for block, size in sizes.items()}
+        for scale in {Fraction(asked), *shares} - {Fraction(0)}:
+            DiscreteGaussianNoise(scale)
+    if len(ask.keys) > 1:
+        in_range(1, len(ask.keys) - 1, colluding=spreads[0].colluding)
+
+
+def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk]:
+    """The chunks in which people are swapped, with whom: none over rows."""
+    others = [set(group) for group in layout.grid.groups if name not in group]
+    chunks: list[Chunk] = []
+    start = 0
+    for people, peers in ask.cells:
+        if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
+            raise MessageError(f"{name}: people must be with one holder of each group. Nothing was sent.")
+        whole(people=people)
+        stop = start + int(people)
+        chunks += [(a, min(a + ask.chunk, stop), tuple(peers)) for a in range(start, stop, ask.chunk)]
+        start = stop
+    if start != aligned:
+        raise MessageError(
+            f"{name}: the run is about {start:,} people, but {aligned:,} were aligned. Nothing was sent."
+        )
+    return chunks
+
+
+def factors_of(name: str, layout: Layout, ask: Agree, chunks: Sequence[Chunk]) -> dict[str, Factor]:
+    """This holder's side of the product with each holder that it shares people with."""
+    peers = {peer for _, _, held in chunks for peer in held}
+    known, told = layout.schemas.keys(), ask.keys.keys()
+    missing = told != known if layout.grid.partition != "rows" else not told <= known
+    if missing or ask.seeds.keys() != peers:
+        raise MessageError(f"{name}: a party's key or seed is missing or new. Nothing was sent.")
+    group_of, codecs = layout.grid.group_of, layout.codecs
+    own = group_of(name)
+    return {
+        peer: Factor(
+            Ring(ask.bits),
+            ask.seeds[peer],
+            first=own < group_of(peer),
+            width=codecs[own].width,
+            peer_width=codecs[group_of(peer)].width,
+        )
+        for peer in known
+        if peer in peers
+    }

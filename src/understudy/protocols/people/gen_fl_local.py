@@ -1,0 +1,185 @@
+"""What a DP-GenFL client computes for itself, for many clients at once: synthetic rows, and a local model.
+
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithm B1 (`fit_gan`, `draw`) and Algorithm B2, lines 5–12
+(`local_models`). Paper → code: γ → share, D̃_i → synthetic rows, C → clip_norm, q_m → `ratio`.
+Differs from the paper: real rows are clipped and noised one by one, in secret Poisson batches (its Algorithm A1 clips
+one gradient a round); the two kinds of rows are two sums, weighted 1 − γ and γ, so that noise stands on the real one
+alone; the critic of the GAN can be trained the same way.
+
+Guarantee: rows enter through `private_sums` alone (and `ratio`'s counts), each with a chance of `rate` to be in a
+batch. The divisor is the expected batch, a public number: how many rows a client has changes neither.
+Edges: a client without rows gets noise alone; with `noise_multiplier` 0 nothing is private. A cohort's batches are
+padded to its largest, so that a sum's rounding, far below the noise on it, can tell the size of another's batch.
+"""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.models.cohort.classifier import Dense
+from understudy.models.cohort.taps import Taps
+from understudy.models.nets.cgan import ConditionalGan
+from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
+from understudy.privacy.noise.discrete import DiscreteGaussianNoise
+from understudy.privacy.noise.rng import Rng
+
+BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4
+
+
+def poisson_batches(mask: Tensor, rate: float, rng: Rng) -> tuple[Tensor, Tensor]:
+    """Each real row with chance `rate`: places and mask, (clients, most), from `mask` (clients, rows)."""
+    drawn = mask & (rng.uniform(*mask.shape) < rate)
+    room = max(1, int(drawn.sum(1).max())) if drawn.numel() else 1
+    places = drawn.to(torch.int8).argsort(dim=1, descending=True, stable=True)[:, :room]
+    return places, drawn.gather(1, places)
+
+
+def ratio(y: Tensor, mask: Tensor, classes: int, noise: float, rng: Rng) -> Tensor:
+    """The share of each class among a client's rows, from noisy counts (Algorithm B1, line 2): (clients, classes).
+
+    Guarantee: a row moves one whole number by 1; each gets discrete Gaussian noise of parameter `noise`.
+    Edges: counts below 0 become 0; where none is left, all classes are as likely.
+    """
+    counts = (functional.one_hot(y, classes) * mask[..., None]).sum(1)
+    if noise:
+        drawn = DiscreteGaussianNoise(Fraction(noise)).draw(counts.numel(), rng)
+        counts = counts + drawn.view_as(counts)
+    weights = counts.clamp(min=0).double()
+    weights[weights.sum(1) == 0] = 1
+    return weights / weights.sum(1, keepdim=True)
+
+
+def labels(shares: Tensor, rows: int, rng: Rng) -> Tensor:
+    """Classes drawn by their shares (clients, classes): (clients, rows)."""
+    draws = rng.uniform(len(shares), rows).to(shares.device)
+    return torch.searchsorted(shares.cumsum(1), draws).clamp_(max=shares.shape[1] - 1)
+
+
+def fit_gan(
+    gan: ConditionalGan,
+    x: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    shares: Tensor,
+    *,
+    steps: int,
+    batch: int,
+    rate: float,
+    clip_norm: float,
+    noise_multiplier: float,
+    learning_rate: float,
+    rng: Rng,
+) -> None:
+    """Train in place on rows x (clients, rows, features). With noise, only the critic's real part needs it."""
+    device = x.device
+    critic = torch.optim.Adam(gan.critic, lr=learning_rate, betas=BETAS)
+    generator = torch.optim.Adam(gan.generator, lr=learning_rate, betas=BETAS)
+    real = functional.one_hot(y, gan.classes).float()
+    for _ in range(steps):
+        places, drawn = (part.to(device) for part in poisson_batches(mask.cpu(), rate, rng))
+        z, fake_y = _latent(gan, shares, batch, rng, device)
+        taps = Taps()
+        sums = private_sums(
+            gan.real_losses(_rows(x, places), _rows(real, places), taps), taps, mask=drawn, rng=rng,
+            clip_norm=clip_norm if noise_multiplier else math.inf, noise_multiplier=noise_multiplier,
+        )  # fmt: skip
+        with torch.no_grad():
+            fake = gan.generate(z, fake_y, Taps())
+        taps = Taps()
+        others = clipped_sums(gan.fake_losses(fake, fake_y, taps), taps, clip_norm=math.inf)
+        for parameter, one, other in zip(gan.critic, sums, others, strict=True):
+            parameter.grad = (one + other) / batch
+        critic.step()
+        z, fake_y = _latent(gan, shares, batch, rng, device)
+        taps = Taps()
+        sums = clipped_sums(gan.generator_losses(z, fake_y, taps), taps, clip_norm=math.inf)
+        for parameter, one in zip(gan.generator, sums, strict=True):
+            parameter.grad = one / batch
+        generator.step()
+
+
+def draw(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng) -> tuple[Tensor, Tensor]:
+    """Algorithm B1, lines 3–6: rows (clients, rows, features) in the clients' class ratios, and their classes."""
+    device = gan.generator[0].device
+    y = labels(shares, rows, rng)
+    z = rng.normal(gan.clients, rows, gan.latent, device=device)
+    with torch.no_grad():
+        x = gan.generate(z, functional.one_hot(y, gan.classes).float().to(device), Taps())
+    return x.cpu(), y
+
+
+def local_models(
+    network: Dense,
+    weights: Tensor,
+    real: tuple[Tensor, Tensor, Tensor] | None,
+    synthetic: tuple[Tensor, Tensor] | None,
+    *,
+    share: float,
+    steps: int,
+    batch: int,
+    rate: float,
+    clip_norm: float,
+    noise_multiplier: float,
+    learning_rate: float,
+    rng: Rng,
+) -> Tensor:
+    """What `steps` local steps from the global model change for each client: (clients, d).
+
+    `real` are rows, classes and mask, `synthetic` rows and classes; either may be None where γ leaves it out.
+    """
+    device = weights.device
+    clients = len(real[0]) if real is not None else len(synthetic[0]) if synthetic is not None else 0
+    local = weights.expand(clients, -1).clone()
+    for _ in range(steps):
+        change = torch.zeros_like(local)
+        if real is not None:
+            x, y, mask = real
+            places, drawn = (part.to(device) for part in poisson_batches(mask.cpu(), rate, rng))
+            taps = Taps()
+            losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
+            sums = private_sums(
+                losses, taps, mask=drawn, rng=rng,
+                clip_norm=clip_norm if noise_multiplier else math.inf, noise_multiplier=noise_multiplier,
+            )  # fmt: skip
+            change += (1 - share) * _flat(sums)
+        if synthetic is not None:
+            x, y = synthetic
+            places = rng.integers(x.shape[1], clients, batch).to(device)
+            taps = Taps()
+            losses = _losses(network, local, _rows(x, places), y.gather(1, places), taps)
+            change += share * _flat(clipped_sums(losses, taps, clip_norm=math.inf))
+        local -= learning_rate * change / batch
+    return local - weights
+
+
+def _losses(network: Dense, local: Tensor, x: Tensor, y: Tensor, taps: Taps) -> Tensor:
+    """The cross-entropy of each row under its client's own model: (clients, n)."""
+    *hidden, last = _pairs(network, local)
+    for weight, bias in hidden:
+        x = taps.dense(x, weight, bias).relu()
+    scores = taps.dense(x, *last)
+    return functional.cross_entropy(scores.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+
+
+def _pairs(network: Dense, local: Tensor) -> list[tuple[Tensor, Tensor]]:
+    views = list(network.views(local).values())
+    return list(zip(views[::2], views[1::2], strict=True))
+
+
+def _flat(sums: list[Tensor]) -> Tensor:
+    return torch.cat([part.flatten(1) for part in sums], 1)
+
+
+def _rows(x: Tensor, places: Tensor) -> Tensor:
+    """Each client's rows at its own places: (clients, rows, width), (clients, n) → (clients, n, width)."""
+    return x.gather(1, places[..., None].expand(-1, -1, x.shape[2]))
+
+
+def _latent(
+    gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    y = functional.one_hot(labels(shares, rows, rng), gan.classes).float().to(device)
+    return rng.normal(gan.clients, rows, gan.latent, device=device), y

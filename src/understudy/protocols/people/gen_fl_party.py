@@ -1,0 +1,292 @@
+"""A host of DP-GenFL's clients: the run's settings, what they cost, and what leaves.
+
+Li, Wei, Ma, Shu, "DP-GenFL" (supplementary file), Algorithms B1 and B2; see `gen_fl`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import torch
+from dp_accounting import (
+    ComposedDpEvent,
+    GaussianDpEvent,
+    NonPrivateDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SelfComposedDpEvent,
+)
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.data.features import Features
+from understudy.data.population import Population
+from understudy.data.table import Table
+from understudy.errors import MessageError, PartyError, PrivacyError
+from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp, from_description
+from understudy.models.device import pick_device
+from understudy.models.nets.cgan import ConditionalGan
+from understudy.pack import Value
+from understudy.privacy.accounts.accounting import (
+    DiscreteGaussian,
+    DpEvent,
+    Spend,
+    calibrate,
+    epsilon,
+    flatten,
+)
+from understudy.privacy.gradients.limits import WEIGHT, honest, sound_weights
+from understudy.protocols.core.base import Ask, Message, Paid, Reply
+from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
+from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
+
+PER_ROW = "the price is of one row, not of a client with several"
+MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The paper's settings (Appendix E.2): 80 rounds of 30 of 50 clients, 5 local steps at 0.02, MLP of 512.
+
+    A party builds this anew from what the server sends: its ranges (`gradients/limits.py`) hold whoever the server is.
+    `rows_are_people`: each row of a client is another person, who has no other row (a client is a site, not a phone);
+    only then may a ledger of people hold the prices.
+    `epsilon` and `delta` are for all that a client may do in the run: `cap` reports, or one a round where there are
+    fewer rounds, and with `dp_generator` its GAN.
+    `rows` is a nominal, public number of rows per client: a row is in a batch with chance batch/rows, whatever a
+    client really has; as many synthetic rows are made. `ratio_noise` is on the class counts.
+    `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
+    """
+
+    target: str | None = None
+    model: str = "mlp"
+    hidden: int = 512
+    share: float = 0.6
+    dp_generator: bool = False
+    rows_are_people: bool = False
+    epsilon: float = 4.0
+    delta: float = 1e-5
+    rounds: int = 80
+    cohort: int = 30
+    cap: int = 48
+    steps: int = 5
+    learning_rate: float = 0.02
+    batch: int = 64
+    rows: int = 1000
+    clip_norm: float = 1.0
+    gan_steps: int = 500
+    gan_rate: float = 0.001
+    gan_hidden: int = 128
+    latent: int = 16
+    ratio_noise: float = 10.0
+    private: bool = True
+    evaluate_every: int = 10
+    checkpoint_every: int = 20
+    at_least: int | None = None
+    most_holders: int = 1
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        names = (
+            "hidden", "rounds", "steps", "batch", "rows", "gan_steps", "gan_hidden", "latent", "evaluate_every",
+            "checkpoint_every", "learning_rate", "clip_norm", "gan_rate", "ratio_noise",
+        )  # fmt: skip
+        honest(**{name: getattr(self, name) for name in names})
+        whole(cohort=self.cohort, cap=self.cap)
+        positive(epsilon=self.epsilon)
+        in_range(0, 1, share=self.share, delta=self.delta)
+        one_of(MODELS, model=self.model)
+        not_negative(seed=self.seed)
+        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
+
+    @property
+    def rate(self) -> float:
+        """A row's chance to be in a batch."""
+        return min(1.0, self.batch / self.rows)
+
+    @property
+    def most(self) -> int:
+        """How often a client can be asked."""
+        return min(self.cap, self.rounds)
+
+    def report(self, noise: float) -> DpEvent:
+        """What one report costs: `steps` private steps; nothing where γ=1 leaves no real row in them."""
+        return SelfComposedDpEvent(_step(self.rate, noise), self.steps) if self.share < 1 else NoOpDpEvent()
+
+    def making(self, noise: float) -> DpEvent:
+        """What a client's synthetic rows cost: the class ratio and the GAN. The faithful one has no price."""
+        if not self.share:
+            return NoOpDpEvent()
+        private = self.private and self.dp_generator
+        gan = SelfComposedDpEvent(_step(self.rate, noise), self.gan_steps) if private else NonPrivateDpEvent()
+        return ComposedDpEvent([DiscreteGaussian(self.ratio_noise), gan])
+
+    def priced(self, noise: float) -> Spend:
+        """All that a client may do in the run, but for a GAN that no noise protects."""
+        whole_run = flatten(self.report(noise), self.most) + flatten(self.making(noise))
+        return {
+            event: count for event, count in whole_run.items() if not isinstance(event, NonPrivateDpEvent)
+        }
+
+
+def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
+    """The ε of all private steps over real rows (of reports, and of a private GAN) of the worst-off client, by what
+    the ledgers hold; None where no step is private.
+    """
+    step = _step(config.rate, noise := needed_noise(config))
+    return epsilon({step: max(spend.get(step, 0) for spend in spends)}, config.delta) if noise else None
+
+
+def _step(rate: float, noise: float) -> DpEvent:
+    return PoissonSampledDpEvent(rate, GaussianDpEvent(noise)) if noise else NonPrivateDpEvent()
+
+
+@lru_cache(maxsize=64)
+def needed_noise(config: Config) -> float:
+    """The least noise multiplier with which a client's run is within (ε, δ): one for the model and for the GAN."""
+    if not config.private or (config.share == 1 and not config.dp_generator):
+        return 0.0
+    return calibrate(config.priced, epsilon=config.epsilon, delta=config.delta)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Make(Ask, kind="gen-fl.make"):
+    """Clients that are asked for the first time: make their synthetic rows. Their places, (n,)."""
+
+    round: int
+    people: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made(Reply, kind="gen-fl.made"):
+    """For how many clients they were made. The rows stay with the clients."""
+
+    clients: Paid
+
+
+class GenFlParty(HostParty):
+    """A host of clients with many rows each, or a single client.
+
+    Guarantee: that of `gen_fl`. A report is made by `local_models`: from real rows through `private_sums`, and from
+    synthetic rows, which are post-processing of what `making` paid for. The sum over a round's clients leaves.
+    Whatever rows and weights are, a report is finite (`privacy/gradients/limits.py`).
+    Edges: a client without rows reports noise; weights of another number, that are not float32, or beyond 10⁹ →
+    MessageError, nothing is charged. One who cannot pay for synthetic rows and all reports is left out.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (*HostParty.messages, Make, Made)
+    what = f"one report each; {PER_ROW}"
+    before = "synthetic rows and "
+
+    def open(self, ask: Begin) -> Hosting:
+        self.config = config = Config(**ask.config)
+        if self.ledger.real and not config.rows_are_people:
+            raise PrivacyError(
+                f"{self.name}: here a price protects one row of a client, and this ledger keeps the prices of people. "
+                "Where every row is another person, say so: rows_are_people = true. Nothing was charged or sent."
+            )
+        network = from_description(ask.network)
+        population = self._population(config.target)
+        if network != build_network(config, population.features) or not isinstance(network, Dense):
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
+            )
+        self.network, self.noise, self.device = network, needed_noise(config), pick_device(config.device)
+        rows = (population.people, config.rows if config.share else 0)
+        self.made = torch.zeros(population.people, dtype=torch.bool)  # whose synthetic rows stand here
+        self.synthetic = torch.zeros(*rows, network.features), torch.zeros(rows, dtype=torch.int64)
+        return Hosting(population, config.report(self.noise), config.most, config.making(self.noise))
+
+    def _population(self, target: str | None) -> Population:
+        if isinstance(self.data, Population):
+            return self.data
+        if target is None or not isinstance(self.data, Table):
+            raise PartyError(f"{self.name}: rows need a class, and no target is named. Nothing was charged.")
+        return Population.from_table(self.data, target)
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Make() if self.begun is not None and self.config.share:
+                return self._make(ask)
+            case Round() if self.begun is not None:
+                if not sound_weights(ask.weights, self.network.size):
+                    raise MessageError(
+                        f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was "
+                        "charged or sent."
+                    )
+                self._admit(ask.people)
+                if self.config.share and not bool(self.made[self.places[ask.people]].all()):
+                    raise PartyError(
+                        f"{self.name}: an asked client has no synthetic rows. Nothing was charged or sent."
+                    )
+        return super().respond(ask)
+
+    # Algorithm B1
+    def _make(self, ask: Make) -> Made:
+        self._admit(ask.people)
+        config, new = self.config, self.places[ask.people]
+        if bool(self.made[new].any()):
+            raise PartyError(
+                f"{self.name}: a client's synthetic rows stand already. Nothing was charged or sent."
+            )
+        receipt = self.ledger.charge(
+            config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,
+            what=f"round {ask.round}: synthetic rows of clients that are new; {PER_ROW}",
+        )  # fmt: skip
+        x, y, mask = self._rows(new)
+        classes = self.network.classes
+        shares = ratio(y.cpu(), mask.cpu(), classes, config.ratio_noise if config.private else 0.0, self.rng)
+        gan = ConditionalGan(
+            len(new), self.network.features, classes, latent=config.latent, hidden=config.gan_hidden, seed=config.seed
+        ).to(self.device)  # fmt: skip
+        fit_gan(
+            gan, x, y, mask, shares, steps=config.gan_steps, batch=config.batch, rate=config.rate,
+            clip_norm=config.clip_norm, noise_multiplier=self.noise if config.dp_generator else 0.0,
+            learning_rate=config.gan_rate, rng=self.rng,
+        )  # fmt: skip
+        self.synthetic[0][new], self.synthetic[1][new] = draw(gan, shares, config.rows, self.rng)
+        self.made[new] = True
+        return Made(clients=Paid(len(new), receipt))
+
+    # Algorithm B2, lines 5–12
+    def reports(self, ask: Round) -> Value:
+        config, people = self.config, ask.people
+        made = (part[people].to(self.device) for part in self.synthetic)
+        changes = local_models(
+            self.network,
+            ask.weights.to(self.device),
+            self._rows(people) if config.share < 1 else None,
+            (next(made), next(made)) if config.share else None,
+            share=config.share, steps=config.steps, batch=config.batch, rate=config.rate,
+            clip_norm=config.clip_norm, noise_multiplier=self.noise, learning_rate=config.learning_rate, rng=self.rng,
+        )  # fmt: skip
+        return changes.sum(0).cpu()
+
+    def _rows(self, people: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, y, mask = (part.to(self.device) for part in self.population.gather(people))
+        return x.flatten(2), y, mask
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.begun is not None:
+            x, y = self.synthetic
+            state["made"] = {"clients": self.made, "rows": x[self.made], "labels": y[self.made]}
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "made" in state:
+            made = state["made"]
+            self.made = made["clients"]
+            self.synthetic[0][self.made], self.synthetic[1][self.made] = made["rows"], made["labels"]
+
+
+def build_network(config: Config, features: Features) -> Dense:
+    """The classifier that the settings name, for these features."""
+    size, classes = math.prod(features.shape), len(features.labels)
+    return (
+        LogisticRegression(size, classes) if config.model == "logistic" else Mlp(size, config.hidden, classes)
+    )

@@ -1,0 +1,277 @@
+"""What the protocols over rows share: parties that host people, cohorts of them, and what it costs each.
+
+A person is with one party, or with `most_holders` of them where the settings say so. In each round the server asks a
+cohort, drawn over all parties from public randomness; a party charges each asked person one use before it touches a
+row, and answers for nobody beyond the cap that the run promised or beyond the ledger's budget.
+
+Guarantee: a person's reports at a party together cost at most `cap` uses of the run's event, and the ledger holds each.
+Drawing a cohort amplifies nothing: who reports, and when, is known to the server, and nothing else is claimed.
+Edges: a person without rows reports like any other, since silence would tell. A party that goes back to a saved
+state (`Return`) counts towards the cap from there: what is asked again is charged again, so that the ledger, and
+over a network the contract's price, bound such reports, not the cap. The statement tells what was charged.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.described import Rows
+from understudy.data.population import Population
+from understudy.errors import ArtefactError, BudgetExceeded, PartyError
+from understudy.pack import Value
+from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.noise.rng import Rng
+from understudy.protocols.core.base import Ask, Message, Opening, Paid, Party, Public, Reply
+from understudy.protocols.core.present import remarks
+
+ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
+OUTSIDE = (
+    "who takes part, and in which rounds: the server draws the cohorts",
+    "the number of people",
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages; time grows a little with a person's rows",
+)
+WHO_REPORTS = "who reports, and how often, is public"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Opening, kind="people.begin"):
+    """The run's settings, and the network that is trained."""
+
+    network: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begun(Reply, kind="people.begun"):
+    """How many people can take part and how many have too little left, what the run may cost, and whose noise."""
+
+    people: Public
+    left_out: Public
+    budget: Public
+    noise: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Ask, kind="people.round"):
+    """The global model, and which of the party's people are to report on it: their places, (n,).
+
+    `rate` is γ, by which the server is to multiply the mean of what it gets.
+    """
+
+    round: int
+    people: Tensor
+    weights: Tensor
+    rate: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported(Reply, kind="people.reported"):
+    """What these people report, in the order in which they were asked."""
+
+    reports: Paid
+
+
+class Hosting(NamedTuple):
+    """What a host has opened for a run: its people, what a report costs how often at most, and what else each of them
+    pays, once.
+    """
+
+    population: Population
+    event: DpEvent
+    cap: int
+    once: DpEvent | None = None
+
+    @property
+    def whole(self) -> DpEvent:
+        """All that a person may pay in the run."""
+        reports = SelfComposedDpEvent(self.event, self.cap)
+        return reports if self.once is None else ComposedDpEvent([self.once, reports])
+
+
+class HostParty(Party):
+    """A holder of many people, or a single phone. Subclasses say what a report is.
+
+    Guarantee: see the module. Edges: an ask for an unknown person, for one twice, or for one who has reported
+    `cap` times → PartyError. A person whose budget is too small for `cap` reports stays out of the run, which says
+    how many do, and a party without anybody left does not begin: BudgetExceeded. Nobody is charged then, and nothing
+    is computed.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Begin, Begun, Round, Reported,
+    )  # fmt: skip
+    what: ClassVar[str] = "one report each"  # what a round's entry in the ledger says
+    before: ClassVar[str] = ""  # what else a person pays for, in words
+
+    def __init__(
+        self,
+        name: str,
+        data: Rows | Population,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        if not isinstance(data, Population):
+            data.schema.require_public()
+        self.data, self.budget = data, budget
+        self.begun: Begin | None = None
+
+    @abstractmethod
+    def open(self, ask: Begin) -> Hosting:
+        """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
+
+    def check(self, ask: Round) -> None:
+        """Refuse a round that nobody can answer, by what the server sent alone: before anybody is charged."""
+
+    @abstractmethod
+    def reports(self, ask: Round) -> Value:
+        """What the asked people report on the global model. It has been paid for."""
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Begin() if self.begun is None:  # a second one would forget who has reported how often
+                return self._begin(ask)
+            case Round() if self.begun is not None:
+                return self._round(ask)
+        raise self.unexpected(ask)
+
+    def _begin(self, ask: Begin) -> Begun:
+        self._open(ask)
+        whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
+        if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
+            cost = shown(price, endless="inf")
+            raise BudgetExceeded(
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} at δ={budget.delta:g}, "
+                f"but this run may cost {budget}. Nothing was sent."
+            )
+        try:
+            self.ledger.afford(whole)
+        except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is here
+            self._leave_out(self.ledger.able(whole, people=self.population.ids))
+        self.begun = ask
+        limit = None if budget.epsilon == math.inf else asdict(budget)
+        return Begun(
+            people=Public(len(self.places), f"how many people can take part; {WHO_REPORTS}"),
+            left_out=Public(
+                self.population.people - len(self.places), f"whose budgets are too small; {WHO_REPORTS}"
+            ),
+            budget=Public(limit, "the holder's own choice"),
+            noise=self.stated_noise(),
+        )
+
+    def _round(self, ask: Round) -> Reported:
+        self._admit(ask.people)
+        self.check(ask)
+        people = self.places[ask.people]
+        receipt = self.ledger.charge(
+            self.hosting.event,
+            people=self.population.ids[people.numpy()],
+            run=self.run,
+            what=f"round {ask.round}: {self.what}",
+        )
+        self.participations[ask.people] += 1
+        return Reported(reports=Paid(self.reports(replace(ask, people=people)), receipt))
+
+    def _admit(self, people: Tensor) -> None:
+        once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
+        if not once or not bool(((people >= 0) & (people < len(self.places))).all()):
+            raise PartyError(
+                f"{self.name}: the ask names a person twice, or one who is not here. Nothing was charged or sent."
+            )
+        if over := int((self.participations[people] >= self.hosting.cap).sum()):
+            raise PartyError(
+                f"{self.name}: {over:,} of {len(people):,} asked people have reported {self.hosting.cap} times, "
+                "which is the cap of this run. Nothing was charged or sent."
+            )
+
+    def _open(self, ask: Begin) -> None:
+        self.hosting = self.open(ask)
+        self.population = self.hosting.population
+        self.places = torch.arange(
+            self.population.people
+        )  # of those who take part, as the server counts them
+        self.participations = torch.zeros(self.population.people, dtype=torch.int32)
+
+    def _leave_out(self, able: NDArray[np.bool_]) -> None:
+        if not able.any():
+            raise BudgetExceeded(
+                f"{self.name}: none of {len(able):,} people has enough left for {self.before}{self.hosting.cap} "
+                "reports. Nothing was sent."
+            )
+        self.places = torch.from_numpy(np.flatnonzero(able))
+        self.participations = torch.zeros(len(self.places), dtype=torch.int32)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.begun is not None:
+            begin = {"config": self.begun.config, "network": self.begun.network}
+            state |= {"begin": begin, "people": self.population.people, "places": self.places}
+            state["participations"] = self.participations
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "begin" in state:
+            self.begun = Begin(**state["begin"])
+            self._open(self.begun)
+            if state["people"] != self.population.people:
+                raise ArtefactError(
+                    f"{self.name}: the saved state is about {state['people']:,} people, and there "
+                    f"are {self.population.people:,}. Nothing was computed or sent."
+                )
+            self.places, self.participations = state["places"], state["participations"]
+
+
+def left_out(begun: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """How many people of each party have too little left to take part; parties with none of them are not named."""
+    return {name: int(info["left_out"]) for name, info in begun.items() if info.get("left_out")}
+
+
+def statement(
+    begun: Mapping[str, Mapping[str, Any]],
+    spends: Mapping[str, Spend],
+    *,
+    run: str = "",
+    gone: Mapping[str, Mapping[str, Any]] | None = None,
+    most_holders: int = 1,
+) -> PrivacyStatement:
+    """What was paid, from what the parties stated when they began and what their worst-off people spent.
+
+    Of those who are `gone`, what they were asked.
+    """
+    parties = tuple(
+        PartyPrivacy.stated(
+            name,
+            info,
+            spends[name],
+            spends[name],
+            rounds=max(1, *spends[name].values()) if spends[name] else 1,  # one use a round
+        )
+        for name, info in begun.items()
+    )
+    outside = OUTSIDE + remarks({name: note for name, note in (gone or {}).items() if name in begun})
+    return PrivacyStatement(
+        parties=parties,
+        run=run,
+        same_people=False,
+        most_holders=most_holders,
+        adjacency=ADJACENCY,
+        outside=outside,
+    )

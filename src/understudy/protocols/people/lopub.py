@@ -1,0 +1,257 @@
+"""LoPub and LoCop: every person sends randomized bits of a row once, and the server makes a distribution of them.
+
+Ren et al., "LoPub" (IEEE TIFS 2018), and Wang et al., on copula functions (IEEE TSC 2019), the baselines of Jiang,
+dissertation, TUM 2024, §4.6.1, Eq. 4.7. The bits stand in `local/rappor.py`, what becomes of them in `lopub_fit.py`.
+Paper → code: H → hashes, φ → threshold, p_f → `Rappor.flip_rate`, w → the columns of two levels and more.
+Differs from the papers: hash functions follow from a public seed; ε is set, and p_f follows from it; a person who
+has several rows reports on `cap` of them, drawn at random, and pays for each report. Who has fewer rows reports on
+one of them again, so that nobody's number of rows can be seen.
+
+Guarantee: ε-LDP: all reports of a person together cost at most `epsilon_total`, against anyone, the server included.
+Edges: tables alone; columns of one level are not reported and cost nothing.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.data.codec import Codec
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, SchemaError
+from understudy.generator import Generator
+from understudy.pack import Value
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.local.rappor import BOUNDS, Rappor
+from understudy.protocols.core.base import Parties, Progress, Watcher, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.present import Present
+from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
+from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
+from understudy.protocols.people.reporting import MOST_CAP
+
+SAME_PEOPLE = False  # each person is with one party
+METHODS = ("lopub", "locop")
+MOST_HASHES = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`epsilon_total` is for all `cap` reports of a person. `bound`: whether p_f follows from Eq. 4.7 ("paper") or
+    from the exact figure ("exact", see `privacy/local/rappor.py`).
+
+    A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. `batch`: people of a party
+    who are asked at a time. `at_least`: with so many parties the run goes on when others stay away; None: all have to
+    stay. `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
+    """
+
+    method: str = "lopub"
+    epsilon_total: float = 8.0
+    cap: int = 1
+    hashes: int = 4
+    bound: str = "paper"
+    threshold: float = 0.4
+    clique: int = 3
+    cells: int = 1024
+    batch: int = 1 << 14
+    at_least: int | None = None
+    most_holders: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        one_of(METHODS, method=self.method)
+        one_of(BOUNDS, bound=self.bound)
+        positive(epsilon_total=self.epsilon_total)
+        in_range(0, 1, threshold=self.threshold)
+        in_range(1, MOST_CAP, cap=self.cap)
+        in_range(1, MOST_HASHES, hashes=self.hashes)
+        whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
+        whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
+        not_negative(seed=self.seed)
+
+    def mechanism(self, schema: Schema) -> Rappor:
+        """What randomizes a row. ConfigError where two columns have more cells than a table may."""
+        sizes = Codec(schema).sizes
+        if len(large := sorted(zip(sizes, schema.names, strict=True))[-2:]) == 2:
+            (one, first), (other, second) = large
+            if one * other > self.cells:
+                raise ConfigError(
+                    f'columns "{first}" and "{second}" have {one * other:,} cells together, more than '
+                    f"cells={self.cells}: declare fewer levels or bins. Nothing was charged."
+                )
+        return Rappor(
+            sizes=sizes,
+            epsilon=self.epsilon_total / self.cap,
+            hashes=self.hashes,
+            bound=self.bound,
+            seed=self.seed,
+        )
+
+
+class LoPubParty(HostParty):
+    """A host of people with rows of a table.
+
+    Guarantee: a report is ε-LDP in the content of the person's rows, and stands in the ledger before a row is
+    touched. Which of the rows it is about is drawn in secret, and no row twice while there are others.
+    """
+
+    def open(self, ask: Begin) -> Hosting:
+        if not isinstance(self.data, Table):
+            raise ConfigError(f"{self.name}: lopub is for tables, not for arrays. Nothing was charged.")
+        config = Config(**ask.config)
+        if Schema.from_dict(ask.network).columns != self.data.schema.columns:
+            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
+        self.mechanism = config.mechanism(self.data.schema)
+        self.first: Tensor | None = None  # where each person begins among their rows
+        return Hosting(Population.of_rows(self.data), self.mechanism.event, config.cap)
+
+    def reports(self, ask: Round) -> Value:
+        """Packed bits: uint8, (people, ⌈width/8⌉)."""
+        people, starts = ask.people, self.population.starts
+        sizes = starts.diff()
+        if self.first is None:
+            self.first = (self.rng.uniform(self.population.people) * sizes).long().clamp(max=sizes - 1)
+        # Participations are counted for those who take part, `places` says who they are, in ascending order.
+        turn = self.participations[torch.searchsorted(self.places, people)] - 1
+        rows = starts[people] + (self.first[people] + turn) % sizes[people]
+        bits = self.mechanism(self.population.rows[rows], self.rng)
+        return torch.from_numpy(np.packbits(bits.numpy(), axis=1))
+
+    def state_dict(self) -> dict[str, Any]:
+        first = self.first if self.begun is not None else None
+        return super().state_dict() | ({} if first is None else {"first": first})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "first" in state:
+            self.first = state["first"]
+
+
+def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> LoPubParty:
+    """A party of this protocol."""
+    return LoPubParty(name, table, ledger, **more)
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Schema],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Ask everyone for `cap` reports, and fit a generator to them.
+
+    Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
+    reports are saved as they come, and `resume=True` asks for those that are missing.
+    """
+    schema = _common({name: schemas[name] for name in parties.names})
+    mechanism = config.mechanism(schema)
+    parties = present = Present(parties, config.at_least)
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    saved = store.load() if store is not None and resume else None
+    done, ended = 0, "after all rounds"
+    reports: list[Tensor] = []
+    if saved is None:
+        replies = parties.ask(Begin(config=asdict(config), network=schema.to_dict()))
+        begun = {name: {key: said.value for key, said in vars(one).items()} for name, one in replies.items()}
+    else:
+        done, state = saved
+        if state["config"] != asdict(config):
+            raise ArtefactError("The saved run has other settings. Resume it as it was. Nothing was charged.")
+        begun, reports = state["begun"], [state["reports"]]
+    hosted = {name: int(info["people"]) for name, info in begun.items()}
+    turns = list(product(range(config.cap), range(0, max(hosted.values()), config.batch)))
+
+    def spent() -> Mapping[str, float]:
+        asked = 1 + turns[done - 1][0]
+        return statement(begun, {name: {mechanism.event: asked} for name in hosted}).per_party()
+
+    try:
+        while done < len(turns):
+            start = turns[done][1]
+            places = {
+                name: torch.arange(start, min(start + config.batch, people))
+                for name, people in hosted.items()
+                if start < people and name in present.names
+            }
+            nothing = torch.empty(0)
+            answers = parties.ask(
+                {name: Round(round=done + 1, people=who, weights=nothing) for name, who in places.items()}
+            )
+            reports += [
+                _checked(reply.reports.value, len(places[name]), mechanism) for name, reply in answers.items()
+            ]
+            done += 1
+            present.round = done
+            if store is not None:
+                reports = [torch.cat(reports)]
+                store.save(done, {"begun": begun, "reports": reports[0], "config": asdict(config)})
+            if watch is not None:
+                watch(Progress(done, len(turns), spent))
+    except BudgetExceeded as refusal:
+        if not done:
+            raise
+        ended = f"ended after {done} of {len(turns)} rounds: {refusal}"
+    estimates = Estimates(mechanism, torch.cat(reports))
+    network = (
+        fit_locop(estimates)
+        if config.method == "locop"
+        else fit_lopub(estimates, threshold=config.threshold, clique=config.clique, cells=config.cells)
+    )
+    spends: dict[str, Spend] = {name: spends["anyone"] for name, spends in settled(parties).items()}
+    asked = {mechanism.event: 1 + turns[done - 1][0]}
+    privacy = statement(
+        begun,
+        {name: spends.get(name, asked) for name in begun},
+        gone=present.gone,
+        most_holders=config.most_holders,
+    )
+    card = {
+        "protocol": "lopub",
+        "config": asdict(config),
+        "rounds": done,
+        "ended": ended,
+        "gone": present.gone,
+        "people": sum(hosted.values()),
+        "left_out": left_out(begun),
+        "reports": {"all": estimates.reports, "of the busiest person": 1 + turns[done - 1][0]},
+        "bits": mechanism.width,
+        "flip_rate": mechanism.flip_rate,
+        "epsilon_of_a_report": {"charged": mechanism.epsilon, "tight": mechanism.tight},
+        "privacy": privacy.to_dict(),
+    }
+    return Outcome(Generator(network.eval(), schema, card), privacy, sum(hosted.values()))
+
+
+def _common(schemas: Mapping[str, Schema]) -> Schema:
+    """The one schema of all parties, without what a holder may call or note as it likes."""
+    (first, schema), *others = schemas.items()
+    for name, other in others:
+        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
+            raise ConfigError(
+                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
+                "columns, levels and bounds. Nothing was charged."
+            )
+    if not isinstance(schema, Schema):
+        raise ConfigError(f"{first}: lopub is for tables, not for arrays. Nothing was charged.")
+    return Schema(columns=schema.columns)
+
+
+def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
+    shape = (people, math.ceil(mechanism.width / 8))
+    if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.shape != shape:
+        raise MessageError(f"a party's reports are not {shape} bytes. They were put aside.")
+    return value

@@ -1,0 +1,164 @@
+"""How the clients of a run report: which local mechanism, at which price, how often.
+
+A protocol's config inherits these settings and asks them for the mechanism. Selection (`privacy/selection`)
+sends a sign and a few indices, estimation (`privacy/mean`) noisy values, and "none" the updates as they are,
+which only a rehearsal with an infinite budget allows.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor
+
+from understudy.check import in_range, one_of, positive, whole
+from understudy.errors import ConfigError, PartyError
+from understudy.privacy.accounts.accounting import DpEvent
+from understudy.privacy.local.mean.duchi import Duchi
+from understudy.privacy.local.mean.fedsel import FedSel
+from understudy.privacy.local.mean.hybrid import Hybrid
+from understudy.privacy.local.mean.piecewise import Piecewise
+from understudy.privacy.local.mean.pm_sub import PmSub
+from understudy.privacy.local.reporter import Report, Reporter, check_clip, check_epsilon
+from understudy.privacy.local.selection.em_mds import EmMds, largest_size
+from understudy.privacy.local.selection.naive import Naive
+from understudy.privacy.local.selection.proportional import Proportional
+from understudy.privacy.local.selection.ps import Ps
+from understudy.privacy.local.selection.sub_mds import SubMds
+from understudy.privacy.noise.rng import FastRng, Rng
+
+SELECTION = ("ps", "em-mds", "naive", "sub-mds", "proportional")
+MOST_CAP = 10**9
+ESTIMATION = ("duchi", "piecewise", "hybrid", "pm-sub", "fedsel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """`epsilon` is the price of one report, `epsilon_total` that of all `cap` reports of a person together.
+
+    `top` is k/d, `chosen` h, `share` ς*, `rate` ρ of SubMDS, `split` FedSel's part of ε for the choice, `clip`
+    the bound of a value. Without `top` it is 0.1, and 0.05 for SubMDS, as in the papers; for "proportional", where
+    it is of all 2d signed coordinates, see `top_share`. Without `chosen` it is the most indices of which an expected
+    `share` still lies in the top set.
+    """
+
+    reporter: str = "em-mds"
+    epsilon: float | None = None
+    epsilon_total: float | None = None
+    cap: int = 1
+    top: float | None = None
+    chosen: int | None = None
+    share: float = 0.8
+    rate: float = 0.1
+    split: float = 0.5
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        one_of((*SELECTION, *ESTIMATION, "none"), reporter=self.reporter)
+        whole(cap=self.cap, chosen=1 if self.chosen is None else self.chosen)
+        in_range(1, MOST_CAP, cap=self.cap)
+        for name in ("epsilon", "epsilon_total", "top"):
+            if (value := getattr(self, name)) is not None:
+                positive(**{name: value})
+        if self.clip is not None:
+            check_clip(self.clip)
+        in_range(0, 1, share=self.share, rate=self.rate, split=self.split, top=self.top_share)
+        prices = sum(price is not None for price in (self.epsilon, self.epsilon_total))
+        if prices != (self.reporter != "none"):
+            wants = "neither epsilon nor" if self.reporter == "none" else "either epsilon (of one report) or"
+            raise ConfigError(f'reporter "{self.reporter}" takes {wants} epsilon_total. Nothing was charged.')
+        if self.reporter != "none":
+            check_epsilon(self.epsilon_report)
+
+    @property
+    def epsilon_report(self) -> float:
+        """ε_r, the price of one report."""
+        return (self.epsilon_total or 0.0) / self.cap if self.epsilon is None else self.epsilon
+
+    @property
+    def top_share(self) -> float:
+        """k/d; for "proportional" k/2d, by default the smaller the more ε lets a small set be told from the rest."""
+        if self.top is not None:
+            return self.top
+        if self.reporter == "proportional":
+            return min(0.1, math.exp(-self.epsilon_report / 2))
+        return 0.05 if self.reporter == "sub-mds" else 0.1
+
+    def mechanism(self, dims: int, clip: float = 1.0) -> Reporter:
+        """The mechanism for updates of this size; `clip` holds where the settings give none.
+
+        Edges: k ≥ d, h > k, an ε at which no h reaches the wanted share → ConfigError.
+        """
+        epsilon, options = self.epsilon_report, 2 * dims if self.reporter == "proportional" else dims
+        top = max(1, round(self.top_share * options))
+        clip = clip if self.clip is None else self.clip
+
+        def chosen() -> int:
+            return self.chosen or largest_size(dims=dims, top=top, epsilon=epsilon, share=self.share)
+
+        # fmt: off
+        named: dict[str, Callable[[], Reporter]] = {
+            "ps": lambda: Ps(dims=dims, top=top, epsilon=epsilon),
+            "em-mds": lambda: EmMds(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
+            "naive": lambda: Naive(dims=dims, top=top, epsilon=epsilon, chosen=chosen()),
+            "sub-mds": lambda: SubMds(dims=dims, top=top, epsilon=epsilon, rate=self.rate, wanted=self.share),
+            "proportional": lambda: Proportional(dims=dims, top=top, epsilon=epsilon),
+            "duchi": lambda: Duchi(dims=dims, epsilon=epsilon, clip=clip),
+            "piecewise": lambda: Piecewise(dims=dims, epsilon=epsilon, clip=clip),
+            "hybrid": lambda: Hybrid(dims=dims, epsilon=epsilon, clip=clip),
+            "pm-sub": lambda: PmSub(dims=dims, epsilon=epsilon, clip=clip),
+            "fedsel": lambda: FedSel(dims=dims, top=top, epsilon=epsilon, split=self.split, clip=clip),
+            "none": lambda: Bare(dims=dims),
+        }
+        # fmt: on
+        return named[self.reporter]()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bare:
+    """No mechanism: the updates as they are. Guarantee: none; its event has no finite price."""
+
+    dims: int
+
+    @property
+    def event(self) -> DpEvent:
+        return NonPrivateDpEvent()
+
+    def report(self, updates: Tensor, rng: Rng) -> Report:
+        return Report(dims=self.dims, values=updates)
+
+
+def to_message(reports: list[Report]) -> dict[str, Any]:
+    """The reports of one cohort after another, as plain values."""
+    indices = [report.indices.cpu() for report in reports if report.indices is not None]
+    values = torch.cat([report.values.cpu() for report in reports])
+    return {"values": values, "indices": torch.cat(indices) if indices else None}
+
+
+def form_of(reporter: Reporter) -> Report:
+    """What every report looks like, which is public: that of an empty cohort."""
+    return reporter.report(torch.zeros(0, reporter.dims), FastRng(0))
+
+
+def from_message(message: Any, form: Report, clients: int) -> Report:
+    """What a party's clients report, as the server reads it.
+
+    Edges: anything but one report of that form for each client → PartyError.
+    """
+    parts = message if isinstance(message, dict) else {}
+    values, indices = parts.get("values"), parts.get("indices")
+    fits = _alike(values, form.values, clients) and _alike(indices, form.indices, clients)
+    if fits and isinstance(indices, Tensor):
+        fits = bool(((indices >= 0) & (indices < form.dims)).all())
+    if not fits:
+        raise PartyError(f"a reply does not hold a report for each of {clients:,} people. It was not used.")
+    return replace(form, values=parts["values"], indices=indices)
+
+
+def _alike(got: Any, form: Tensor | None, clients: int) -> bool:
+    if form is None or not isinstance(got, Tensor):
+        return form is None and got is None
+    return got.dtype == form.dtype and got.shape == (clients, *form.shape[1:])

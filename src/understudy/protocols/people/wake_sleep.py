@@ -1,0 +1,205 @@
+"""Wake-sleep over people: their reports teach a decoder, whose dreams teach the encoder, for nothing.
+
+Hinton, Dayan, Frey, Neal (Science 1995; `models/wake_sleep`), under the rounds of DP-Fed-WAE (Jiang, dissertation,
+TUM 2024, Algorithm 5), with the mean of the last models as the result (Polyak, Juditsky, SIAM J. Control 1992).
+Paper → code: T → rounds, N → cohort, γ → global_rate, ε → epsilon_total, t_r → cap, ξ = k/2d → top.
+
+Why beside `fed-wae`: there the encoder, half of all weights, and the distance of its latents from the prior are
+learned from the same few reports. Here all reports are about the decoder; its latents are those of the prior by
+construction, and the encoder learns from as many dreamt rows as it likes. A report is one coordinate of a plain
+gradient with its sign (`privacy/selection/proportional`), so that reports add up to the mean gradient, where the sign
+of a person's own update, as Adam has it, adds up to the median person: a column that few people have then dies out.
+
+Guarantee: ε-LDP per person, against anyone, the server included: a person's reports together cost `cap` uses of the
+reporter. The server computes on reports and on rows that it dreamt, which is post-processing.
+Edges: tables alone. `epochs`, `learning_rate` and `optimizer` are not choices here.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.check import in_range, not_negative, whole
+from understudy.data.described import Rows
+from understudy.data.population import Population
+from understudy.data.slots import Slots
+from understudy.errors import ConfigError, PartyError
+from understudy.generator import Generator
+from understudy.models.nets.wae import TableWae
+from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.local.reporter import Reporter
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.base import Parties, Watcher
+from understudy.protocols.core.common_rule import common_rule
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.people.host import Begin, Hosting
+from understudy.protocols.people.reporting import SELECTION, form_of, from_message
+from understudy.protocols.people.rounds import RATES, LearningParty, Rounds, Settings
+
+SAME_PEOPLE = False  # each person is with one party
+_FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Settings):
+    """What suits tables of 50 to 500 slots and 10⁴ to 10⁵ reports, beside what stands in `Settings`.
+
+    `dreams` batches of `dream_batch` rows teach the encoder in each round, by Adam at `dream_rate`, and `first_dreams`
+    before the first. The decoder that is kept is the mean over the last `average` of all rounds. Of a person with more
+    than `most_rows` rows so many are drawn in each round.
+    """
+
+    reporter: str = "proportional"
+    rounds: int = 500
+    cohort: int = 100
+    epochs: int = 1
+    learning_rate: float = 1.0
+    hidden: int = 32
+    latent: int = 4
+    average: float = 0.5
+    dreams: int = 5
+    first_dreams: int = 200
+    dream_batch: int = 256
+    dream_rate: float = 0.003
+    most_rows: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = ("hidden", "latent", "dreams", "dream_batch", "most_rows")
+        whole(**{name: getattr(self, name) for name in names})
+        in_range(*RATES, dream_rate=self.dream_rate)
+        not_negative(first_dreams=self.first_dreams)
+        in_range(0, 1, average=self.average)
+        if (self.epochs, self.learning_rate, self.optimizer) != (1, 1.0, "sgd"):
+            raise ConfigError(
+                "people of wake-sleep report on a plain gradient: epochs, learning_rate and optimizer are no choices. "
+                "Nothing was charged."
+            )
+
+    @property
+    def step(self) -> float:
+        """γ. Of what chooses, a report moves a weight by 27/√(all reports): by 0.12 where there are 50,000. Means of
+        gradients are far longer.
+        """
+        if self.global_rate is not None:
+            return self.global_rate
+        return _FAR * math.sqrt(self.cohort / self.rounds) if self.reporter in SELECTION else 0.05
+
+    def local(self, dims: int) -> Reporter:
+        """The mechanism of a client, for the decoder's dimensions."""
+        return self.mechanism(dims)
+
+
+def build_network(config: Config, rule: Any) -> TableWae:
+    """The network that the settings name, for these rows."""
+    if not isinstance(rule, Slots):
+        raise ConfigError(
+            "wake-sleep is for tables; for images there is fed-wae, for series fed-stdg. Nothing was charged."
+        )
+    return TableWae(rule.codec.sizes, config.hidden, config.latent)
+
+
+class WakeSleepParty(LearningParty):
+    """A host of people who teach a decoder."""
+
+    def open(self, ask: Begin) -> Hosting:
+        self.config = Config(**ask.config)
+        self.network = TableWae.from_description(ask.network)
+        population = self.data if isinstance(self.data, Population) else Population.of_rows(self.data)
+        if build_network(self.config, population.features) != self.network:
+            raise PartyError(
+                f"{self.name}: the server's network does not fit these rows. Nothing was charged."
+            )
+        self.most_rows = self.config.most_rows
+        local = self.config.local(decoder_size(self.network))
+        return self.host(self.config, population, local, size=self.network.size + self.network.latent)
+
+    def local(self, weights: Tensor, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return wake(self.network, weights, x.to(self.device), mask, self.rng)
+
+
+def build_party(name: str, data: Rows | Population, ledger: Ledger, **more: Any) -> WakeSleepParty:
+    """A party of this protocol."""
+    return WakeSleepParty(name, data, ledger, **more)
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Teach one decoder by the parties' people.
+
+    Ends early, with what it has, when somebody's budget is spent. With a `checkpoint` folder it saves every
+    `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there.
+    """
+    rule = common_rule({name: schemas[name] for name in parties.names})
+    network = build_network(config, rule)
+    reporter = config.local(decoder_size(network))
+    form = form_of(reporter)
+    run = Rounds(
+        config, parties, network.describe(), _asleep(config, network), checkpoint=checkpoint, resume=resume
+    )
+    server = Server(config, network, run)
+    for answers in run.rounds(reporter.event, watch):
+        server.move([from_message(reports, form, people).total() for reports, people in answers])
+    privacy = run.privacy()
+    card = run.card("wake-sleep", privacy)
+    return Outcome(Generator(network.decoder(server.kept()), rule.schema, card), privacy, card["people"])
+
+
+class Server:
+    """What the server does between two rounds: a step, and dreams. All that it remembers is in `run.memory`."""
+
+    def __init__(self, config: Config, network: TableWae, run: Rounds) -> None:
+        self.config, self.network, self.run = config, network, run
+        if not run.memory:
+            run.memory = {
+                "encoder": torch.zeros(2, encoder_size(network)),
+                "mean": torch.zeros(decoder_size(network)),
+            }
+
+    def move(self, totals: list[Tensor]) -> None:
+        """The decoder a step along the reports, the mean of the last ones along with it, and the encoder after it."""
+        config, run, network = self.config, self.run, self.network
+        model = run.weights.clone()
+        _, decoder, _ = cut(network, model)
+        decoder += run.rate / run.answered * torch.stack(totals).sum(0).to(model.dtype)
+        if (over := run.done - round(config.rounds * (1 - config.average))) > 0:
+            run.memory["mean"] += (decoder - run.memory["mean"]) / over
+        run.weights = sleep(
+            network, model, run.memory["encoder"], _night(config, run.done), steps=config.dreams,
+            taken=(run.done - 1) * config.dreams, batch=config.dream_batch, rate=config.dream_rate,
+        )  # fmt: skip
+
+    def kept(self) -> Tensor:
+        """Encoder and the mean of the last decoders; the last one where the run ended before them."""
+        encoder, decoder, _ = cut(self.network, self.run.weights)
+        late = self.run.done > round(self.config.rounds * (1 - self.config.average))
+        return torch.cat([encoder, self.run.memory["mean"] if late else decoder])
+
+
+def _asleep(config: Config, network: TableWae) -> Tensor:
+    """M_1: drawn, with an encoder that has learned from its dreams."""
+    model = first_model(network, FastRng(config.seed))
+    moments = torch.zeros(2, encoder_size(network))
+    return sleep(
+        network, model, moments, _night(config, 0), taken=0, steps=config.first_dreams, batch=config.dream_batch,
+        rate=config.dream_rate,
+    )  # fmt: skip
+
+
+def _night(config: Config, round: int) -> FastRng:
+    """The dreams after a round, the same ones when the run is resumed. They are of a public model."""
+    return FastRng(int(np.random.SeedSequence((config.seed, round)).generate_state(1)[0]))

@@ -1,0 +1,54 @@
+"""What a silo and the server of SGDE say to each other.
+
+Lomurno et al., "SGDE" (AIPR 2022), §III-A: `Subscribe` states the requirements, `Push` asks for one generator per
+class, `Pull` hands out the pool.
+Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pull.offers`.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.protocols.core.base import Ask, Opening, Paid, Public, Reply
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribe(Opening, kind="sgde.subscribe"):
+    """The settings, by which a silo trains, and what the pool requires. `poison` has this silo lie, in a rehearsal."""
+
+    requirements: dict[str, Any]
+    poison: str = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subscribed(Reply, kind="sgde.subscribed"):
+    """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
+
+    budget: Public
+    noise: Public
+    price: Public
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push(Ask, kind="sgde.push"):
+    """Train one generator per class, and send them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pushed(Reply, kind="sgde.pushed"):
+    """An offer for each class: its card and its weights."""
+
+    offers: Paid
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pull(Ask, kind="sgde.pull"):
+    """The pool: cards and weights of every offer that was taken in."""
+
+    offers: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pulled(Reply, kind="sgde.pulled"):
+    """How many of them passed this silo's own check."""
+
+    sound: Public

@@ -1,0 +1,317 @@
+"""What a pool of generators requires of an offer, and what an offer says of itself.
+
+Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A: on
+subscription the server states its requirements (schema, structure of the generators, the least privacy), and each
+generator g_k^y that is pushed comes with its (ε, δ).
+Paper → code: y → label, (ε, δ) → `epsilon`, `delta` of the card, "requirements" → `Requirements`.
+Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one
+person means; no count of rows is asked for or told.
+
+An offer is a `Generator` of one class: weights, the public schema (of a table, with the class among its columns, or
+of images), and a card:
+
+    protocol    "sgde"                            silo       who offers it
+    target      the class column                  label      the class that it draws
+    epsilon     its price, at `delta`             delta      of that price
+    accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
+    network     the description of the network: its `kind` is in `Requirements.networks`
+    rehearsal   only where noise or ledger were not real: why; such an offer is refused
+    note        a remark, where there is one
+
+A card has these keys and no others, and its network is known by arithmetic (`models/plan`) before any of it is built.
+
+The same checks run at the silo, before it trains or pays, and at the server, when an offer arrives. That ε is what
+the silo's ledger says is the silo's word: no server can verify it, and its people depend on their own silo alone.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import torch
+
+from understudy.check import in_range, one_of, positive, whole
+from understudy.data.codec import Codec
+from understudy.data.column import shorten
+from understudy.data.described import AnySchema, schema_from
+from understudy.data.features import Label, TableFeatures
+from understudy.data.images import ImageSchema
+from understudy.data.schema import Schema
+from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
+from understudy.generator import Generator
+from understudy.models.plan import MOST_NAME, pieces, plan_of
+from understudy.privacy.accounts.statement import ADJACENCY, rehearsal_of
+from understudy.privacy.noise.rng import FastRng
+from understudy.tensors_file import Shapes, difference
+
+CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
+MORE = ("note", "rehearsal")  # a card may have these, too
+MOST_TEXT = 1000  # letters of a text on a card
+NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched")
+_LOOK = 256  # latent points at which an arriving network of a table is looked at
+_LOOK_AT_IMAGES = 4  # where the class is not in the output, and a look is a hundred times the work
+_NUMBERS = 1 << 22  # held at once while looking: 16 MiB
+_LEAST_MASS = 0.99  # what its draws must give, on average, to the label that its card names
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most.
+
+    `classes` are the labels where the schema has no class column: that of images. `target` is then their name.
+    """
+
+    schema: Schema | ImageSchema
+    target: str
+    classes: tuple[Label, ...] = ()
+    epsilon: float = 1.5
+    delta: float = 1e-5
+    networks: tuple[str, ...] = NETWORKS
+    largest: int = 1 << 24
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "networks", tuple(self.networks))
+        object.__setattr__(self, "classes", tuple(self.classes))
+        self.schema.require_public()
+        if isinstance(self.schema, Schema):
+            TableFeatures(self.schema, self.target)  # the target is a class
+        if isinstance(self.schema, Schema) == bool(self.classes):
+            raise ConfigError(
+                f"classes are for images, and images need them; here they are {list(self.classes)}. "
+                "Nothing was exchanged."
+            )
+        positive(epsilon=self.epsilon)
+        in_range(0, 1, delta=self.delta)
+        whole(largest=self.largest, networks=len(self.networks))
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The classes, in the order in which they are numbered."""
+        if isinstance(self.schema, Schema):
+            return TableFeatures(self.schema, self.target).labels
+        return self.classes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for the wire and for a page."""
+        plain = {
+            "schema": self.schema.to_dict(),
+            "networks": list(self.networks),
+            "classes": list(self.classes),
+        }
+        return asdict(self) | plain
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The inverse of `to_dict`. ConfigError or SchemaError for anything else."""
+        try:
+            schema = schema_from(dict(values["schema"]))
+            if not isinstance(schema, Schema | ImageSchema):
+                raise TypeError(f"a {schema.kind} schema has no classes")
+            return cls(**{**values, "schema": schema})
+        except (KeyError, TypeError, AttributeError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else error
+            raise ConfigError(f"these are no requirements of a pool: {said}.") from None
+
+
+def offer_card(
+    requirements: Requirements,
+    *,
+    silo: str,
+    label: Label,
+    epsilon: float,
+    delta: float,
+    accountant: str,
+    network: Mapping[str, Any],
+    **more: Any,
+) -> dict[str, Any]:
+    """The card of an offer. `more` (`MORE`) must be public: it is published with the weights."""
+    return {
+        "protocol": "sgde",
+        "silo": silo,
+        "target": requirements.target,
+        "label": label,
+        "epsilon": epsilon,
+        "delta": delta,
+        "accountant": accountant,
+        "adjacency": ADJACENCY,
+        "network": dict(network),
+        **more,
+    }
+
+
+def check_schema(requirements: Requirements, schema: AnySchema) -> None:
+    """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
+    if not isinstance(requirements.schema, Schema) or not isinstance(schema, Schema):
+        if replace(requirements.schema, person=None, note="") != replace(schema, person=None, note=""):
+            raise SchemaError("the offer's schema is not the pool's. Nothing was exchanged.")
+        return
+    ours, theirs = requirements.schema.columns, schema.columns
+    if ours == theirs:
+        return
+    names = [column.name for column in {*ours} ^ {*theirs}]
+    what = f"differs from the pool's in {shorten(sorted(set(names)))}" if names else "has another order"
+    raise SchemaError(f"the offer's schema {what}. Nothing was exchanged.")
+
+
+def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
+    """The schema of an offer from its plain form, which is compared with the pool's first: building may take memory.
+
+    Edges: SchemaError unless it is the pool's, as `to_dict` writes it. The person and the note may differ.
+    """
+    pool = json.loads(json.dumps(requirements.schema.to_dict()))
+    if not isinstance(plain, dict) or _bare(plain) != _bare(pool):
+        raise SchemaError(f"the offer's schema {_differs(pool, plain)}. Nothing was exchanged.")
+    for key in {"person", "note"} & plain.keys():
+        if not isinstance(plain[key], str) or len(plain[key]) > MOST_TEXT:
+            raise SchemaError(
+                f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters. Nothing was exchanged."
+            )
+    return schema_from(plain)
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key not in ("person", "note")}
+
+
+def _differs(pool: dict[str, Any], plain: Any) -> str:
+    """Where a schema differs from the pool's, in words."""
+    ours, theirs = ({json.dumps(column, sort_keys=True) for column in _columns(one)} for one in (pool, plain))
+    names = {str(json.loads(column).get("name", "?"))[:MOST_NAME] for column in ours ^ theirs}
+    return f"differs from the pool's in {shorten(sorted(names))}" if names else "is not the pool's"
+
+
+def _columns(schema: Any) -> list[dict[str, Any]]:
+    columns = schema.get("columns", []) if isinstance(schema, dict) else []
+    return [column for column in columns if isinstance(column, dict)] if isinstance(columns, list) else []
+
+
+def check_price(requirements: Requirements, epsilon: float, delta: float) -> None:
+    """PrivacyError unless (ε, δ) is finite and within the pool's limit. δ may be smaller, never larger."""
+    for name, value, limit in (
+        ("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta),
+    ):  # fmt: skip
+        if not _number(value) or not 0 <= value <= limit:
+            raise PrivacyError(
+                f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}. Nothing was exchanged."
+            )
+
+
+def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: AnySchema, size: int) -> None:
+    """Whether an offer may stand in the pool, by its card, its schema and the bytes of its weights.
+
+    Edges: a schema with other columns → SchemaError; ε or δ missing, not finite or above the limit, or another notion
+    of one person, or a rehearsal → PrivacyError; everything else → ConfigError. Nothing is built from the description
+    here.
+    """
+    _check_card(card)
+    if said := rehearsal_of(card):
+        raise PrivacyError(f"the offer is refused. {said[:500]} Nothing was exchanged.")
+    check_schema(requirements, schema)
+    check_price(requirements, card["epsilon"], card["delta"])
+    if card["adjacency"] != ADJACENCY:
+        raise PrivacyError(
+            f"the offer's ε is for {card['adjacency']!r}; this pool's is for {ADJACENCY!r}. Nothing was exchanged."
+        )
+    one_of(("sgde",), protocol=card["protocol"])
+    if card["target"] != requirements.target:
+        raise ConfigError(
+            f"the offer's target is {card['target']!r}, the pool's {requirements.target!r}. Nothing was exchanged."
+        )
+    if not any(_same(label, card["label"]) for label in requirements.labels):
+        raise ConfigError(
+            f"the offer's label {card['label']!r} is none of {list(requirements.labels)}. Nothing was exchanged."
+        )
+    kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
+    one_of(requirements.networks, **{"the offer's network": str(kind)})
+    if size > requirements.largest:
+        raise ConfigError(
+            f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
+            "Nothing was exchanged."
+        )
+
+
+def _check_card(card: Mapping[str, Any]) -> None:
+    """All keys of a card and no others, short texts, and nothing nested but the network."""
+    if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
+        what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
+        raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
+    if strange := [key for key in card if key not in (*CARD, *MORE)]:
+        raise ConfigError(
+            f"the offer's card has a key {strange[0]!r:.60} that no card has; known: {', '.join((*CARD, *MORE))}. "
+            "Nothing was exchanged."
+        )
+    for key, value in card.items():
+        if key != "network" and not (value is None or isinstance(value, str | int | float)):
+            raise ConfigError(f"the offer's {key} must be one value. Nothing was exchanged.")
+        if isinstance(value, str) and len(value) > MOST_TEXT:
+            raise ConfigError(
+                f"the offer's {key} has {len(value):,} letters, at most {MOST_TEXT:,}. Nothing was exchanged."
+            )
+    for key in {"silo", "accountant", *MORE} & card.keys():
+        if not isinstance(card[key], str) or not card[key].strip():
+            raise ConfigError(
+                f"the offer's {key} must be a text, not {card[key]!r:.60}. Nothing was exchanged."
+            )
+
+
+def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: Shapes) -> None:
+    """Whether these tensors are those of the network on the card, and it draws the pool's rows. Nothing is built.
+
+    Guarantee: after it, building the network takes memory and time in proportion to the tensors.
+    Edges: a network beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
+    """
+    schema, plan = requirements.schema, plan_of(card["network"])
+    said = f"the offer of {card['silo']} for {card['label']!r}"
+    if isinstance(schema, Schema):
+        fits = plan.sizes == Codec(schema).sizes
+        column, level = schema.names.index(requirements.target), label_place(requirements, card["label"])
+        if fits and plan.label not in (None, (column, level)):
+            raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
+    else:
+        fits = plan.values == schema.shape
+    if not fits:
+        raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+    if plan.shapes != shapes:
+        raise ArtefactError(
+            f"the weights are not those of the network on the card: {difference(plan.shapes, shapes)}. "
+            "Nothing was exchanged."
+        )
+
+
+def check_generator(requirements: Requirements, offer: Generator) -> None:
+    """Look at an offer that was rebuilt: it fits the schema, its values are finite, and it draws its label.
+
+    Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws).
+    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `sgde_check` to judge.
+    """
+    schema, network = requirements.schema, offer.network
+    shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
+    points = _LOOK if isinstance(schema, Schema) else _LOOK_AT_IMAGES
+    said = f"the offer of {offer.card['silo']} for {offer.card['label']!r}"
+    rng, mass = FastRng(0), 0.0
+    for count in pieces(network, points, most=points, numbers=_NUMBERS):
+        with torch.no_grad():
+            rows = network.rows(rng.normal(count, network.latent))
+        if rows.shape != (count, *shape) or not bool(((rows >= 0) & (rows <= 1 + 1e-6)).all()):
+            raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
+        if isinstance(schema, Schema):
+            odds = rows[:, Codec(schema).blocks[schema.names.index(requirements.target)]].double()
+            own = odds[:, label_place(requirements, offer.card["label"])]
+            mass += float((own / odds.sum(1)).sum()) / points
+    if isinstance(schema, Schema) and not mass >= _LEAST_MASS:
+        raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
+
+
+def label_place(requirements: Requirements, label: Label) -> int:
+    """The number of a class."""
+    return next(place for place, known in enumerate(requirements.labels) if _same(known, label))
+
+
+def _same(one: Label, other: object) -> bool:
+    return type(one) is type(other) and one == other  # True is no 1
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

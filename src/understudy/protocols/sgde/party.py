@@ -1,0 +1,341 @@
+"""The silo's side of SGDE: it trains one generator per class, offers them, and takes the pool.
+
+Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `sgde_messages`.
+
+Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
+server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
+classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. Nothing
+tells how many rows, or how many of a class, a silo has: not the sampling rate, not a divisor, not a missing class.
+Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
+is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from understudy.check import one_of
+from understudy.data.population import Population
+from understudy.data.table import Table
+from understudy.durable import own_folder
+from understudy.errors import MessageError, PartyError, SchemaError
+from understudy.generator import NETWORKS, Generator
+from understudy.models.device import pick_device
+from understudy.models.nets.beta_vae import CHANNELS
+from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import rehearsed
+from understudy.privacy.gradients.limits import honest, honest_layers
+from understudy.privacy.noise.rng import Rng
+from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.sgde import marginals as sgde_marginals
+from understudy.protocols.sgde.fit import fit, step_event
+from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
+from understudy.protocols.sgde.offer import (
+    Requirements,
+    check_generator,
+    check_network,
+    check_offer,
+    check_price,
+    check_schema,
+    offer_card,
+)
+from understudy.protocols.sgde.rows import (
+    build_vae,
+    decoder_of,
+    described,
+    labelled_rows,
+    require_bounds,
+    require_offerable,
+)
+
+LIES = ("none", "flip", "random")
+KINDS = ("beta-vae", "marginals")
+LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
+
+    The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
+    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`).
+    """
+
+    kind: str = "beta-vae"
+    latent: int = 4
+    channels: tuple[int, ...] = CHANNELS
+    beta: float = 1.0
+    steps: int = 100
+    rate: float = 0.25
+    clip_norm: float = 1.0
+    learning_rate: float = 0.01
+    private: bool = True
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "channels", tuple(self.channels))
+        one_of(KINDS, kind=self.kind)
+        honest(latent=self.latent, steps=self.steps, beta=self.beta)
+        honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
+        honest_layers(channels=self.channels)
+        honest(rate=self.rate)
+
+    def spend(self, noise_multiplier: float) -> Spend:
+        """What a silo's networks cost together."""
+        return {step_event(self.rate, noise_multiplier): self.steps}
+
+
+FOR_IMAGES = Recipe(latent=8, steps=200, learning_rate=0.002)
+
+
+class SgdeParty(Party):
+    """A silo: rows with a class each, in a table or as labelled images. With a folder the pool is kept in it.
+
+    Guarantee: a push is charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a
+    pool that asks for others → MessageError, and nothing is charged.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Subscribe, Subscribed, Push, Pushed, Pull, Pulled,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        data: Table | Population,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+        agreed: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        self.terms = dict(agreed or {})
+        if isinstance(data, Table):
+            data.schema.require_public()
+        require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
+        self.data, self.budget = data, budget
+        self.subscribed: Subscribe | None = None
+        self.pushed = False
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Subscribe() if self.subscribed is None:
+                return self._subscribe(ask)
+            case Push() if self.subscribed is not None and not self.pushed:  # twice costs twice the stated ε
+                return self._push()
+            case Pull() if self.subscribed is not None:
+                return self._pull(ask)
+        raise self.unexpected(ask)
+
+    # Subscribe
+
+    def _subscribe(self, ask: Subscribe) -> Subscribed:
+        one_of(LIES, poison=ask.poison)
+        if ask.poison != "none" and self.ledger.real:
+            raise PartyError(
+                f"{self.name}: poisoned offers are for rehearsals, and this ledger is real. Nothing was charged."
+            )
+        self._take_up(ask)
+        price, delta = self.price
+        if self.recipe.private:
+            check_price(self.requirements, price, delta)
+        for event, count in self.spend.items():
+            self.ledger.afford(event, count)
+        self.subscribed = ask
+        limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
+        stated = [price if math.isfinite(price) else None, delta]
+        return Subscribed(
+            budget=Public(limit, "the holder's own choice"),
+            noise=self.stated_noise(),
+            price=Public(stated, "it follows from the budget, the requirements and the settings"),
+        )
+
+    def _take_up(self, ask: Subscribe) -> None:
+        """Open what the ask says: the same from a fresh one and from a saved state."""
+        settings = ask.config
+        self.requirements = Requirements.from_dict(ask.requirements)
+        self.recipe = Recipe(**{key: settings[key] for key in Recipe.__dataclass_fields__ if key in settings})
+        self.poison = ask.poison
+        told = vars(self.requirements) | vars(self.recipe)
+        limits = {key: settings[key] for key in LIMITS if settings.get(key) is not None}
+        terms = {key: tuple(value) if isinstance(value, list) else value for key, value in limits.items()}
+        wrong = [key for key, value in (terms | self.terms).items() if key != "poison" and told[key] != value]
+        if wrong or ask.poison not in ("none", self.terms.get("poison", ask.poison)):
+            raise MessageError(
+                f"{self.name}: the pool asks for another {wrong[0] if wrong else 'poison'} than was agreed to. "
+                "Nothing was charged."
+            )
+        check_schema(self.requirements, described(self.data, self.requirements.schema))
+        if self.recipe.kind == "beta-vae":
+            require_offerable(self.requirements, self.recipe.latent, self.recipe.channels)
+        if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
+            # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
+            raise SchemaError(
+                f"{self.name}: the pool's classes are not those of these rows. Nothing was charged."
+            )
+
+    @property
+    def spend(self) -> Spend:
+        """What the offers cost: as much as this holder and the pool both allow."""
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        if self.recipe.kind == "marginals":
+            budget = Budget(most, self._delta) if self.recipe.private else None
+            return sgde_marginals.price(self.requirements, budget)
+        if not self.recipe.private:
+            return self.recipe.spend(0.0)
+        return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
+
+    @property
+    def price(self) -> tuple[float, float]:
+        """(ε, δ) of the offers."""
+        return epsilon(self.spend, self._delta), self._delta
+
+    @property
+    def _delta(self) -> float:
+        if self.budget.epsilon == math.inf and not self.budget.delta:  # a rehearsal that says nothing of δ
+            return self.requirements.delta
+        return min(self.budget.delta, self.requirements.delta)
+
+    # Push
+
+    def _push(self) -> Pushed:
+        ((event, steps),) = self.spend.items()
+        receipt = self.ledger.charge(
+            event, count=steps, run=self.run,
+            what=f"one generator for each of {len(self.requirements.labels)} classes, on disjoint people",
+        )  # fmt: skip
+        networks = self._train()
+        price, delta = self.price
+        said = rehearsed({self.name: self.rehearsal})
+        rehearsal = {"rehearsal": said} if said else {}
+        offers = []
+        for label, network in zip(self.requirements.labels, networks, strict=True):
+            card = offer_card(
+                self.requirements, silo=self.name, label=label, epsilon=price, delta=delta,
+                accountant=ACCOUNTANTS["pld"], network=network.describe(), **rehearsal,  # type: ignore[operator]
+            )  # fmt: skip
+            offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
+        self.pushed = True
+        return Pushed(offers=Paid(offers, receipt))
+
+    def _train(self) -> Sequence[nn.Module]:
+        """One private decoder per class. It has been paid for."""
+        recipe, device = self.recipe, pick_device(self.recipe.device)
+        rows, codes = labelled_rows(self.data, self.requirements)
+        classes = len(self.requirements.labels)
+        if self.poison == "flip":
+            codes = (codes + 1) % classes
+        ((event, steps),) = self.spend.items()
+        if recipe.kind == "marginals":
+            sigma = event.sigma if recipe.private else 0.0
+            return self._lied(sgde_marginals.decoders(self.requirements, rows, codes, sigma, self.rng))
+        vae = build_vae(self.requirements, recipe.latent, channels=recipe.channels, seed=recipe.seed).to(
+            device
+        )
+        noise = event.event.noise_multiplier if recipe.private else 0.0
+        fit(
+            vae, rows.to(device), codes, steps=steps, rate=recipe.rate, clip_norm=recipe.clip_norm,
+            noise_multiplier=noise, beta=recipe.beta, learning_rate=recipe.learning_rate, rng=self.rng,
+        )  # fmt: skip
+        vae = vae.to(torch.device("cpu"))
+        return self._lied([decoder_of(vae, self.requirements, place) for place in range(classes)])
+
+    def _lied(self, networks: Sequence[nn.Module]) -> Sequence[nn.Module]:
+        """The networks; with weights drawn blindly, where this silo is to lie so."""
+        if self.poison == "random":
+            for part in [part for network in networks for part in network.parameters()]:
+                part.copy_(self.rng.normal(*part.shape))
+        return networks
+
+    # Pull
+
+    def _pull(self, ask: Pull) -> Pulled:
+        offers = [unpack_offer(self.requirements, offer, priced=self.recipe.private) for offer in ask.offers]
+        if self.folder is not None:
+            pool = own_folder(self.folder / "pool")
+            for number, offer in enumerate(offers):
+                offer.save(pool / f"{number:04}")
+        return Pulled(sound=Public(len(offers), "a count of the server's own offers"))
+
+    # What outlives a message
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict() | {"pushed": self.pushed}
+        return state if self.subscribed is None else state | {"subscribed": asdict(self.subscribed)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.subscribed, self.pushed = None, bool(state.get("pushed", False))
+        if "subscribed" in state:
+            self.subscribed = Subscribe(**state["subscribed"])
+            self._take_up(self.subscribed)
+
+
+def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
+    """An offer as plain values and tensors."""
+    weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
+    return {"card": card, "weights": weights}
+
+
+def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:
+    """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
+
+    A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
+    Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
+    network than the weights are of → ArtefactError; what is no offer → MessageError.
+    """
+    try:
+        card, weights = dict(offer["card"]), dict(offer["weights"])
+        size = sum(value.numel() * value.element_size() for value in weights.values())
+        stated = {key: value for key, value in card.items() if key != "rehearsal"}
+        if not priced:
+            stated["epsilon"] = 0.0
+        check_offer(requirements, stated, requirements.schema, size)
+        check_network(
+            requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
+        )
+        network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
+        network.load_state_dict(weights)
+    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+        raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None
+    generator = Generator(network.eval(), requirements.schema, card)
+    check_generator(requirements, generator)
+    return generator
+
+
+def train_offers(
+    silo: str,
+    data: Table | Population,
+    ledger: Ledger,
+    requirements: Requirements,
+    *,
+    budget: Budget,
+    run: str,
+    recipe: Recipe | None = None,
+    rng: Rng | None = None,
+) -> list[Generator]:
+    """A silo's generators, one per class, for a pool elsewhere. Charged to the ledger before rows are touched."""
+    party = SgdeParty(silo, data, ledger, run=run, budget=budget, rng=rng)
+    settings = asdict(recipe or Recipe())
+    party.answer(Subscribe(requirements=requirements.to_dict(), config=settings))
+    pushed = party.answer(Push())
+    offers: Sequence[Mapping[str, Any]] = pushed.offers.value  # type: ignore[attr-defined]
+    return [unpack_offer(requirements, offer) for offer in offers]
+
+
+@lru_cache(maxsize=64)
+def needed_noise(recipe: Recipe, most: float, delta: float) -> float:
+    """The least noise multiplier that keeps the offers within (ε, δ)."""
+    return calibrate(recipe.spend, epsilon=most, delta=delta)

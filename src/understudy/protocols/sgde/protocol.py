@@ -1,0 +1,297 @@
+"""SGDE: silos trade generators, one per class, instead of rows or gradients.
+
+Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A, §IV-C,
+§IV-E.
+Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `sgde_messages`, 𝒴 → `target`'s
+labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
+Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
+the private class counts (`sgde_train`); what looks poisoned is left out by a rule (`sgde_check`). The server, not
+each silo for itself, builds the one generator that a run returns; each silo gets the whole pool.
+
+The guarantee stands in `sgde_party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.data.features import Features, Label, TableFeatures
+from understudy.data.images import ImageSchema
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError
+from understudy.generator import CHUNK, Generator
+from understudy.models.plan import pieces
+from understudy.models.pool import Pool
+from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.noise.rng import FastRng
+from understudy.protocols.core.base import Parties, Progress, Watcher, settled
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core.present import Present
+from understudy.protocols.sgde.messages import Pull, Push, Subscribe
+from understudy.protocols.sgde.offer import NETWORKS, Requirements
+from understudy.protocols.sgde.party import LIES, LIMITS, Recipe, SgdeParty, unpack_offer
+from understudy.protocols.sgde.rows import image_schema
+from understudy.protocols.sgde.suspects import Suspicion, suspicions
+
+SAME_PEOPLE = False  # each person is with one silo
+OUTSIDE = (
+    "the schema: columns, levels, bounds and classes are public",
+    "the size and the timing of messages; training takes longer where there are more rows",
+)
+BARE = ("every generator: the run was asked to train without noise",)
+ROUNDS = 3  # subscribe, push, pull
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(Recipe):
+    """`epsilon` and `delta` are what the pool allows at most; a holder's budget may allow less.
+
+    Pull: `labels` and `silos` choose among the offers (empty: all), `cheapest` takes those of at most that ε, and
+    `leave_out` says whether flagged ones stay away. `rows` are drawn when a run is saved: no count of people is known.
+    `poison` has a share of the silos lie: classes swapped ("flip") or weights drawn blindly ("random").
+    `at_least`: with so many silos the run goes on when others stay away; None: all have to stay.
+    `most_holders`: with how many silos a person may be, by the silos' word; their prices compose.
+    """
+
+    target: str | None = None
+    epsilon: float = 1.5
+    delta: float = 1e-5
+    networks: tuple[str, ...] = NETWORKS
+    largest: int = 1 << 24
+    labels: tuple[Label, ...] = ()
+    silos: tuple[str, ...] = ()
+    cheapest: float | None = None
+    leave_out: str = "flagged"
+    rows: int = 10_000
+    poison: str = "none"
+    poison_share: float = 0.2
+    at_least: int | None = None
+    most_holders: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive(epsilon=self.epsilon)
+        whole(rows=self.rows, largest=self.largest, at_least=1 if self.at_least is None else self.at_least)
+        whole(most_holders=self.most_holders)
+        one_of(("flagged", "nothing"), leave_out=self.leave_out)
+        one_of(LIES, poison=self.poison)
+        in_range(0, 1, poison_share=self.poison_share, delta=self.delta)
+        not_negative(seed=self.seed, cheapest=0.0 if self.cheapest is None else self.cheapest)
+        for name in ("networks", "labels", "silos"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The part of the settings that a silo trains by."""
+        return {field.name: getattr(self, field.name) for field in fields(Recipe)}
+
+
+@dataclass(frozen=True)
+class PoolOutcome(Outcome):
+    """One generator over the pool, and the pool itself."""
+
+    offers: tuple[Generator, ...]
+    suspicions: tuple[Suspicion, ...]
+
+
+def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any) -> SgdeParty:
+    """A party of this protocol."""
+    return SgdeParty(name, data, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`: how it trains, and the pool's limits."""
+    named = {name: getattr(config, name) for name in (*LIMITS, "poison")}
+    return {"agreed": config.recipe | {name: value for name, value in named.items() if value is not None}}
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Schema | Features],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> PoolOutcome:
+    """Subscribe, push, pull. With a `checkpoint` folder a resumed run has its offers already, and nobody pays twice."""
+    schemas = {name: schemas[name] for name in parties.names}
+    requirements = requirements_of(config, schemas)
+    parties = present = Present(parties, config.at_least)
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+
+    def look(done: int) -> None:
+        if watch is not None:
+            watch(Progress(done, ROUNDS, lambda: _statement(state, present, config).per_party()))
+
+    saved = store.load() if store is not None and resume else None
+    state: dict[str, Any] = {} if saved is None else saved[1]
+    if saved is None:
+        state["subscribed"] = _subscribe(config, requirements, parties)
+        look(1)
+        present.round = 1
+        replies = parties.ask(Push())
+        state["offers"] = [offer for reply in replies.values() for offer in reply.offers.value]
+        state["pushed"], present.round = list(replies), 2
+        if store is not None:
+            store.save(2, state)
+        look(2)
+    offers = [unpack_offer(requirements, offer, priced=config.private) for offer in state["offers"]]
+    _as_they_said(offers, state["pushed"], requirements)
+    parties.ask(Pull(offers=state["offers"]))
+    judged = suspicions(requirements, offers, seed=config.seed)
+    without = {place for place, one in enumerate(judged) if one.flagged and config.leave_out == "flagged"}
+    taken = choose(offers, labels=config.labels, silos=config.silos, epsilon=config.cheapest, without=without)
+    privacy = _statement(state, present, config)
+    look(3)
+    card = {
+        "protocol": "sgde",
+        "config": asdict(config),
+        "requirements": requirements.to_dict(),
+        "rounds": 1,
+        "ended": "after the one push",
+        "gone": present.gone,
+        "offers": [
+            {"silo": one.silo, "label": one.label, "epsilon": offer.card["epsilon"], "delta": offer.card["delta"],
+             "agreement": one.agreement, "looks_like": one.looks_like, "flagged": one.flagged,
+             "taken": place in taken}
+            for place, (one, offer) in enumerate(zip(judged, offers, strict=True))
+        ],
+        "privacy": privacy.to_dict(),
+    }  # fmt: skip
+    generator = pool([offers[place] for place in taken], requirements, card)
+    return PoolOutcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
+
+
+def requirements_of(config: Config, schemas: Mapping[str, Schema | Features]) -> Requirements:
+    """What the pool requires, for silos that all describe their rows alike. ConfigError where they do not."""
+    rule = common_features(schemas, config.target)
+    table = isinstance(rule, TableFeatures)
+    return Requirements(
+        schema=rule.schema if isinstance(rule, TableFeatures) else image_schema(rule),
+        target=rule.target if isinstance(rule, TableFeatures) else config.target or "label",
+        classes=() if table else rule.labels,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        networks=config.networks,
+        largest=config.largest,
+    )
+
+
+def choose(
+    offers: Sequence[Generator],
+    *,
+    labels: Iterable[Label] = (),
+    silos: Iterable[str] = (),
+    epsilon: float | None = None,
+    without: Iterable[int] = (),
+) -> list[int]:
+    """The places of the offers of these classes and silos (none named: all), of at most this ε, but not `without`."""
+    classes, names, gone = list(labels), set(silos), set(without)
+    taken = [
+        place
+        for place, offer in enumerate(offers)
+        if place not in gone
+        and (not classes or offer.card["label"] in classes)
+        and (not names or offer.card["silo"] in names)
+        and (epsilon is None or (offer.card["epsilon"] is not None and offer.card["epsilon"] <= epsilon))
+    ]
+    if not taken:
+        raise ConfigError("no offer of the pool is left by this choice. What was pushed stays in the pool.")
+    return taken
+
+
+def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[str, Any]) -> Generator:
+    """One generator over these offers: every class as likely as any other, and within a class every offer.
+
+    The card lists, as `members`, whose offers they are, in the order in which a latent point picks them.
+    """
+    classes = [offer.card["label"] for offer in offers]
+    shares = [1 / classes.count(label) for label in classes]
+    members: list[nn.Module] = [offer.network for offer in offers]  # type: ignore[misc]
+    told = [{"silo": offer.card["silo"], "label": offer.card["label"]} for offer in offers]
+    return Generator(Pool(members, shares).eval(), requirements.schema, {**card, "members": told})
+
+
+def labelled_images(
+    generator: Generator, n: int, *, seed: int | None = None
+) -> tuple[NDArray[Any], list[Label]]:
+    """`n` images of a pool, (n, height, width) in declared units, and the class of the decoder that drew each."""
+    network, schema = generator.network, generator.schema
+    if not isinstance(network, Pool) or not isinstance(schema, ImageSchema):
+        raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
+    rng, members = FastRng(seed), generator.card["members"]
+    images: list[NDArray[Any]] = []
+    labels: list[Label] = []
+    for count in pieces(network, n, most=CHUNK):
+        z = rng.normal(count, network.latent)
+        with torch.no_grad():
+            images.append(np.asarray(schema.unscaled(network.rows(z).numpy())))
+        labels += [members[place]["label"] for place in network.pick(z).tolist()]
+    return np.concatenate(images), labels
+
+
+def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> dict[str, Any]:
+    liars = set()
+    if config.poison != "none":
+        order = np.random.default_rng((config.seed, len(parties.names))).permutation(len(parties.names))
+        liars = {parties.names[place] for place in order[: round(config.poison_share * len(order))]}
+    asks = {
+        name: Subscribe(
+            requirements=requirements.to_dict(),
+            config=asdict(config),
+            poison=config.poison if name in liars else "none",
+        )
+        for name in parties.names
+    }
+    return {
+        name: {"budget": reply.budget.value, "noise": reply.noise.value, "price": reply.price.value}
+        for name, reply in parties.ask(asks).items()
+    }
+
+
+def _remark(name: str, state: Mapping[str, Any]) -> str:
+    """What is to be said of a silo whose ledger cannot be asked."""
+    if name not in state.get("pushed", ()):
+        return f"what {name} has charged, which went away before it had pushed: its own ledger says"
+    epsilon, delta = state["subscribed"][name]["price"]
+    price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
+    return f"what {name} has charged, which went away after it had pushed: its offers state {price}"
+
+
+def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirements: Requirements) -> None:
+    """Each silo has pushed one offer of each class, in its own name."""
+    found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
+    if found != [(name, label) for name in names for label in requirements.labels]:
+        raise ConfigError(
+            "a silo has pushed offers of other classes, or in another's name. Nothing was pooled."
+        )
+
+
+def _statement(state: Mapping[str, Any], parties: Present, config: Config) -> PrivacyStatement:
+    """What the ledgers say, beside what the silos stated when they subscribed. A silo that went away is named."""
+    spends = settled(parties)
+    return PrivacyStatement(
+        parties=tuple(
+            PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
+            for name, info in state["subscribed"].items()
+            if name in spends
+        ),
+        same_people=False,
+        most_holders=config.most_holders,
+        outside=OUTSIDE + tuple(_remark(name, state) for name in parties.gone if name in state["subscribed"]),
+        unguarded=() if config.private else BARE,
+    )

@@ -1,0 +1,102 @@
+"""From a silo's rows to what its networks read, for tables and for labelled images.
+
+Guarantee: of each person one row is read, the first; what is read depends on that row and public settings alone.
+Edges: a person without rows is nobody; a pixel outside [0, 1] → SchemaError at the holder, and nothing is charged.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from understudy.data.codec import Codec
+from understudy.data.described import AnySchema
+from understudy.data.features import ArrayFeatures, Features, TableFeatures
+from understudy.data.images import ImageSchema
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError, SchemaError
+from understudy.models.nets.beta_vae import CHANNELS, DECODER, BetaVae, ImageVae, TableVae
+from understudy.models.plan import plan_of
+from understudy.protocols.sgde.offer import Requirements
+
+
+def described(data: Table | Population, pool: AnySchema) -> AnySchema:
+    """What is public about a silo's rows. A population's pixels are scaled already: their bounds are the pool's."""
+    if isinstance(data, Table):
+        return data.schema
+    images = image_schema(data.features)
+    if isinstance(pool, ImageSchema):
+        return replace(pool, height=images.height, width=images.width)
+    return images
+
+
+def image_schema(features: Features) -> ImageSchema:
+    """The schema of labelled images: grey, (height, width), pixels of 8 bits or in [0, 1]."""
+    if not isinstance(features, ArrayFeatures) or len(features.shape) != 2:
+        said = (
+            "a population of table rows"
+            if isinstance(features, TableFeatures)
+            else f"rows of {features.shape}"
+        )
+        raise ConfigError(f"SGDE takes tables, or images (height, width), not {said}. Nothing was charged.")
+    height, width = features.shape
+    return ImageSchema(height=height, width=width)
+
+
+def require_bounds(data: Table | Population) -> None:
+    """Refuse images with a pixel outside its bounds. A table's cells were checked when it was read."""
+    if isinstance(data, Population):
+        low, high = data.rows.aminmax()
+        if data.rows.dtype != torch.uint8 and not (float(low) >= 0 and float(high) <= 1):
+            raise SchemaError("a pixel is outside 0 to 1 (or 0 to 255 in 8 bits). Nothing was charged.")
+
+
+def labelled_rows(data: Table | Population, requirements: Requirements) -> tuple[Tensor, Tensor]:
+    """One row of each person, without its class, and the classes: (people, …), (people,)."""
+    schema = requirements.schema
+    if isinstance(data, Population):
+        first = data.starts[:-1][data.starts.diff() > 0]
+        return data.features.expand(data.rows[first]), data.codes[first]
+    if not isinstance(schema, Schema):
+        raise SchemaError("a table holds no images. Nothing was charged.")
+    first_rows = np.sort(np.unique(data.people, return_index=True)[1])
+    codes = Codec(schema).codes(data.frame.iloc[first_rows])
+    place = schema.names.index(requirements.target)
+    others = Codec(schema.drop([requirements.target]))
+    rows = others.one_hot(np.delete(codes, place, axis=1))
+    return rows, torch.from_numpy(codes[:, place].astype(np.int64))
+
+
+def build_vae(
+    requirements: Requirements, latent: int, *, channels: Sequence[int] = CHANNELS, seed: int = 0
+) -> BetaVae:
+    """The networks of all classes, untrained; their first weights follow from the public seed."""
+    schema, classes = requirements.schema, len(requirements.labels)
+    if not isinstance(schema, Schema):
+        return ImageVae(classes, schema.shape, latent, channels=channels, seed=seed)
+    return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
+
+
+def require_offerable(requirements: Requirements, latent: int, channels: Sequence[int]) -> None:
+    """ConfigError where a decoder of these sizes could be trained, and then be offered to nobody."""
+    schema = requirements.schema
+    if isinstance(schema, Schema):
+        label = (schema.names.index(requirements.target), 0)
+        sizes = {"hidden": DECODER, "sizes": Codec(schema).sizes, "label": label}
+        plan_of({"kind": "class-decoder", "latent": latent, **sizes})
+    else:
+        shape = {"channels": channels, "shape": schema.shape}
+        plan_of({"kind": "class-image-decoder", "latent": latent, **shape})
+
+
+def decoder_of(vae: BetaVae, requirements: Requirements, number: int) -> nn.Module:
+    """What leaves: the decoder of a class."""
+    if isinstance(vae, ImageVae):
+        return vae.decoder(number)
+    assert isinstance(vae, TableVae)
+    place = requirements.schema.names.index(requirements.target)
+    return vae.decoder(number, place, len(requirements.labels))
