@@ -23,8 +23,8 @@ from understudy.data.features import Features, TableFeatures, features_from
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError
-from understudy.models.cohort.classifier import Classifier as Network
-from understudy.models.cohort.classifier import from_description
+from understudy.models.cohort import Classifier as Network
+from understudy.models.cohort import from_description
 from understudy.privacy.accounts.statement import first_said
 from understudy.tensors_file import read_header
 

@@ -17,8 +17,8 @@ from understudy.data.samples import rand_health
 from understudy.data.schema import Schema, join
 from understudy.durable import own_folder, replace
 from understudy.errors import ArtefactError
-from understudy.evaluate.utility.marginals import Marginals
-from understudy.protocols.core.base import Watcher
+from understudy.evaluate.utility import Marginals
+from understudy.protocols.core import Watcher
 from understudy.report.page import write_report
 from understudy.run import Result, run_file
 from understudy.runfile import RunFile

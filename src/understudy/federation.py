@@ -16,8 +16,8 @@ from understudy.durable import own_folder
 from understudy.held import Held, Opened, budgets, description, has_population, open_held
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
-from understudy.protocols.core.base import Party
+from understudy.privacy.noise import FastRng, Rng, SecureRng
+from understudy.protocols.core import Party
 from understudy.registry import agreed, protocol_named, require_priced
 from understudy.runtime.contract import ContractLedger
 

@@ -33,16 +33,19 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError
 from understudy.models.claims import check_claim, expected
-from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.nets.decoder import ImageDecoder, TableDecoder
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rwae import SeriesDecoder
+from understudy.models.nets import (
+    BranchedGenerator,
+    ClassDecoder,
+    ClassImageDecoder,
+    ImageDecoder,
+    SeriesDecoder,
+    TableDecoder,
+)
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
-from understudy.models.tables.bayes import BayesNet, GaussianCopula
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.privacy.accounts.statement import first_said
-from understudy.privacy.noise.rng import FastRng
+from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header
 
 NETWORKS: dict[str, Any] = {

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
-from understudy.protocols.core.base import Message
+from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram

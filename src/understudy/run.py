@@ -35,7 +35,7 @@ from understudy.generator import Generator
 from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement, first_said
-from understudy.protocols.core.base import Progress, Watcher
+from understudy.protocols.core import Progress, Watcher
 from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript

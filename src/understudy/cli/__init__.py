@@ -22,7 +22,7 @@ from understudy.privacy.accounts.figures import shown
 from understudy.runfile import RunFile
 
 if TYPE_CHECKING:
-    from understudy.protocols.core.base import Progress as Rounds
+    from understudy.protocols.core import Progress as Rounds
     from understudy.run import Result
 
 app = typer.Typer(

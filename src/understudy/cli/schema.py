@@ -81,7 +81,7 @@ def schema_buy(
     from understudy.federation import open_ledger
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.buy_schema import buy_schema, quote
-    from understudy.privacy.noise.rng import SecureRng
+    from understudy.privacy.noise import SecureRng
 
     columns = Schema.load(draft)
     if not confirm:

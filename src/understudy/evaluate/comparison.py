@@ -17,13 +17,10 @@ from numpy.typing import NDArray
 from understudy.data.codec import Codec
 from understudy.data.column import Column
 from understudy.data.schema import Schema
-from understudy.evaluate.attacks.attack import Attack
-from understudy.evaluate.attacks.leakage import Leakage, attack_tables
+from understudy.evaluate.attacks import Attack, Leakage, attack_tables
+from understudy.evaluate.utility import Evaluation, Figure, Yardstick, evaluate_tables
 from understudy.evaluate.utility.downstream import MODELS
-from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
-from understudy.evaluate.utility.marginals import Figure
 from understudy.evaluate.utility.second_opinion import second_opinion
-from understudy.evaluate.utility.yardstick import Yardstick
 
 NO_OUTSIDERS = (
     "it needs real rows that no training saw, and there are none: name a held-out table of people who took "

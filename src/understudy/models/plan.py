@@ -17,7 +17,7 @@ import torch
 
 from understudy.check import whole
 from understudy.errors import ConfigError
-from understudy.models.nets.beta_vae import decoder_shapes, sides_of
+from understudy.models.nets import decoder_shapes, sides_of
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.tensors_file import Shapes

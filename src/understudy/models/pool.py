@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
-from understudy.models.nets.beta_vae import ClassDecoder, ClassImageDecoder
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.nets import BranchedGenerator, ClassDecoder, ClassImageDecoder
+from understudy.models.tables import MixtureOfProducts
 
 MEMBERS: dict[str, Any] = {
     "class-decoder": ClassDecoder,

@@ -33,7 +33,7 @@ from understudy.held import Opened, description, open_held
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core.base import Party
+from understudy.protocols.core import Party
 from understudy.registry import agreed, config_for, people_of, protocol_named
 from understudy.runfile import known_keys
 from understudy.runtime import certificates

@@ -22,7 +22,7 @@ from understudy.data.described import AnySchema, load_schema
 from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
 from understudy.network.status import Prices, Status
-from understudy.protocols.core.base import Message, Progress, Watcher
+from understudy.protocols.core import Message, Progress, Watcher
 from understudy.registry import artefact_of, config_for, messages_of, people_of, protocol_named
 from understudy.run import Result, opened, stoppable
 from understudy.runfile import RunFile

@@ -17,7 +17,7 @@ from understudy.errors import ArtefactError
 from understudy.runtime.audit_log import AuditLog
 
 if TYPE_CHECKING:
-    from understudy.protocols.core.base import Progress
+    from understudy.protocols.core import Progress
 
 FILE = "status.json"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone

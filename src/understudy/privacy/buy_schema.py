@@ -48,13 +48,7 @@ from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, In
 from understudy.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.discrete import (
-    CountNoise,
-    DiscreteGaussianNoise,
-    DiscreteLaplaceNoise,
-    rounded_up,
-)
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
 
 Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
 Values = NDArray[Any]

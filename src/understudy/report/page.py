@@ -27,9 +27,9 @@ from understudy import durable
 from understudy.data.codec import Codec
 from understudy.data.files import Source
 from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
-from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.attacks import Attack
 from understudy.evaluate.comparison import Comparison, Shares, column_shares
-from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility import pearson
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline

@@ -14,10 +14,9 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from understudy.evaluate.attacks.attack import Measure
+from understudy.evaluate.attacks import Measure
 from understudy.evaluate.comparison import Shares
-from understudy.evaluate.utility.correlation import Matrix
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.utility import Figure, Matrix
 from understudy.report.words import percent, short, signed
 
 BARS = 16  # levels of a column that get bars of their own

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.attacks import Attack
 from understudy.evaluate.comparison import Comparison
-from understudy.evaluate.utility.fidelity import Evaluation
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.utility import Evaluation, Figure
 from understudy.report.words import at_price, capital, listed, number
 
 Mark = Literal["good", "partly", "poor", "unknown"]

@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from understudy.evaluate.attacks.attack import Attack
-from understudy.evaluate.utility.correlation import Matrix
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.attacks import Attack
+from understudy.evaluate.utility import Figure, Matrix
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
 from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name

@@ -24,8 +24,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from understudy.check import positive
 from understudy.errors import MessageError, PartyAway, PartyError, UnderstudyError
-from understudy.protocols.core.base import Ask, Reply
-from understudy.protocols.core.base import Message as Said
+from understudy.protocols.core import Ask, Reply
+from understudy.protocols.core import Message as Said
 from understudy.runtime.certificates import verify
 from understudy.runtime.contract import Contract
 from understudy.runtime.identity import Roster

@@ -17,7 +17,7 @@ from understudy.privacy.accounts.accounting import DpEvent, epsilon, flatten
 from understudy.privacy.accounts.events import event_from_json
 from understudy.privacy.accounts.ledger import Receipt
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core.base import Ask, Paid, Party, Reply
+from understudy.protocols.core import Ask, Paid, Party, Reply
 from understudy.runtime.wire import decode, encode, size
 
 

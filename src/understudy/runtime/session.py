@@ -30,7 +30,7 @@ from understudy.errors import (
 )
 from understudy.pack import pack, unpack
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core.base import Ask, Assembly, Keep, Opening, Party, Return, Settle
+from understudy.protocols.core import Ask, Assembly, Keep, Opening, Party, Return, Settle
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, ContractLedger, columns_of, digest_of
 from understudy.runtime.identity import Invitation

@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.errors import MessageError, UnderstudyError
 from understudy.pack import LIMIT, Value, pack, unpack
 from understudy.privacy.accounts.ledger import Receipt
-from understudy.protocols.core.base import Message, Paid, Public
+from understudy.protocols.core import Message, Paid, Public
 
 
 @cache

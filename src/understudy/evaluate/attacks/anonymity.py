@@ -26,8 +26,7 @@ from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate, wilson
-from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility import Codes, Distances, Rows, Space, lacking, tables
 
 Ints = NDArray[np.int64]
 

@@ -27,8 +27,7 @@ from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
 from understudy.evaluate.attacks.singling_out import singling_out
-from understudy.evaluate.utility.distance import Space
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility import Codes, Space
 
 Rows = pd.DataFrame | Table
 

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from understudy.check import in_range, one_of, whole
 from understudy.evaluate.attacks.attack import Attack, ranking
-from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility import Codes, Distances, Rows, Space, lacking, tables
 
 Picks = NDArray[np.int64]
 

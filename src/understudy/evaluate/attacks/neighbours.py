@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from understudy.check import whole
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate, effective, exact
-from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
-from understudy.evaluate.utility.marginals import Codes, Figure
+from understudy.evaluate.utility import Codes, Distances, Figure, Rows, Space, lacking, tables
 
 Floats = NDArray[np.float64]
 

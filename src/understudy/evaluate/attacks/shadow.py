@@ -40,8 +40,7 @@ from understudy.data.codec import Codec
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate, auc, difference, exact, tpr
-from understudy.evaluate.utility.correlation import pearson
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility import Codes, pearson
 
 Make = Callable[[pd.DataFrame, int], pd.DataFrame]
 Floats = NDArray[np.float64]

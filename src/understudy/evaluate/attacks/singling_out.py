@@ -32,8 +32,8 @@ from scipy.stats import binom, hypergeom
 from understudy.check import whole
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate, effective, wilson
-from understudy.evaluate.utility.distance import BLOCK, Space, lacking, tables
-from understudy.evaluate.utility.marginals import Codes
+from understudy.evaluate.utility import Codes, Space, lacking, tables
+from understudy.evaluate.utility.distance import BLOCK
 
 Ints = NDArray[np.int64]
 

@@ -24,9 +24,8 @@ from understudy.evaluate.audit.cohort_canary import cohort_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Party
+from understudy.privacy.noise import SecureRng
+from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.people.reporting import Reporting

@@ -28,8 +28,8 @@ from understudy.evaluate.audit.bounds import PILOT, Errors, Numbers, explained, 
 from understudy.evaluate.audit.transcript import Seen, learned, paid_numbers, table
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.events import describe
-from understudy.privacy.noise.rng import Rng, SecureRng
-from understudy.protocols.core.base import Parties, Party, Reply
+from understudy.privacy.noise import Rng, SecureRng
+from understudy.protocols.core import Parties, Party, Reply
 
 SERVER = "the server, who sees all that crosses the line"
 LEARNED = "by a linear rule learned from half of the trials"

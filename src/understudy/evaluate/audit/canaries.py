@@ -35,12 +35,12 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.transcript import Seen
-from understudy.models.nets.sparse import densify
+from understudy.models.nets import densify
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.gradients.critic import clipped_gradient_sum
-from understudy.privacy.noise.rng import Normals, SecureRng
-from understudy.protocols.core.base import Parties, Reply
+from understudy.privacy.gradients import clipped_gradient_sum
+from understudy.privacy.noise import Normals, SecureRng
+from understudy.protocols.core import Parties, Reply
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Gradient

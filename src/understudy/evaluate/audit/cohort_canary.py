@@ -23,9 +23,9 @@ from understudy.evaluate.audit.auditing import Case
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.reporter import Report
-from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.base import Party, Reply
+from understudy.privacy.local import Report
+from understudy.privacy.noise import SecureRng
+from understudy.protocols.core import Party, Reply
 from understudy.protocols.people.host import HostParty, Reported
 from understudy.protocols.people.reporting import form_of, from_message
 

@@ -24,8 +24,8 @@ from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.base import Parties, Party, Reply
+from understudy.privacy.noise import SecureRng
+from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.measure import Measured, measure

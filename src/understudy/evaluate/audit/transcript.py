@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
-from understudy.protocols.core.base import Ask, Paid, Party, Reply
+from understudy.protocols.core import Ask, Paid, Party, Reply
 
 Numbers = NDArray[np.float64]
 

@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.cohort.client_axis import product
-from understudy.models.cohort.flat import read
-from understudy.models.cohort.training import adam
+from understudy.models.cohort import adam, product, read
 from understudy.models.nets.mmd import Mmd
 
 

@@ -23,9 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.errors import ConfigError
-from understudy.models.cohort.client_axis import times_transposed
-from understudy.models.cohort.flat import Shapes, Uniform, read
-from understudy.models.cohort.training import Batch, adam
+from understudy.models.cohort import Batch, Shapes, Uniform, adam, read, times_transposed
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.decoder import Described, filled
 from understudy.models.nets.lstm import Lstm, lstm

@@ -18,9 +18,7 @@ from torch.nn import functional
 
 from understudy.check import one_of
 from understudy.data.slots import slot_counts
-from understudy.models.cohort.client_axis import linear
-from understudy.models.cohort.flat import Shapes
-from understudy.models.cohort.training import Batch
+from understudy.models.cohort import Batch, Shapes, linear
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.cohort_wae import descend_by_hand
 from understudy.models.nets.decoder import ImageDecoder, TableDecoder, check_sides, filled

@@ -1,1 +1,14 @@
-""""""
+"""Distributions over tables: the mixture behind Gram with its fit and its priors, Bayesian networks, copulas."""
+
+from understudy.models.tables.bayes import BayesNet, Coded, GaussianCopula
+from understudy.models.tables.fit_gram import Triple, read_tables
+from understudy.models.tables.mixture import MixtureOfProducts
+
+__all__ = [
+    "BayesNet",
+    "Coded",
+    "GaussianCopula",
+    "MixtureOfProducts",
+    "Triple",
+    "read_tables",
+]

@@ -34,7 +34,7 @@ from understudy.privacy.gradients.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.gradients.dp_sgd import add_noise, require_clipping
 from understudy.privacy.gradients.limits import FACTOR, TINY, honest
 from understudy.privacy.gradients.precision import full
-from understudy.privacy.noise.rng import Normals
+from understudy.privacy.noise import Normals
 
 Layers = Sequence[tuple[Tensor, Tensor]]
 

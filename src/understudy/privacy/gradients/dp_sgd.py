@@ -25,7 +25,7 @@ from torch import Tensor
 
 from understudy.privacy.gradients.limits import FACTOR, TINY, honest
 from understudy.privacy.gradients.precision import full
-from understudy.privacy.noise.rng import Normals
+from understudy.privacy.noise import Normals
 
 Tap = tuple[
     Tensor | None, Tensor

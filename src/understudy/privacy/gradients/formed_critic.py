@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 from understudy.privacy.gradients.critic import noised_mean, require_settings
 from understudy.privacy.gradients.limits import FACTOR
 from understudy.privacy.gradients.precision import full
-from understudy.privacy.noise.rng import Normals
+from understudy.privacy.noise import Normals
 
 ROOM = 1 << 26  # numbers that the formed gradients may take at a time
 _FLAT = 1e-24  # a squared slope below this has no direction: its penalty gives no gradient

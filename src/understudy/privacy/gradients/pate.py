@@ -19,7 +19,7 @@ from understudy.check import in_range
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients.limits import honest
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ from torch import Tensor
 from understudy.check import not_negative, one_of, positive, whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 BOUNDS = ("paper", "exact")
 Bits = NDArray[np.bool_]

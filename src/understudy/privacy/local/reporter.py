@@ -18,7 +18,7 @@ from torch import Tensor
 from understudy.check import in_range, positive
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.noise.rng import Device, Rng
+from understudy.privacy.noise import Device, Rng
 
 LEAST_EPSILON = 1e-6  # 1 − e^−ε still has ten digits, and no answer is too large for a float32
 MOST_EPSILON = 50.0  # e⁻⁵⁰ is still far above 2⁻¹⁰⁶, the grain of `fine`

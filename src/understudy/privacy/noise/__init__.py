@@ -1,1 +1,28 @@
-""""""
+"""Randomness and noise: secure and seeded generators, whole-number noise for counts, Poisson samples, the
+exponential mechanism.
+"""
+
+from understudy.privacy.noise.discrete import (
+    CountNoise,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    rounded_up,
+)
+from understudy.privacy.noise.exponential import Exponential, best
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.noise.rng import Device, FastRng, Normals, Rng, SecureRng
+
+__all__ = [
+    "CountNoise",
+    "Device",
+    "DiscreteGaussianNoise",
+    "DiscreteLaplaceNoise",
+    "Exponential",
+    "FastRng",
+    "Normals",
+    "Rng",
+    "SecureRng",
+    "best",
+    "poisson_samples",
+    "rounded_up",
+]

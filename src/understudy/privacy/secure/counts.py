@@ -24,8 +24,7 @@ from torch import Tensor
 from understudy.data.codec import Codec, Codes
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise.discrete import DiscreteGaussianNoise, rounded_up
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up
 from understudy.privacy.secure.ring import Bits, Ring
 
 _CHUNK = 1 << 15  # people

@@ -30,7 +30,7 @@ from fractions import Fraction
 
 from understudy.check import whole
 from understudy.errors import ConfigError
-from understudy.privacy.noise.discrete import rounded_up
+from understudy.privacy.noise import rounded_up
 from understudy.privacy.secure.channel import Channel
 from understudy.privacy.secure.ring import Ring, Words
 

@@ -1,1 +1,76 @@
-""""""
+"""What every protocol is written in: messages, parties, alignment, products over parties, checkpoints, outcomes."""
+
+from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people
+from understudy.protocols.core.base import (
+    Ask,
+    Assembly,
+    Done,
+    Keep,
+    Message,
+    Opening,
+    Paid,
+    Parties,
+    Party,
+    Progress,
+    Public,
+    Reply,
+    Return,
+    Settle,
+    Watcher,
+    settled,
+)
+from understudy.protocols.core.checkpoint import Checkpoint
+from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.outcome import ModelOutcome, Outcome
+from understudy.protocols.core.present import Present, remarks
+from understudy.protocols.core.products import (
+    Chunk,
+    Dealing,
+    Products,
+    Swap,
+    Swapped,
+    confirm,
+    greetings,
+    heard,
+    relayed,
+    said,
+)
+
+__all__ = [
+    "AlignedParty",
+    "Ask",
+    "Assembly",
+    "Checkpoint",
+    "Chunk",
+    "Dealing",
+    "Done",
+    "Found",
+    "Keep",
+    "Message",
+    "ModelOutcome",
+    "Opening",
+    "Outcome",
+    "Paid",
+    "Parties",
+    "Party",
+    "Present",
+    "Products",
+    "Progress",
+    "Public",
+    "Reply",
+    "Return",
+    "Settle",
+    "Swap",
+    "Swapped",
+    "Watcher",
+    "align_grid",
+    "align_people",
+    "common_features",
+    "confirm",
+    "greetings",
+    "heard",
+    "relayed",
+    "remarks",
+    "said",
+    "settled",
+]

@@ -27,15 +27,9 @@ from torch import Tensor
 from understudy.data.table import Table
 from understudy.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.set_intersection import (
-    IdMask,
-    Rows,
-    agree_on_kind,
-    canonical_ids,
-    match_grid,
-    ring,
-)
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
+from understudy.privacy.secure.set_intersection import ring
 from understudy.protocols.core.base import Ask, Message, Parties, Party, Public, Reply
 
 ROW_NUMBER = "row-number"

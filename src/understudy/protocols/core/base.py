@@ -20,7 +20,7 @@ from understudy.errors import ArtefactError, BareReplyError, MessageError, Priva
 from understudy.pack import Value, pack, unpack
 from understudy.privacy.accounts.accounting import Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.noise.rng import Rng, SecureRng
+from understudy.privacy.noise import Rng, SecureRng
 
 VIEWS = ("outsider", "anyone")
 

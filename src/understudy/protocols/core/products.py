@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import MessageError
-from understudy.privacy.secure.channel import Channel, fingerprint
-from understudy.privacy.secure.product import Dealer, Factor
-from understudy.privacy.secure.ring import Bits, Ring, Words
+from understudy.privacy.secure import Bits, Channel, Dealer, Factor, Ring, Words, fingerprint
 from understudy.protocols.core.base import Ask, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"

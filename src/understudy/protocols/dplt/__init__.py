@@ -1,1 +1,3 @@
-""""""
+"""DPLT and DPLT+: a tree of latent attributes over several holders' columns. `protocol` has the settings and
+`train`.
+"""

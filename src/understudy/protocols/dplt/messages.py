@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core.base import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)

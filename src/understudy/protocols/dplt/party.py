@@ -29,16 +29,22 @@ from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.noise.discrete import DiscreteLaplaceNoise
-from understudy.privacy.noise.exponential import Exponential, best
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
-from understudy.privacy.secure.product import Factor
-from understudy.privacy.secure.ring import Bits, Ring, Words
-from understudy.privacy.secure.sums import blind
-from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Ask, Keep, Message, Paid, Public, Reply
-from understudy.protocols.core.products import Products, Swap, Swapped, confirm, greetings
+from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, Rng, best
+from understudy.privacy.secure import Bits, Channel, Factor, KeyPair, Ring, Words, blind, connect, fingerprint
+from understudy.protocols.core import (
+    AlignedParty,
+    Ask,
+    Keep,
+    Message,
+    Paid,
+    Products,
+    Public,
+    Reply,
+    Swap,
+    Swapped,
+    confirm,
+    greetings,
+)
 from understudy.protocols.dplt.messages import (
     Agree,
     Agreed,

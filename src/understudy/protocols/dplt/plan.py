@@ -14,8 +14,7 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
-from understudy.privacy.noise.discrete import DiscreteLaplaceNoise, rounded_up
-from understudy.privacy.noise.exponential import Exponential
+from understudy.privacy.noise import DiscreteLaplaceNoise, Exponential, rounded_up
 from understudy.protocols.dplt.tree import Edge, choices, digits, latents
 
 _EPSILONS = (1e-9, 1e9)

@@ -54,12 +54,19 @@ from understudy.errors import MessageError, PartyError
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.secure.ring import Ring
-from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.products import Dealing, Swap, relayed
+from understudy.privacy.secure import Ring
+from understudy.protocols.core import (
+    Checkpoint,
+    Dealing,
+    Outcome,
+    Parties,
+    Progress,
+    Swap,
+    Watcher,
+    align_people,
+    relayed,
+    settled,
+)
 from understudy.protocols.dplt.messages import Agree, Begin, Correlate, Group, Quantify
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.dplt.plan import Config, Plan

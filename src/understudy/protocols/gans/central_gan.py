@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 from understudy.data.described import AnySchema, Rows
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core.alignment import ROW_NUMBER, Found
-from understudy.protocols.core.base import Parties
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core import Found, Outcome, Parties
+from understudy.protocols.core.alignment import ROW_NUMBER
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.verti_gan import VertiGanParty
 

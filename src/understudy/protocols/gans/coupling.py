@@ -28,13 +28,12 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.tables.fit_gram import read_tables
+from understudy.models.nets import BranchedGenerator
+from understudy.models.tables import read_tables
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import FastRng, Rng
-from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Parties
+from understudy.privacy.noise import FastRng, Rng
+from understudy.protocols.core import AlignedParty, Parties
 from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.protocols.gram.party import GramParty
 

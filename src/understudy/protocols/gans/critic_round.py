@@ -13,14 +13,10 @@ import torch
 from torch import Tensor
 
 from understudy.errors import PrivacyError
-from understudy.models.nets.gan import BranchedGenerator, Critic
-from understudy.models.nets.image_gan import ImageCritic
-from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.nets import BranchedGenerator, Critic, ImageCritic, RmsProp
 from understudy.padding import pays
-from understudy.privacy.gradients.critic import private_critic_gradient
-from understudy.privacy.gradients.formed_critic import formed_critic_gradient
-from understudy.privacy.gradients.precision import coarse
-from understudy.privacy.noise.rng import FastRng, Normals, Rng
+from understudy.privacy.gradients import coarse, formed_critic_gradient, private_critic_gradient
+from understudy.privacy.noise import FastRng, Normals, Rng
 
 
 class CriticRound:

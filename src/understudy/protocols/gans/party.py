@@ -22,14 +22,14 @@ from understudy.data.described import Rows
 from understudy.data.table import Table
 from understudy.errors import PartyError, PrivacyWarning
 from understudy.models.device import pick_device
-from understudy.models.nets.gan import Critic, width_of
+from understudy.models.nets import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.gradients.limits import honest, honest_layers
-from understudy.privacy.noise.rng import Rng
-from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import VIEWS, Ask, Message, Opening, Paid, Public, Reply
+from understudy.privacy.gradients import honest, honest_layers
+from understudy.privacy.noise import Rng
+from understudy.protocols.core import AlignedParty, Ask, Message, Opening, Paid, Public, Reply
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans.rows import encode, output_of, roster
 
 

@@ -14,7 +14,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table
 from understudy.errors import PartyError
-from understudy.models.nets.gan import Output, Values
+from understudy.models.nets import Output, Values
 
 _PLACE = "row"
 

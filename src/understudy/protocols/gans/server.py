@@ -12,13 +12,9 @@ from understudy.data.described import AnySchema
 from understudy.data.mixed import MixedSchema, side_by_side
 from understudy.errors import BudgetExceeded, PartyError
 from understudy.generator import Generator
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.outcome import Outcome
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, align_people, settled
 from understudy.protocols.gans.party import Begin, Settings
 from understudy.protocols.gans.rows import output_of
 

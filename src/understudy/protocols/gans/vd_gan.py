@@ -25,10 +25,9 @@ from understudy.data.schema import Schema
 from understudy.errors import MessageError
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.gradients.critic import require_sound
-from understudy.privacy.gradients.limits import honest
-from understudy.protocols.core.base import VIEWS, Message, Paid, Parties, Watcher
-from understudy.protocols.core.outcome import Outcome
+from understudy.privacy.gradients import honest, require_sound
+from understudy.protocols.core import Message, Outcome, Paid, Parties, Watcher
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.party import Begin, GanParty, Gradient
 from understudy.protocols.gans.server import Server

@@ -18,12 +18,11 @@ from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.table import Table
-from understudy.models.nets.gan import BranchedGenerator
-from understudy.models.nets.rmsprop import RmsProp
+from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.gradients.limits import honest
-from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.gradients import honest
+from understudy.privacy.noise import poisson_samples
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train

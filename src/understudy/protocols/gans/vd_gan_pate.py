@@ -24,7 +24,7 @@ from understudy.errors import PartyError
 from understudy.pack import LIMIT
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.gradients.pate import GradientVote
+from understudy.privacy.gradients import GradientVote
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.teachers import Teachers
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train

@@ -34,29 +34,27 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError
 from understudy.models.device import pick_device
-from understudy.models.nets.gan import BranchedGenerator, Values
-from understudy.models.nets.image_gan import ImageCritic
-from understudy.models.nets.sparse import densify, sparsify
+from understudy.models.nets import BranchedGenerator, ImageCritic, Values, densify, sparsify
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.gradients.limits import WEIGHT, honest, sound_weights
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.core.alignment import align_people
-from understudy.protocols.core.base import (
+from understudy.privacy.gradients import honest, sound_weights
+from understudy.privacy.gradients.limits import WEIGHT
+from understudy.privacy.noise import SecureRng, poisson_samples
+from understudy.protocols.core import (
     Ask,
     Done,
     Keep,
     Message,
     Opening,
+    Outcome,
     Paid,
     Parties,
     Public,
     Reply,
+    Swap,
     Watcher,
+    align_people,
 )
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.products import Swap
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.coupling import Coupling, coupling_party, measure_across
 from understudy.protocols.gans.critic_round import CriticRound

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import MessageError
-from understudy.privacy.secure.counts import mirrored
-from understudy.privacy.secure.ring import Ring
+from understudy.privacy.secure import Ring, mirrored
 from understudy.protocols.gram.layout import Block, Layout, Spread
 
 

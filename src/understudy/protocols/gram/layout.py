@@ -30,9 +30,8 @@ from understudy.data.codec import Codec
 from understudy.data.grid import Grid
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
-from understudy.privacy.noise.discrete import DiscreteGaussianNoise
-from understudy.privacy.secure.counts import Moved, movable, scaled
-from understudy.privacy.secure.sums import noise_share
+from understudy.privacy.noise import DiscreteGaussianNoise
+from understudy.privacy.secure import Moved, movable, noise_share, scaled
 
 Block = tuple[int, int]  # two groups, the lower number first
 

@@ -16,11 +16,8 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import BudgetExceeded, MessageError, PartyError
-from understudy.privacy.secure.ring import Ring
-from understudy.protocols.core.alignment import align_grid
-from understudy.protocols.core.base import Parties
-from understudy.protocols.core.present import Present
-from understudy.protocols.core.products import Dealing, Swap, relayed
+from understudy.privacy.secure import Ring
+from understudy.protocols.core import Dealing, Parties, Present, Swap, align_grid, relayed
 from understudy.protocols.gram.adder import Adder, together
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.core.base import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,9 +35,14 @@ from understudy.errors import MessageError, PartyError, PrivacyWarning, SchemaEr
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import Rng
-from understudy.privacy.secure.channel import KeyPair, connect, fingerprint
-from understudy.privacy.secure.counts import (
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import (
+    Bits,
+    KeyPair,
+    Ring,
+    blind,
+    connect,
+    fingerprint,
     gram_matrix,
     mirrored,
     noise_on,
@@ -46,11 +51,20 @@ from understudy.privacy.secure.counts import (
     spend_of,
     triple_table,
 )
-from understudy.privacy.secure.ring import Bits, Ring
-from understudy.privacy.secure.sums import blind
-from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Ask, Keep, Message, Paid, Public, Reply
-from understudy.protocols.core.products import Products, Swap, Swapped, heard, said
+from understudy.protocols.core import (
+    AlignedParty,
+    Ask,
+    Keep,
+    Message,
+    Paid,
+    Products,
+    Public,
+    Reply,
+    Swap,
+    Swapped,
+    heard,
+    said,
+)
 from understudy.protocols.gram.layout import Block, Layout, Spread
 from understudy.protocols.gram.messages import (
     Agree,

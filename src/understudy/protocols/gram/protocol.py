@@ -32,15 +32,15 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.tables.fit_gram import Triple, fit_gram
+from understudy.models.tables import Triple
+from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
-from understudy.privacy.secure.counts import spend_of
-from understudy.protocols.core.base import VIEWS, Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.outcome import Outcome
+from understudy.privacy.secure import spend_of
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.protocols.gram.party import DEALT, GramParty
 

@@ -12,11 +12,9 @@ from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
 from understudy.errors import MessageError, PrivacyError
-from understudy.privacy.noise.discrete import DiscreteGaussianNoise
-from understudy.privacy.secure.channel import Channel
-from understudy.privacy.secure.product import Factor
-from understudy.privacy.secure.ring import Ring
-from understudy.protocols.core.products import Chunk, Products
+from understudy.privacy.noise import DiscreteGaussianNoise
+from understudy.privacy.secure import Channel, Factor, Ring
+from understudy.protocols.core import Chunk, Products
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
 

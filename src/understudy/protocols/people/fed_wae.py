@@ -29,13 +29,11 @@ from understudy.data.slots import Slots, Values
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.nets.autoencoder import LocalTraining, fit
-from understudy.models.nets.wae import ImageWae, TableWae, from_description, paper_sizes
+from understudy.models.nets import ImageWae, LocalTraining, TableWae, fit, from_description, paper_sizes
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.base import Parties, Watcher
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import MOST_PENALTY, LearningParty, Rounds, Settings

@@ -32,16 +32,22 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded
-from understudy.models.cohort.classifier import Dense
+from understudy.models.cohort import Dense
 from understudy.privacy.accounts.accounting import flatten
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.outcome import ModelOutcome
-from understudy.protocols.core.present import Present, remarks
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import (
+    Checkpoint,
+    ModelOutcome,
+    Parties,
+    Present,
+    Progress,
+    Watcher,
+    common_features,
+    remarks,
+    settled,
+)
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.gen_fl_party import (
     Config,

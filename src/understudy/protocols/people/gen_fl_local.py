@@ -19,12 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.models.cohort.classifier import Dense
-from understudy.models.cohort.taps import Taps
-from understudy.models.nets.cgan import ConditionalGan
-from understudy.privacy.gradients.dp_sgd import clipped_sums, private_sums
-from understudy.privacy.noise.discrete import DiscreteGaussianNoise
-from understudy.privacy.noise.rng import Rng
+from understudy.models.cohort import Dense, Taps
+from understudy.models.nets import ConditionalGan
+from understudy.privacy.gradients import clipped_sums, private_sums
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng
 
 BETAS = (0.5, 0.999)  # Radford, Metz, Chintala (2016), §4
 

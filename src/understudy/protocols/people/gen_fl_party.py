@@ -25,9 +25,9 @@ from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError
-from understudy.models.cohort.classifier import Dense, LogisticRegression, Mlp, from_description
+from understudy.models.cohort import Dense, LogisticRegression, Mlp, from_description
 from understudy.models.device import pick_device
-from understudy.models.nets.cgan import ConditionalGan
+from understudy.models.nets import ConditionalGan
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import (
     DiscreteGaussian,
@@ -37,8 +37,9 @@ from understudy.privacy.accounts.accounting import (
     epsilon,
     flatten,
 )
-from understudy.privacy.gradients.limits import WEIGHT, honest, sound_weights
-from understudy.protocols.core.base import Ask, Message, Paid, Reply
+from understudy.privacy.gradients import honest, sound_weights
+from understudy.privacy.gradients.limits import WEIGHT
+from understudy.protocols.core import Ask, Message, Paid, Reply
 from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
 

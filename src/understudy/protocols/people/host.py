@@ -33,9 +33,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise.rng import Rng
-from understudy.protocols.core.base import Ask, Message, Opening, Paid, Party, Public, Reply
-from understudy.protocols.core.present import remarks
+from understudy.privacy.noise import Rng
+from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply, remarks
 
 ADJACENCY = "replace the content of all reports of one person; that the person reported, and when, is public"
 OUTSIDE = (

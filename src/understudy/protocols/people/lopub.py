@@ -32,11 +32,9 @@ from understudy.generator import Generator
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.rappor import BOUNDS, Rappor
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present
+from understudy.privacy.local import Rappor
+from understudy.privacy.local.rappor import BOUNDS
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Present, Progress, Watcher, settled
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP

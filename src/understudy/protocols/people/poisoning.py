@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import in_range, one_of, positive
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 KINDS = ("random", "flip")
 

@@ -31,10 +31,8 @@ from understudy.models.device import pick_device
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.privacy.local.reporter import Reporter, cohort
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.present import Present
+from understudy.privacy.local import Reporter, cohort
+from understudy.protocols.core import Checkpoint, Parties, Present, Progress, Watcher, settled
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.people.poisoning import Poison

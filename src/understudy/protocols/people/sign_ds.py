@@ -26,14 +26,11 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
-from understudy.models.cohort.classifier import Classifier as Network
-from understudy.models.cohort.classifier import LeNet, LogisticRegression, Mlp, from_description
-from understudy.models.cohort.training import ClassifierTraining
+from understudy.models.cohort import Classifier as Network
+from understudy.models.cohort import ClassifierTraining, LeNet, LogisticRegression, Mlp, from_description
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.base import Parties, Watcher
-from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.outcome import ModelOutcome
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import ModelOutcome, Parties, Watcher, common_features
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
 from understudy.protocols.people.rounds import LearningParty, Rounds, Settings

@@ -31,14 +31,12 @@ from understudy.data.population import Population
 from understudy.data.slots import Slots
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
-from understudy.models.nets.wae import TableWae
-from understudy.models.nets.wake_sleep import cut, decoder_size, encoder_size, first_model, sleep, wake
+from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.local.reporter import Reporter
-from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.base import Parties, Watcher
+from understudy.privacy.local import Reporter
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
-from understudy.protocols.core.outcome import Outcome
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message
 from understudy.protocols.people.rounds import RATES, LearningParty, Rounds, Settings

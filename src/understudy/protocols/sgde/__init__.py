@@ -1,1 +1,3 @@
-""""""
+"""SGDE: silos train one private generator per class, and pull a pool of them. `protocol` has the settings and
+`train`.
+"""

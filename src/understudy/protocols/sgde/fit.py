@@ -18,12 +18,11 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Tensor
 
-from understudy.models.cohort.taps import Taps
-from understudy.models.nets.beta_vae import BetaVae
+from understudy.models.cohort import Taps
+from understudy.models.nets import BetaVae
 from understudy.privacy.accounts.accounting import DpEvent
-from understudy.privacy.gradients.dp_sgd import add_noise, clipped_sums
-from understudy.privacy.noise.poisson import poisson_samples
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.gradients import add_noise, clipped_sums
+from understudy.privacy.noise import Rng, poisson_samples
 
 _AT_ONCE = (
     1 << 19

@@ -8,7 +8,7 @@ Paper → code: G_k → `Pushed.offers`, g_k^y → one of them, the pool → `Pu
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.protocols.core.base import Ask, Opening, Paid, Public, Reply
+from understudy.protocols.core import Ask, Opening, Paid, Public, Reply
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaEr
 from understudy.generator import Generator
 from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.privacy.accounts.statement import ADJACENCY, rehearsal_of
-from understudy.privacy.noise.rng import FastRng
+from understudy.privacy.noise import FastRng
 from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")

@@ -32,9 +32,9 @@ from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import rehearsed
-from understudy.privacy.gradients.limits import honest, honest_layers
-from understudy.privacy.noise.rng import Rng
-from understudy.protocols.core.base import Ask, Message, Paid, Party, Public, Reply
+from understudy.privacy.gradients import honest, honest_layers
+from understudy.privacy.noise import Rng
+from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde.fit import fit, step_event
 from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed

@@ -34,12 +34,17 @@ from understudy.models.pool import Pool
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise.rng import FastRng
-from understudy.protocols.core.base import Parties, Progress, Watcher, settled
-from understudy.protocols.core.checkpoint import Checkpoint
-from understudy.protocols.core.common_rule import common_features
-from understudy.protocols.core.outcome import Outcome
-from understudy.protocols.core.present import Present
+from understudy.privacy.noise import FastRng
+from understudy.protocols.core import (
+    Checkpoint,
+    Outcome,
+    Parties,
+    Present,
+    Progress,
+    Watcher,
+    common_features,
+    settled,
+)
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import NETWORKS, Requirements
 from understudy.protocols.sgde.party import LIES, LIMITS, Recipe, SgdeParty, unpack_offer

@@ -19,7 +19,8 @@ from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
-from understudy.models.nets.beta_vae import CHANNELS, DECODER, BetaVae, ImageVae, TableVae
+from understudy.models.nets import BetaVae, ImageVae, TableVae
+from understudy.models.nets.beta_vae import CHANNELS, DECODER
 from understudy.models.plan import plan_of
 from understudy.protocols.sgde.offer import Requirements
 

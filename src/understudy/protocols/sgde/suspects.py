@@ -26,7 +26,7 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.models.plan import pieces
-from understudy.privacy.noise.rng import FastRng
+from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements, label_place
 
 ROWS = 64  # drawn from each offer

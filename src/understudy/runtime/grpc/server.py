@@ -11,7 +11,7 @@ from grpc import aio
 
 from understudy.check import positive
 from understudy.errors import ConfigError, MessageError, PartyAway, PartyError
-from understudy.protocols.core.base import Ask, Message, Reply
+from understudy.protocols.core import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.frames import METHOD

@@ -20,7 +20,7 @@ from understudy.check import whole
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, chunks, cohort, fine
 from understudy.privacy.local.selection.draw import subset
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 _PIECE = 2**20  # values in work at a time: their buffers stay in a core's cache
 

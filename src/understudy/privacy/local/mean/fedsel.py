@@ -17,7 +17,7 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.mean.piecewise import CELLS, PiecewiseValue
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, chunks, cohort, within
 from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from understudy.privacy.local.mean.duchi import DuchiValue
 from understudy.privacy.local.mean.piecewise import CELLS, PiecewiseValue, SampledMean
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 # ε* ≈ 0.61
 THRESHOLD = math.log(

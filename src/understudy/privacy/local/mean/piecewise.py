@@ -23,7 +23,7 @@ from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_clip, check_epsilon, cohort, fine, within
 from understudy.privacy.local.selection.draw import distinct
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 CELLS = 4096
 _MOST_INNER = 2**40

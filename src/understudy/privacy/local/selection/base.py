@@ -14,7 +14,7 @@ from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import Report, check_epsilon, chunks, cohort
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

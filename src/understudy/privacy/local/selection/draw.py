@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from understudy.privacy.local.reporter import fine
-from understudy.privacy.noise.rng import Device, Rng
+from understudy.privacy.noise import Device, Rng
 
 
 def categorical(law: Tensor, n: int, rng: Rng, device: Device) -> Tensor:

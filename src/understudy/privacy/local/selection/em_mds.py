@@ -23,7 +23,7 @@ from understudy.errors import ConfigError
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets, categorical
 from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

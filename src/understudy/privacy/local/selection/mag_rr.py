@@ -15,7 +15,7 @@ from torch import Tensor
 from understudy.check import in_range, positive, whole
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.reporter import check_epsilon, cohort, fine
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

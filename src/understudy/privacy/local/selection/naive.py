@@ -14,7 +14,7 @@ from understudy.privacy.local.reporter import fine
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets
 from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)

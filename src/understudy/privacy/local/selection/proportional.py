@@ -18,7 +18,7 @@ from understudy.privacy.local.reporter import Report, chunks, cohort
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets, categorical
 from understudy.privacy.local.selection.ps import Ps
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 class Proportional(Selection):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import TopSets, categorical
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 class Ps(Selection):

@@ -14,7 +14,7 @@ from understudy.errors import ConfigError
 from understudy.privacy.local.selection.base import Selection
 from understudy.privacy.local.selection.draw import subset
 from understudy.privacy.local.selection.em_mds import EmMds, largest_size
-from understudy.privacy.noise.rng import Rng
+from understudy.privacy.noise import Rng
 
 
 @dataclass(frozen=True, kw_only=True)
