@@ -238,7 +238,7 @@ def test_a_holder_whose_people_are_elsewhere_is_not_priced_as_if_they_were_not()
 
 def test_a_run_file_says_it_for_a_holder(tmp_path: Path) -> None:
     for name in ("north", "south"):
-        rows(range(9)).to_csv(tmp_path / f"{name}.csv", index=False)
+        rows(range(500)).to_csv(tmp_path / f"{name}.csv", index=False)
     SCHEMA.save(tmp_path / "people.toml")
     section = {"schema": "people.toml", "epsilon": 1.0, "delta": 1e-3}
     body: dict[str, Any] = {
