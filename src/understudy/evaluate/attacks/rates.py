@@ -17,6 +17,7 @@ does not know its threshold: the outsiders' 99th percentile lies between two of 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -102,6 +103,39 @@ def top_half(members: Scores, outsiders: Scores) -> Rate:
     return exact(float((among * room / tied).sum()), len(members))
 
 
+def marks(members: Scores, outsiders: Scores) -> Callable[[NDArray[np.bool_]], NDArray[np.float64]]:
+    """`top_half`, `auc` and `tpr` of other members among the same people, as many: (draws, people) → (draws, 3)."""
+    scores, m, n = np.concatenate([members, outsiders]), len(members), len(outsiders)
+    place = np.unique(-scores, return_inverse=True)[1]
+    tied = np.bincount(place)
+    ends = np.cumsum(tied)
+    room = np.clip(m - (ends - tied), 0, tied) / tied  # how likely each score's bearer is called
+    linear = np.stack([room[place] / m, rankdata(scores) / (m * n)], axis=1)
+    order, k = np.argsort(place, kind="stable"), ACCUSED * n
+
+    def best(lots: NDArray[np.bool_], most: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Members and outsiders down to each score, beginning with none, as far as `most` people or to the end."""
+        last = ends[: max(1, int(np.searchsorted(ends, most, side="right")))]
+        caught = np.pad(
+            np.cumsum(lots[:, order[: last[-1]]], axis=1, dtype=np.int64)[:, last - 1], ((0, 0), (1, 0))
+        )
+        accused = np.append(0, last) - caught
+        return (caught, accused) if (accused[:, -1] > k).all() else best(lots, 4 * most)
+
+    def of(lots: NDArray[np.bool_]) -> NDArray[np.float64]:
+        caught, accused = best(lots, math.ceil(4 * k) + 40)
+        last = ((accused <= k).sum(axis=1) - 1)[:, None]  # the last score at which no more than k are accused
+        (low, high), (begin, end) = (
+            (np.take_along_axis(t, last, axis=1)[:, 0], np.take_along_axis(t, last + 1, axis=1)[:, 0])
+            for t in (caught, accused)
+        )
+        reached = low + (k - begin) / (end - begin) * (high - low)
+        top, area = (lots.astype(float) @ linear).T
+        return np.stack([top, area - (m + 1) / (2 * n), reached / m], axis=1)
+
+    return of
+
+
 def auc(members: Scores, outsiders: Scores) -> Rate:
     """P(member > outsider) + ½·P(equal): the area under the ROC curve."""
     m, n = len(members), len(outsiders)
@@ -109,6 +143,17 @@ def auc(members: Scores, outsiders: Scores) -> Rate:
     ranks = rankdata(np.concatenate([members, outsiders]))[:m]
     value = min(1.0, max(0.0, float(ranks.sum() - m * (m + 1) / 2) / (m * n)))
     return Rate(value, _auc_low(value, m, n), 1 - _auc_low(1 - value, m, n))
+
+
+def above(scores: Scores, outsiders: Scores) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of each score the share of the outsiders below it, and whether `tpr` catches it: their means are both rates."""
+    ranked, n = np.sort(outsiders), len(outsiders)
+    below, up_to = (np.searchsorted(ranked, scores, side=side) for side in ("left", "right"))
+    better, tied = n - up_to, up_to - below
+    caught = np.where(
+        tied, np.clip((ACCUSED * n - better) / np.maximum(tied, 1), 0, 1), better <= ACCUSED * n
+    )
+    return (below + tied / 2) / n, caught
 
 
 def tpr(members: Scores, outsiders: Scores) -> Rate:
