@@ -323,3 +323,26 @@ def test_a_damaged_generator_is_refused(understudy: Run, home: Path) -> None:
     code, _, err = understudy("sample", home / "joint")
     assert code == 1
     assert "damaged" in err
+
+
+@pytest.mark.parametrize(
+    ("copies", "said"), [(False, "Attacks found nothing beyond"), (True, "attacks beat their control")]
+)
+def test_evaluate_says_what_the_attacks_found_also_where_people_have_several_rows(
+    understudy: Run, tmp_path: Path, copies: bool, said: str
+) -> None:
+    frame, schema = toy(rows=450, seed=4)
+    real, unseen, made = frame[:150], frame[150:300], frame[:150] if copies else frame[300:]
+    schema.save(tmp_path / "schema.toml")
+    pd.concat([real, real[:40]]).to_csv(tmp_path / "real.csv", index=False)  # 40 people have two rows
+    unseen.to_csv(tmp_path / "unseen.csv", index=False)
+    made.drop(columns="id").to_csv(tmp_path / "made.csv", index=False)
+    files = [
+        f"--{name}={tmp_path / file}" for name, file in (("real", "real.csv"), ("synthetic", "made.csv"))
+    ]
+    files += [f"--schema={tmp_path / 'schema.toml'}", f"--holdout={tmp_path / 'unseen.csv'}"]
+    code, out, err = understudy("evaluate", *files)
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert said in words
+    assert "at 5 % for all together" in words

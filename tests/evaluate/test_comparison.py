@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.typing import NDArray
 
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
-from understudy.evaluate.comparison import Outsiders, column_shares, compare
+from understudy.evaluate.comparison import Outsiders, column_shares, compare, one_row_each
 
 SCHEMA = Schema(columns=(Categorical(name="c", categories=("x", "y", "z"), nullable=True),))
 
@@ -73,3 +74,34 @@ def test_without_unseen_rows_the_reason_says_what_is_needed() -> None:
     real, schema = toy(rows=30, seed=1)
     (attack,) = compare(real, real, schema).attacks
     assert "took no part" in attack.reason
+
+
+def test_attacks_look_at_one_row_of_each_person_and_at_no_training_person_among_the_others() -> None:
+    rows, others = pd.DataFrame({"x": range(6)}), pd.DataFrame({"x": range(10, 14)})
+    ids, other_ids = np.array(["a", "b", "a", "c", "a", "b"]), np.array(["d", "c", "d", "e"])
+    drawn = [one_row_each(rows, others, (ids, other_ids), seed) for seed in range(40)]
+    for inside, outside in drawn:
+        assert sorted(ids[inside["x"]]) == ["a", "b", "c"]
+        assert sorted(other_ids[outside["x"] - 10]) == ["d", "e"]
+    assert {x for inside, _ in drawn for x in inside["x"]} == set(range(6))
+    inside, outside = one_row_each(rows, others, (None, other_ids))
+    assert len(inside) == 6
+    assert len(outside) == 3
+    mixed, _ = one_row_each(rows, others, (ids, np.arange(4)))  # ids of another kind are nobody's here
+    assert len(mixed) == 3
+
+
+def test_people_with_many_rows_raise_no_alarm_where_nothing_leaked() -> None:
+    schema = Schema(columns=tuple(Categorical(name=f"c{j}", categories=tuple(range(9))) for j in range(4)))
+
+    def people(count: int, seed: int) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+        codes = np.random.default_rng(seed).integers(0, 9, (count, 4))
+        return pd.DataFrame(codes.repeat(12, axis=0), columns=schema.names), np.arange(count).repeat(
+            12
+        ) + 1000 * seed
+
+    (real, mine), (unseen, theirs), (made, _) = people(60, 1), people(60, 2), people(60, 3)
+    by_person = compare(real, made, schema, holdout=unseen, people=(mine, theirs), models=())
+    assert {attack.control for attack in by_person.attacks if attack.name.startswith("inference")} <= {60}
+    assert next(a for a in by_person.attacks if a.name == "closer_to_train").control == 60
+    assert not any(attack.leaks for attack in by_person.attacks)

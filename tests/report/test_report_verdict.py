@@ -112,6 +112,7 @@ def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataF
     (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
     assert attacks.mark == "poor"
     assert "beat their control" in attacks.said
+    assert "more than chance, at 5 % for all together" in attacks.detail
 
 
 def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(population: pd.DataFrame) -> None:
@@ -120,18 +121,34 @@ def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(populat
     assert "took no part" in found["attacks"].detail
 
 
-def attack(low: float, high: float) -> Attack:
-    control = Rate(0.5, 0.45, 0.55)
-    rate = Rate((low + high) / 2, low, high)
-    return Attack(name="mia", measures=(Measure("acc", rate, control, Rate.known(0.5)),))
+def attack(p: float, people: int = 100) -> Attack:
+    rates = Rate(0.6, 0.5, 0.7), Rate(0.5, 0.4, 0.6), Rate.known(0.5)
+    return Attack(name="mia", measures=(Measure("acc", *rates, p),), control=people)
 
 
-def test_one_attack_that_beats_its_control_is_enough(population: pd.DataFrame) -> None:
+@pytest.mark.parametrize(
+    ("attacks", "said", "words"),
+    [
+        ((attack(0.3),), "good", "1 attack was tried; none did better than its control by more than chance"),
+        ((attack(0.03), attack(0.9)), "good", "2 attacks were tried; none did better than its control"),
+        (
+            (attack(0.01), attack(0.9)),
+            "poor",
+            "2 attacks were tried; mia did better than the control by more",
+        ),
+        ((attack(0.01, people=19), attack(0.9)), "good", "1 attack was tried; none"),
+        ((attack(0.01, people=19),), "unknown", "Its control has 19 people"),
+    ],
+)
+def test_attacks_are_judged_together_at_5_per_cent_and_the_words_say_so(
+    population: pd.DataFrame, attacks: tuple[Attack, ...], said: str, words: str
+) -> None:
     plain = compare(population[:50], population[50:99], toy(rows=2)[1])
-    for attacks, said in (((attack(0.4, 0.6),), "good"), ((attack(0.4, 0.6), attack(0.6, 0.7)), "poor")):
-        comparison = Comparison(evaluation=plain.evaluation, figures=(), shares=(), attacks=attacks)
-        (found,) = [f for f in verdict(comparison, None) if f.section == "attacks"]
-        assert found.mark == said
+    comparison = Comparison(evaluation=plain.evaluation, figures=(), shares=(), attacks=attacks)
+    (found,) = [f for f in verdict(comparison, None) if f.section == "attacks"]
+    assert found.mark == said
+    assert words in found.detail
+    assert ("at 5 % for all together" in found.detail) == (said != "unknown")
 
 
 def statement(*, server: float | None, unguarded: list[str] | None = None) -> dict[str, Any]:

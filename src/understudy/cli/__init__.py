@@ -147,19 +147,27 @@ def evaluate(
     from understudy.data.schema import Schema
     from understudy.data.table import read_table
     from understudy.evaluate.comparison import compare
+    from understudy.evaluate.holdings import read_rows
     from understudy.report.page import write_evaluation_page
+    from understudy.report.verdict import attack_finding
+    from understudy.report.words import capital
 
-    public = dataclasses.replace(Schema.load(schema), person=None)
-    held_out = None if holdout is None else read_table(holdout, public).frame
+    declared = Schema.load(schema)
+    public = dataclasses.replace(declared, person=None)
+    rows, people = read_rows(real, declared)
+    held_out, strangers = (None, None) if holdout is None else read_rows(holdout, declared)
     comparison = compare(
-        read_table(real, public).frame,
+        rows,
         read_table(synthetic, public).frame,
         public,
         holdout=held_out,
         target=target,
         another=another,
+        people=(people, strangers),
     )
     out.print(str(comparison.evaluation), markup=False)
+    attacked = attack_finding(comparison.attacks)
+    out.print(f"{capital(attacked.subject)} {attacked.said}: {attacked.detail}", markup=False)
     if to is not None:
         out.print(f"Written to {write_evaluation_page(comparison, to)}.")
 

@@ -9,6 +9,7 @@ Edges: no column in common, no rows, no outsiders → a reason in place of each 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,16 @@ from numpy.typing import NDArray
 from understudy.data.codec import Codec
 from understudy.data.column import Column
 from understudy.data.schema import Schema
-from understudy.evaluate.attacks import Attack, Leakage, attack_tables
-from understudy.evaluate.utility import Evaluation, Figure, Yardstick, evaluate_tables
+from understudy.evaluate.attacks.attack import Attack, judge
+from understudy.evaluate.attacks.leakage import Leakage, attack_tables
 from understudy.evaluate.utility.downstream import MODELS
+from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
+from understudy.evaluate.utility.marginals import Figure
 from understudy.evaluate.utility.second_opinion import second_opinion
+from understudy.evaluate.utility.yardstick import Yardstick
+
+People = NDArray[Any] | None
+"""Whose each row is; None where that is not known, and each row counts as a person."""
 
 NO_OUTSIDERS = (
     "it needs real rows that no training saw, and there are none: name a held-out table of people who took "
@@ -79,6 +86,7 @@ class Comparison:
     """What was measured between a real and a synthetic table.
 
     `figures` are measured on the yardstick, those of `evaluation` on all rows with a bootstrap as the floor.
+    `attacks` are judged together, whoever ran them: at most 5 % for a success by luck, over all of them.
     `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured
     on; `notes` say what the reader must know.
     """
@@ -92,6 +100,9 @@ class Comparison:
     target: str | None = None
     notes: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attacks", judge(self.attacks))
+
 
 def compare(
     real: pd.DataFrame,
@@ -104,12 +115,15 @@ def compare(
     target: str | None = None,
     models: Sequence[str] = MODELS,
     another: bool = False,
+    people: tuple[People, People] = (None, None),
     notes: Sequence[str] = (),
     seed: int = 0,
 ) -> Comparison:
     """Measure all of it. `holdout` are real rows that no generator saw; `outsiders` such rows by party.
 
-    `another` adds what `sdmetrics` says of the same tables (`second_opinion`).
+    `people` says whose each row of `real` and of `holdout` is, where that is known: attacks then look at one row of
+    each person, by lot, and at nobody of the training people among the others. `another` adds what `sdmetrics` says
+    of the same tables (`second_opinion`).
     """
     evaluation = evaluate_tables(
         real, synthetic, schema, holdout=holdout, target=target, owners=owners, models=models, seed=seed
@@ -127,9 +141,10 @@ def compare(
         figures = scale.figures()
         shares = column_shares(known, synthetic, real, owners=owners, figures=scale.columns())
     if holdout is not None and known is not None:
-        outsiders = (Outsiders(inside=real, outside=holdout, schema=known), *outsiders)
+        inside, outside = one_row_each(real, holdout, people, seed)
+        outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
     groups = [narrow for group in outsiders if (narrow := group.only(evaluation.columns)) is not None]
-    leakages = {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
+    leakages = attack_groups(groups, synthetic, owners=owners, target=target, seed=seed)
     attacks = tuple(attack for leakage in leakages.values() for attack in leakage.attacks)
     return Comparison(
         evaluation=evaluation,
@@ -141,6 +156,37 @@ def compare(
         target=target,
         notes=tuple(notes),
     )
+
+
+def one_row_each(
+    inside: pd.DataFrame, outside: pd.DataFrame, people: tuple[People, People], seed: int = 0
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row of each person, by lot: rows of one person are no independent trials. Who trained is no outsider."""
+    rng = np.random.default_rng([seed, 4])
+
+    def one_each(rows: pd.DataFrame, ids: People) -> pd.DataFrame:
+        if ids is None:
+            return rows
+        order = rng.permutation(len(rows))
+        return rows.iloc[np.sort(order[~pd.Index(ids[order]).duplicated()])]
+
+    trained, others = people
+    if trained is not None and others is not None:
+        strangers = ~pd.Index(others).isin(trained)
+        outside, others = outside[strangers], others[strangers]
+    return one_each(inside, trained), one_each(outside, others)
+
+
+def attack_groups(
+    groups: Sequence[Outsiders],
+    synthetic: pd.DataFrame,
+    *,
+    owners: Mapping[str, str] | None = None,
+    target: str | None = None,
+    seed: int = 0,
+) -> dict[str, Leakage]:
+    """Every attack of a page, by the label of its group. What one page shows is judged together (`judge`)."""
+    return {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
 
 
 def column_shares(

@@ -11,27 +11,40 @@ everything.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pandas as pd
 
-from understudy.data.files import Source
+from understudy.data.files import Source, open_source
 from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table, read_table
 from understudy.errors import UnderstudyError
-from understudy.evaluate.comparison import Outsiders
+from understudy.evaluate.comparison import Outsiders, People
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Holdings:
-    """Real rows, their public schema, whose column is whose, who took no part, and what is to be known."""
+    """Real rows, their public schema, whose column is whose, who took no part, and what is to be known.
+
+    `people` says whose each row is, where a column does.
+    """
 
     real: pd.DataFrame
     schema: Schema
     owners: Mapping[str, str] | None = None
     outsiders: tuple[Outsiders, ...] = ()
     notes: tuple[str, ...] = ()
+    people: People = None
+
+
+def read_rows(source: Source, schema: Schema, name: str | None = None) -> tuple[pd.DataFrame, People]:
+    """Rows in the columns of the schema, and whose each is: None where no column says so. People may have several."""
+    if schema.person is None or schema.person not in open_source(source, {}).header:
+        return read_table(source, replace(schema, person=None), name).frame, None
+    table = read_table(source, schema, name, one_row_each=False)
+    return table.frame[list(schema.names)], table.people
 
 
 def open_holdings(
@@ -51,7 +64,10 @@ def open_holdings(
     if not same_people:
         frames = [table.frame[list(table.schema.names)] for table in tables.values()]
         schema = next(iter(tables.values())).schema
-        return Holdings(real=pd.concat(frames, ignore_index=True), schema=schema, notes=tuple(notes))
+        named = all(table.schema.person is not None for table in tables.values())
+        people = np.concatenate([table.people for table in tables.values()]) if named else None
+        real = pd.concat(frames, ignore_index=True)
+        return Holdings(real=real, schema=schema, people=people, notes=tuple(notes))
     return _side_by_side(tables, notes)
 
 
@@ -96,6 +112,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         owners={name: group[0] for group in groups for name in tables[group[0]].schema.names},
         outsiders=apart,
         notes=tuple(notes),
+        people=None if by_row else joint.index.to_numpy(),
     )
 
 

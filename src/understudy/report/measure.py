@@ -5,15 +5,14 @@ cannot be read is a reason; a party or a column that does not exist is the calle
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.data.files import Source
 from understudy.data.schema import Schema
-from understudy.data.table import read_table
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.comparison import Comparison, compare
-from understudy.evaluate.holdings import open_holdings
+from understudy.evaluate.holdings import open_holdings, read_rows
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
@@ -62,8 +61,7 @@ def measure(
         found = open_holdings(sources, schemas, same_people=run.owners is not None)
         if isinstance(found, str):
             return Measured(reason=found)
-        nameless = replace(found.schema, person=None)  # ids of people who took no part are not needed
-        unseen = None if holdout is None else read_table(holdout, nameless).frame
+        unseen, strangers = (None, None) if holdout is None else read_rows(holdout, found.schema)
         comparison = compare(
             found.real,
             run.synthetic,
@@ -72,6 +70,7 @@ def measure(
             outsiders=found.outsiders if unseen is None else (),
             owners=found.owners,
             target=run.target if target is None and run.target in found.schema.names else target,
+            people=(found.people, strangers),
             notes=found.notes,
             seed=seed,
         )

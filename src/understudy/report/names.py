@@ -57,7 +57,7 @@ MEASURES = {
     "auc": "AUC",
     "tpr_at_1pct": "caught at 1 % false alarms",
     "share": "share closer",
-    "copies": "copies of a training row",
+    "copies": "people whose row is there",
     "success": "success",
 }
 CLOSENESS = {

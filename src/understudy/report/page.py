@@ -27,14 +27,14 @@ from understudy import durable
 from understudy.data.codec import Codec
 from understudy.data.files import Source
 from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
-from understudy.evaluate.attacks import Attack
-from understudy.evaluate.comparison import Comparison, Shares, column_shares
-from understudy.evaluate.utility import pearson
+from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
+from understudy.evaluate.utility.correlation import pearson
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
-from understudy.report.verdict import RULES, headline, mark, verdict
+from understudy.report.verdict import RULES, attack_finding, headline, mark, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
 
@@ -76,7 +76,7 @@ def write_report(
     else:
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
         if real.comparison is not None and attacks:
-            known = [a for a in real.comparison.attacks if a.measures]
+            known = [a for a in real.comparison.attacks if a.reason != NO_OUTSIDERS]
             real = Measured(comparison=replace(real.comparison, attacks=(*known, *attacks)))
         books = {} if run.rehearsal else timelines(run, parties)
     path = run.folder / (PUBLIC if publish else PRIVATE) if out is None else Path(out)
@@ -179,6 +179,7 @@ def _tables(comparison: Comparison | None, run: Artefacts | None) -> dict[str, A
         "shown": min(plots.CELLS, len(seen.columns)),
         "downstream": list(view.downstream(seen.figures)),
         "attacks": list(view.attacks(comparison.attacks)),
+        "attacked": attack_finding(comparison.attacks),
         "closeness": view.closeness(comparison.closeness),
     }
 

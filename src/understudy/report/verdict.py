@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from understudy.evaluate.attacks import Attack
+from understudy.evaluate.attacks.attack import LEAST, Attack
+from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import Comparison
 from understudy.evaluate.utility import Evaluation, Figure
 from understudy.report.words import at_price, capital, listed, number
@@ -32,8 +33,11 @@ RULES = (
     f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
     f"Where the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
     f"{BLUR:g} apart, and cannot be judged otherwise.",
-    "An attack is said to succeed when the lower end of its 95 % interval lies above the upper end of its "
-    "control's. An attack that fails proves nothing about the next one; ε does.",
+    "An attack is said to succeed when it beats its control by more than chance. Who took part is drawn again by "
+    "lot among all who were attacked, and it is counted how often an attack does as well by luck; over all attacks "
+    f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
+    f"control has fewer than {LEAST} people is not judged. An attack that fails proves nothing about the next one; "
+    "ε does.",
     f"ε up to {STRONG:g} is called strong, up to {REASONABLE:g} reasonable, above it weak (Ponomareva et al., "
     "“How to DP-fy ML”, 2023). It is the worst figure over everyone whom the statement names.",
 )
@@ -104,7 +108,7 @@ def verdict(
         limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
         found += _utility(comparison.figures, "".join(limits))
         found += _downstream(comparison.evaluation, comparison.target)
-        found.append(_attacks(comparison.attacks))
+        found.append(attack_finding(comparison.attacks))
     if privacy is not None and not rehearsal:
         found.append(_price(privacy))
     said = "does not bear the price out"
@@ -195,17 +199,21 @@ def _downstream(evaluation: Evaluation, target: str | None) -> Iterable[Finding]
     yield Finding(mark(figure), subject, words, detail, section)
 
 
-def _attacks(attacks: Sequence[Attack]) -> Finding:
+def attack_finding(attacks: Sequence[Attack]) -> Finding:
+    """What all attacks of one page say together."""
     ran = [attack for attack in attacks if attack.measures]
     if not ran:
         why = attacks[0].reason if attacks else "none was given."
         return Finding("unknown", "attacks", "were not run", capital(why), "attacks")
+    tried = f"{len(ran)} attacks were tried" if len(ran) > 1 else "1 attack was tried"
+    together = f"at {100 * LEVEL:g} % for all together"
     if leaks := [attack.name for attack in ran if attack.leaks]:
-        detail = f"{capital(listed(leaks))} recognised training people better than the control allows."
-        return Finding("poor", f"{len(leaks)} of {len(ran)} attacks", "beat their control", detail, "attacks")
+        detail = f"{tried}; {listed(leaks)} did better than the control by more than chance, {together}."
+        said = "beat their control" if len(leaks) > 1 else "beats its control"
+        return Finding("poor", f"{len(leaks)} of {len(ran)} attacks", said, detail, "attacks")
     risks = [m.risk.high for attack in ran for m in attack.measures if m.risk is not None]
-    room = f"; their intervals leave room for a risk of up to {number(max(risks), 2)}" if risks else ""
-    detail = f"{len(ran)} ran, and none beat its control{room}. That is no proof; ε is."
+    room = f" Their intervals leave room for a risk of up to {number(max(risks), 2)}." if risks else ""
+    detail = f"{tried}; none did better than its control by more than chance, {together}.{room} That is no proof; ε is."
     return Finding("good", "attacks", "found nothing beyond their controls", detail, "attacks")
 
 

@@ -67,6 +67,13 @@ def chance(delta: float) -> str:
     return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
 
 
+def luck(p: float | None) -> str:
+    """How likely something is by luck; small chances are rounded up, and a dash stands where none was computed."""
+    if p is None:
+        return "–"
+    return "<0.001" if p < 0.001 else f"{math.ceil(p * 1000 - 1e-9) / 1000:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
 def size(count: float) -> str:
     """Bytes in a unit that keeps the number short."""
     for unit in ("B", "kB", "MB"):

@@ -11,6 +11,7 @@ known; its success is computed and not drawn.
 Differs from the paper: written for codes, with numpy alone (the authors' library `anonymeter` declares numpy
 below 1.27); where several synthetic rows are equally near, the attacker takes one by lot. The library takes
 the first, and on coarse columns then links everybody through row 0. A secret is guessed when its level is.
+Test: other choices of the training people among all that were attacked.
 
 Guarantee: none; the result is a function of real rows, meant for their holder. Edges: no columns to know, or
 no rows → the reason; fewer people than `targets` → all of them.
@@ -25,8 +26,10 @@ from numpy.typing import NDArray
 from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
+from understudy.evaluate.attacks.chance import more
 from understudy.evaluate.attacks.rates import Rate, wilson
-from understudy.evaluate.utility import Codes, Distances, Rows, Space, lacking, tables
+from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
+from understudy.evaluate.utility.marginals import Codes
 
 Ints = NDArray[np.int64]
 
@@ -54,19 +57,17 @@ def linkability(
     sides = [(list(side), Rows(synthetic[:, side], space.take(side))) for side in (left, right)]
     count = min(neighbours, len(synthetic))
 
-    def links(table: Codes) -> Rate:
-        people = table[rng.permutation(len(table))[:targets]]
-        one, other = (
-            _nearest(rows, people[:, side], count, [seed, 1, number])
-            for number, (side, rows) in enumerate(sides)
-        )
-        return wilson(int((one[:, :, None] == other[:, None]).any(axis=(1, 2)).sum()), len(people))
-
+    inside, outside = (table[rng.permutation(len(table))[:targets]] for table in (train, holdout))
+    people = np.concatenate([inside, outside])
+    one, other = (
+        _nearest(rows, people[:, side], count, [seed, 1, number]) for number, (side, rows) in enumerate(sides)
+    )
+    linked = (one[:, :, None] == other[:, None]).any(axis=(1, 2)).astype(float)
     # Two sets of k of n rows, drawn by lot, miss each other with C(n − k, k) / C(n, k).
     lot = 1 - math.comb(len(synthetic) - count, count) / math.comb(len(synthetic), count)
-    measure = Measure("success", links(train), links(holdout), Rate.known(lot))
+    measure = _measure(linked[: len(inside)], linked[len(inside) :], Rate.known(lot), seed)
     note = f"{len(left)} columns to {len(right)}, {count} nearest of {len(synthetic):,} synthetic rows"
-    return Attack(name="linkability", measures=(measure,), note=note)
+    return Attack(name="linkability", measures=(measure,), note=note, control=len(outside))
 
 
 def inference(
@@ -94,20 +95,20 @@ def inference(
     rows, answers = Rows(synthetic[:, known], space.take(known)), synthetic[:, secret]
     shares = np.bincount(answers, minlength=space.sizes[secret]) / len(answers)
 
-    def right(people: Codes) -> Rate:
+    def right(people: Codes) -> NDArray[np.float64]:
         truth = people[:, secret]
 
         def share(distances: Distances, part: slice) -> NDArray[np.float64]:
             near = distances == distances.min(axis=1, keepdims=True)
             return np.asarray((near & (answers == truth[part, None])).sum(axis=1) / near.sum(axis=1))
 
-        return _mean(np.concatenate([*rows.each(people[:, known], share)]))
+        return np.concatenate([*rows.each(people[:, known], share)])
 
     inside, outside = (table[rng.permutation(len(table))[:targets]] for table in (train, holdout))
     naive = _mean(shares[inside[:, secret]])
-    measure = Measure("success", right(inside), right(outside), naive)
+    measure = _measure(right(inside), right(outside), naive, seed)
     note = f"1 column from {len(known)}, nearest of {len(synthetic):,} synthetic rows"
-    return Attack(name="inference", measures=(measure,), note=note)
+    return Attack(name="inference", measures=(measure,), note=note, control=len(outside))
 
 
 def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:
@@ -121,6 +122,11 @@ def _nearest(rows: Rows, people: Codes, count: int, seed: list[int]) -> Ints:
         return np.argpartition(lots, count - 1, axis=1)[:, :count]
 
     return np.concatenate([*rows.each(people, work)])
+
+
+def _measure(inside: NDArray[np.float64], outside: NDArray[np.float64], baseline: Rate, seed: int) -> Measure:
+    """`success` by each person's chance of it."""
+    return Measure("success", _mean(inside), _mean(outside), baseline, more(inside, outside, seed=seed))
 
 
 def _mean(chances: NDArray[np.float64]) -> Rate:

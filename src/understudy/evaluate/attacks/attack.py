@@ -11,27 +11,43 @@ Differs from the paper: the lower and the upper ends are propagated apart, from 
 the centres of their intervals, so that no risk arises where both found nothing; at 500 trials the two agree
 to .01.
 
+Whether an attack beats its control is not read off the intervals but tested (`chance`): every measure carries `p`,
+how easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then
+the chance that any of them is called a success where nothing leaked is at most 5 %, however many there are.
+
 Guarantee: none. A result is a function of real rows, meant for their holder: an attack that fails is no proof
-that another one would. Edges: what could not be run says why, in place of a number.
+that another one would. Edges: what could not be run, or whose control is too small, says why, in place of a number.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from understudy.check import nearest
 from understudy.errors import ConfigError
-from understudy.evaluate.attacks.rates import Rate, Scores, auc, top_half, tpr
+from understudy.evaluate.attacks.chance import LEVEL, holm, luck
+from understudy.evaluate.attacks.rates import ACCUSED, Rate, Scores, auc, marks, top_half, tpr
+
+LEAST = 20  # people in a control: beside fewer, what is leaked of many cannot be told from luck
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One way to count an attack's success, for the attack, its control and its baseline."""
+    """One way to count an attack's success, for the attack, its control and its baseline.
+
+    `p` is how easily the attack beats its control so well by luck, `adjusted` the same among all that were tried.
+    """
 
     name: str
     attack: Rate
     control: Rate
     baseline: Rate
+    p: float
+    adjusted: float | None = None
 
     @property
     def risk(self) -> Rate | None:
@@ -52,29 +68,34 @@ class Measure:
 
     @property
     def leaks(self) -> bool:
-        """Whether the attack beats its control beyond both intervals."""
-        return self.attack.low > self.control.high
+        """Whether the attack beats its control by more than chance, at 5 % for all that it was judged with."""
+        return (self.p if self.adjusted is None else self.adjusted) <= LEVEL
 
     def __str__(self) -> str:
         return (
             f"{self.name} {self.attack}, control {self.control}, baseline {self.baseline}, "
-            f"risk {self.risk or 'unknown, because the control always succeeds'}"
+            f"risk {self.risk or 'unknown, because the control always succeeds'}, "
+            f"by luck {self.p if self.adjusted is None else self.adjusted:.3f}"
         )
 
     def to_dict(self) -> dict[str, Any]:
         rates = {"attack": self.attack, "control": self.control, "baseline": self.baseline, "risk": self.risk}
         plain = {role: rate and rate.to_dict() for role, rate in rates.items()}
-        return {"name": self.name, **plain, "leaks": self.leaks}
+        return {"name": self.name, **plain, "p": self.p, "adjusted": self.adjusted, "leaks": self.leaks}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attack:
-    """One attack and how well it went by each measure, the leading one first; or why it could not be run."""
+    """One attack and how well it went by each measure, the leading one first; or why it could not be run.
+
+    `control` is how many people (or tables) the control counts, where the attack knows it.
+    """
 
     name: str
     measures: tuple[Measure, ...] = ()
     reason: str = ""
     note: str = ""
+    control: int | None = None
 
     def __post_init__(self) -> None:
         if bool(self.measures) == bool(self.reason):
@@ -94,7 +115,7 @@ class Attack:
 
     @property
     def leaks(self) -> bool:
-        """Whether any measure beats its control beyond both intervals."""
+        """Whether any measure beats its control by more than chance."""
         return any(measure.leaks for measure in self.measures)
 
     def __str__(self) -> str:
@@ -108,13 +129,45 @@ class Attack:
         return {"name": self.name, "measures": measures, "reason": self.reason, "note": self.note}
 
 
-def ranking(members: Scores, outsiders: Scores, control: tuple[Scores, Scores]) -> tuple[Measure, ...]:
+def judge(attacks: Sequence[Attack]) -> tuple[Attack, ...]:
+    """The attacks of one page, judged together by all their measures (Holm); too small a control is a reason."""
+    kept = [_refused(attack) for attack in attacks]
+    adjusted = iter(holm([measure.p for attack in kept for measure in attack.measures]))
+    return tuple(
+        replace(attack, measures=tuple(replace(m, adjusted=next(adjusted)) for m in attack.measures))
+        for attack in kept
+    )
+
+
+def _refused(attack: Attack) -> Attack:
+    if attack.reason or attack.control is None or attack.control >= LEAST:
+        return attack
+    return Attack.absent(
+        attack.name,
+        f"its control has {attack.control} people, and beside fewer than {LEAST} a leak cannot be told from luck.",
+    )
+
+
+def ranking(
+    members: Scores,
+    outsiders: Scores,
+    control: tuple[Scores, Scores],
+    *,
+    strata: NDArray[Any] | None = None,
+    seed: int = 0,
+) -> tuple[Measure, ...]:
     """`acc`, `auc` and `tpr_at_1pct` of the scores of as many members as outsiders.
 
-    `control` holds the scores of the same two groups where no member can have leaked.
+    `control` holds the scores of the same people where no member can have leaked; `strata` says of each, members
+    first, of which kind it is, where as many of each kind were wished for. 1 % of fewer than 100 outsiders is
+    nobody: no `tpr_at_1pct` then.
     """
-    return (
-        Measure("acc", top_half(members, outsiders), top_half(*control), Rate.known(0.5)),
-        Measure("auc", auc(members, outsiders), auc(*control), Rate.known(0.5)),
-        Measure("tpr_at_1pct", tpr(members, outsiders), tpr(*control), Rate.known(0.01)),
+    took_part = np.arange(len(members) + len(outsiders)) < len(members)
+    attacked, controlled = marks(members, outsiders), marks(*control)
+    found = luck(lambda lots: attacked(lots) - controlled(lots), took_part, strata=strata, seed=seed)
+    measures = (
+        Measure("acc", top_half(members, outsiders), top_half(*control), Rate.known(0.5), found[0]),
+        Measure("auc", auc(members, outsiders), auc(*control), Rate.known(0.5), found[1]),
+        Measure("tpr_at_1pct", tpr(members, outsiders), tpr(*control), Rate.known(ACCUSED), found[2]),
     )
+    return measures if round(ACCUSED * len(outsiders), 9) >= 1 else measures[:2]

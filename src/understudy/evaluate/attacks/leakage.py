@@ -23,11 +23,12 @@ from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.anonymity import inference, linkability
-from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.attacks.neighbours import Neighbours, neighbours
 from understudy.evaluate.attacks.singling_out import singling_out
-from understudy.evaluate.utility import Codes, Space
+from understudy.evaluate.utility.distance import Space
+from understudy.evaluate.utility.marginals import Codes
 
 Rows = pd.DataFrame | Table
 
@@ -50,7 +51,7 @@ class Leakage:
 
     @property
     def leaks(self) -> tuple[str, ...]:
-        """The attacks that beat their control beyond both intervals. With many attacks, a few do by luck."""
+        """The attacks that beat their control by more than chance, judged together."""
         return tuple(attack.name for attack in self.attacks if attack.leaks)
 
     def values(self) -> dict[str, float]:
@@ -112,7 +113,7 @@ def attack_tables(
         )
         for name in secrets
     ]
-    return Leakage(attacks=tuple(attacks), neighbours=found)
+    return Leakage(attacks=judge(attacks), neighbours=found)
 
 
 def _codes(codec: Codec, table: Rows) -> Codes:

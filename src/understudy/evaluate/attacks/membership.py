@@ -14,6 +14,8 @@ give exactly, without comparing pairs. `outliers=None` draws targets blindly, as
 Differs from the papers: the outsiders hold as many outliers as the members, or outliers would give themselves
 away against any table (`matched=False` draws them blindly, as in the thesis); the synthetic table is replaced
 by real rows that are neither, as a control; AUC and TPR at 1 % FPR besides.
+Test: other choices of the members among the targets, outliers among outliers; counted is what the attack adds to
+its control.
 
 Guarantee: none; the result is a function of real rows, meant for their holder. Edges: fewer targets than
 wished for → as many as there are, said in the note; none → the reason. At most half of the held-out rows
@@ -80,7 +82,9 @@ def neighbourhood(
         f"{count:,} members and {count:,} outsiders against {len(synthetic):,} synthetic rows, radius "
         f"{radius:.3f}; control: {len(other):,} real rows, radius {control_radius:.3f}"
     )
-    return Attack(name=name, measures=ranking(*_halves(hits), control=_halves(control)), note=note)
+    kinds = None if outliers is None else np.concatenate([odd[0][inside], odd[1][outside]])
+    measures = ranking(*_halves(hits), control=_halves(control), strata=kinds, seed=seed)
+    return Attack(name=name, measures=measures, note=note, control=count)
 
 
 def _scores(people: Codes, table: Codes, space: Space, score: str) -> tuple[NDArray[np.float64], float]:

@@ -11,11 +11,14 @@ is shown as (s/t) / (s/t + (1 − s)/h), which is ½ there and 1 at 1. Where sev
 each counts by its part. The control does the same with every held-out row in place of a synthetic one,
 against all other real rows.
 
-`copies` is the share of rows that equal a training row: synthetic ones, held-out ones (control), and rows whose
-columns are drawn on their own (baseline, computed and not drawn).
+`copies` is the share of people whose very row stands in the synthetic table: of training people, of held-out people
+(control), and of training people where the columns of as many rows are drawn on their own (baseline, computed and
+not drawn). Rows of held-out people in the place of synthetic ones would be no control: a generator that keeps to
+what is common hits more people than real rows do, those who took part and the others alike.
 
 Intervals: many synthetic rows may have one and the same nearest real row, and then they are no independent
 trials. Exact, with Kish's effective number of trials, by the synthetic rows that fall to each real row.
+Test: other choices of the training rows among all real rows, each with what falls to it.
 
 Guarantee: none; the result is a function of real rows, meant for their holder. Edges: too few rows → the
 reason; above `most` synthetic or held-out rows, that many are drawn by the seed.
@@ -29,8 +32,10 @@ from numpy.typing import NDArray
 
 from understudy.check import whole
 from understudy.evaluate.attacks.attack import Attack, Measure
+from understudy.evaluate.attacks.chance import luck, more, sums
 from understudy.evaluate.attacks.rates import Rate, effective, exact
-from understudy.evaluate.utility import Codes, Distances, Figure, Rows, Space, lacking, tables
+from understudy.evaluate.utility.distance import Distances, Rows, Space, lacking, tables
+from understudy.evaluate.utility.marginals import Codes, Figure
 
 Floats = NDArray[np.float64]
 
@@ -100,21 +105,23 @@ def neighbours(
     fake = _look(synthetic[drawn], pool, len(train))
     real = _look(holdout[held], pool, len(train), themselves=len(train) + held)
     t, h = len(train), len(holdout)
+    took_part = np.arange(t + h) < t
     measures = (
-        Measure("share", fake.closer(t, h), real.closer(t, h - 1), Rate.known(0.5)),
         Measure(
-            "copies",
-            _copies(synthetic[drawn], fake.train[:, 0]),
-            _copies(holdout[held], real.train[:, 0]),
-            _by_chance(train),
+            "share",
+            fake.closer(t, h),
+            real.closer(t, h - 1),
+            Rate.known(0.5),
+            luck(sums(fake.weights), took_part, seed=seed)[0],
         ),
+        _copies(train, holdout, synthetic),
     )
     note = (
         f"{len(drawn):,} of {len(synthetic):,} synthetic rows against {t:,} training and "
         f"{h:,} held-out rows; control: {len(held):,} held-out rows"
     )
     return Neighbours(
-        closer=Attack(name="closer_to_train", measures=measures, note=note),
+        closer=Attack(name="closer_to_train", measures=measures, note=note, control=h),
         figures=_figures(fake.train, real.train),
         train=fake.train[:, 0],
         holdout=fake.holdout,
@@ -144,19 +151,25 @@ def _look(rows: Codes, pool: Rows, train: int, themselves: NDArray[np.int64] | N
     return _Look(ends[:, :2], ends[:, 2], weights)
 
 
-def _copies(rows: Codes, nearest: Floats) -> Rate:
-    """The share of rows that equal a training row."""
-    copied = rows[nearest == 0]
-    trials = effective(len(rows), np.unique(copied, axis=0, return_counts=True)[1])
-    return exact(len(copied) / len(rows) * trials, trials)
+def _copies(train: Codes, holdout: Codes, synthetic: Codes) -> Measure:
+    """The share of people whose row stands in the synthetic table."""
+    rows, place = np.unique(np.concatenate([train, holdout, synthetic]), axis=0, return_inverse=True)
+    people, others, made = np.split(place, [len(train), len(train) + len(holdout)])
+    there = np.bincount(made, minlength=len(rows)) > 0
+
+    def rate(who: NDArray[np.int64]) -> Rate:
+        trials = effective(len(who), np.bincount(who[there[who]]))
+        return exact(float(there[who].mean()) * trials, trials)
+
+    p = more(there[people].astype(float), there[others].astype(float))
+    return Measure("copies", rate(people), rate(others), _by_chance(train, synthetic), p)
 
 
-def _by_chance(train: Codes) -> Rate:
-    """The share of training rows among rows whose columns are drawn on their own, each as in training."""
-    rows = np.unique(train, axis=0)
-    shares = [np.bincount(column) / len(train) for column in train.T]
-    chances = np.stack([share[rows[:, j]] for j, share in enumerate(shares)], axis=1)
-    return Rate.known(min(1.0, float(chances.prod(axis=1).sum())))
+def _by_chance(train: Codes, synthetic: Codes) -> Rate:
+    """How often a training person's row is among as many rows whose columns are drawn on their own, as they occur."""
+    shares = [np.bincount(column, minlength=train.max() + 1) / len(synthetic) for column in synthetic.T]
+    chances = np.stack([share[train[:, j]] for j, share in enumerate(shares)], axis=1).prod(axis=1)
+    return Rate.known(float(np.mean(1 - (1 - chances) ** len(synthetic))))
 
 
 def _figures(fake: Floats, real: Floats) -> tuple[Figure, ...]:

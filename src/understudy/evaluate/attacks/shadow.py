@@ -11,7 +11,7 @@ classifier (logistic or forest) by what it says of shadows of its own that it ha
 dissertation reports the best of all classifiers on the tables under attack, above ½ by luck alone; a fourth set
 of features, how many rows lie within each Hamming distance of the target; the two tables of a pair come from as
 many rows, another row standing in the target's place, or the size alone would tell; and a control: tables
-without the target, taken for tables with it.
+without the target, taken for tables with it. Test: other choices, for each target, of the tables that have it.
 
 `make(rows, seed)` trains a generator on the rows and returns a synthetic table. It is called
 `pairs` + targets·(`pairs` + 3·`trials`) times.
@@ -39,8 +39,10 @@ from understudy.check import one_of, whole
 from understudy.data.codec import Codec
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
-from understudy.evaluate.attacks.rates import Rate, auc, difference, exact, tpr
-from understudy.evaluate.utility import Codes, pearson
+from understudy.evaluate.attacks.chance import luck, sums
+from understudy.evaluate.attacks.rates import Rate, above, auc, difference, exact, tpr
+from understudy.evaluate.utility.correlation import pearson
+from understudy.evaluate.utility.marginals import Codes
 
 Make = Callable[[pd.DataFrame, int], pd.DataFrame]
 Floats = NDArray[np.float64]
@@ -183,18 +185,23 @@ def _result(inside: Floats, outside: Floats, other: Floats, note: str) -> Shadow
     """Scores of (targets, trials) tables with the target, without it, and once more without it."""
     said, unsaid, misled = (np.where(s == 0.5, 0.5, s > 0.5) for s in (inside, outside, other))
     trials = inside.size
-    right, luck = (exact(float(yes.sum() + (1 - unsaid).sum()), 2 * trials) for yes in (said, misled))
+    right, luck_alone = (exact(float(yes.sum() + (1 - unsaid).sum()), 2 * trials) for yes in (said, misled))
     pair, same = (inside.ravel(), outside.ravel()), (other.ravel(), outside.ravel())
+    said_so = np.concatenate([said.ravel(), misled.ravel()]).astype(float)
+    values = sums(said_so, *above(np.concatenate([pair[0], same[0]]), outside.ravel()))
+    target = np.tile(np.repeat(np.arange(len(inside)), inside.shape[1]), 2)
+    found = luck(values, np.arange(2 * trials) < trials, strata=target)
     measures = (
-        Measure("acc", right, luck, Rate.known(0.5)),
-        Measure("auc", auc(*pair), auc(*same), Rate.known(0.5)),
-        Measure("tpr_at_1pct", tpr(*pair), tpr(*same), Rate.known(0.01)),
+        Measure("acc", right, luck_alone, Rate.known(0.5), found[0]),
+        Measure("auc", auc(*pair), auc(*same), Rate.known(0.5), found[1]),
+        Measure("tpr_at_1pct", tpr(*pair), tpr(*same), Rate.known(0.01), found[2]),
     )
     each = tuple(
         Target(exact(float(yes.sum()), len(yes)), exact(float(no.sum()), len(no)))
         for yes, no in zip(said, unsaid, strict=True)
     )
-    return Shadow(attack=Attack(name="shadow", measures=measures, note=note), targets=each)
+    attack = Attack(name="shadow", measures=measures, note=note, control=trials)
+    return Shadow(attack=attack, targets=each)
 
 
 def _hindrance(reference: int, targets: int, rows: int) -> str:
