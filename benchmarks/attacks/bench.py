@@ -33,8 +33,8 @@ from grid import QUICK, read, write
 from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.demo import write_holders
-from understudy.evaluate.attack import Attack, judge
-from understudy.evaluate.chance import LEVEL
+from understudy.evaluate.attacks.attack import Attack, judge
+from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import Outsiders, attack_groups
 from understudy.evaluate.holdings import Holdings, open_holdings
 from understudy.run import run_file

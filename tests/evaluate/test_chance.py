@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from understudy.evaluate.chance import fisher, holm, luck, more, sums
-from understudy.evaluate.rates import above, auc, marks, top_half, tpr
 
-from understudy.evaluate import chance
+from understudy.evaluate.attacks import chance
+from understudy.evaluate.attacks.chance import fisher, holm, luck, more, sums
+from understudy.evaluate.attacks.rates import above, auc, marks, top_half, tpr
 
 
 def choices(people, inside):
