@@ -345,4 +345,4 @@ def test_evaluate_says_what_the_attacks_found_also_where_people_have_several_row
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     assert said in words
-    assert "at 5 % for all together" in words
+    assert "at 2.5 % for all together" in words

@@ -5,6 +5,7 @@ import pytest
 
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import LEAST, Attack, Measure, judge, ranking
+from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.attacks.rates import Rate, exact, wilson
 
 HALF = Rate.known(0.5)
@@ -51,12 +52,12 @@ def attack(name, *values, control=None):
 
 
 def test_attacks_are_judged_together_by_all_their_measures():
-    one, other = attack("a", 0.02, 0.3), attack("b", 0.04)
+    one, other = attack("a", 0.01, 0.3), attack("b", 0.02)
     assert one.leaks
     assert other.leaks  # each alone
     assert not any(a.leaks for a in judge([one, other]))
-    together = judge([attack("a", 0.001, 0.3), attack("b", 0.02)])
-    assert [m.adjusted for a in together for m in a.measures] == pytest.approx([0.003, 0.3, 0.04])
+    together = judge([attack("a", 0.001, 0.3), attack("b", 0.01)])
+    assert [m.adjusted for a in together for m in a.measures] == pytest.approx([0.003, 0.3, 0.02])
     assert [a.leaks for a in together] == [True, True]
     assert judge(together) == together
     assert not judge([*together, attack("c", 0.5)])[1].leaks  # one more attack, judged anew
@@ -64,13 +65,13 @@ def test_attacks_are_judged_together_by_all_their_measures():
 
 
 def test_an_attack_with_too_small_a_control_is_refused_in_words_and_costs_the_others_nothing():
-    small, large = judge([attack("a", 0.001, control=LEAST - 1), attack("b", 0.05, control=LEAST)])
+    small, large = judge([attack("a", 0.001, control=LEAST - 1), attack("b", LEVEL, control=LEAST)])
     assert small == Attack.absent(
         "a",
         f"its control has {LEAST - 1} people, and beside fewer than {LEAST} a leak cannot be told from luck.",
     )
     assert not small.leaks
-    assert large["m0"].adjusted == 0.05
+    assert large["m0"].adjusted == LEVEL
     assert large.leaks
 
 

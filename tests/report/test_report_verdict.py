@@ -112,7 +112,7 @@ def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataF
     (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
     assert attacks.mark == "poor"
     assert "beat their control" in attacks.said
-    assert "more than chance, at 5 % for all together" in attacks.detail
+    assert "more than chance, at 2.5 % for all together" in attacks.detail
 
 
 def test_without_outsiders_attacks_are_not_known_and_the_reason_is_given(population: pd.DataFrame) -> None:
@@ -148,7 +148,7 @@ def test_attacks_are_judged_together_at_5_per_cent_and_the_words_say_so(
     (found,) = [f for f in verdict(comparison, None) if f.section == "attacks"]
     assert found.mark == said
     assert words in found.detail
-    assert ("at 5 % for all together" in found.detail) == (said != "unknown")
+    assert ("at 2.5 % for all together" in found.detail) == (said != "unknown")
 
 
 def statement(*, server: float | None, unguarded: list[str] | None = None) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from understudy.data.codec import Codec
 from understudy.data.files import Source
 from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.evaluate.attacks.attack import Attack
+from understudy.evaluate.attacks.chance import LEVEL
 from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, column_shares
 from understudy.evaluate.utility.correlation import pearson
 from understudy.report import plots, view, words
@@ -140,6 +141,7 @@ def _write(
         "settings": _settings(run),
         "versions": _versions(),
         "words": words,
+        "level": LEVEL,
         "plots": plots,
         "mark": mark,
     }

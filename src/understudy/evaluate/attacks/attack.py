@@ -13,7 +13,7 @@ to .01.
 
 Whether an attack beats its control is not read off the intervals but tested (`chance`): every measure carries `p`,
 how easily it would have done as well by luck. Attacks that stand together are judged together, by `judge`: then
-the chance that any of them is called a success where nothing leaked is at most 5 %, however many there are.
+the chance that any of them is called a success where nothing leaked is at most `LEVEL`, however many there are.
 
 Guarantee: none. A result is a function of real rows, meant for their holder: an attack that fails is no proof
 that another one would. Edges: what could not be run, or whose control is too small, says why, in place of a number.
@@ -68,7 +68,7 @@ class Measure:
 
     @property
     def leaks(self) -> bool:
-        """Whether the attack beats its control by more than chance, at 5 % for all that it was judged with."""
+        """Whether the attack beats its control by more than chance, at `LEVEL` for all that it was judged with."""
         return (self.p if self.adjusted is None else self.adjusted) <= LEVEL
 
     def __str__(self) -> str:

@@ -27,7 +27,9 @@ Floats = NDArray[np.float64]
 Lots = NDArray[np.bool_]
 """Who is taken for one who took part, in each of several draws: (draws, people)."""
 
-LEVEL = 0.05  # of any false success among all tests of one page
+LEVEL = (
+    0.025  # of any false success among all tests of one page: 5 % are promised, and pages are a sample, too
+)
 DRAWS = 4_999  # so that p reaches 0.0002, enough for Holm over 250 tests
 ENOUGH = 50  # draws that did as well, after which no more are made
 SLACK = 1e-9  # sums in another order differ by rounding; such draws count as equal, which can only raise p
