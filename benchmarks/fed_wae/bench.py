@@ -130,7 +130,7 @@ def draw(job: Job, data: Data) -> tuple[Drawn, dict[str, Any]]:
         price["top"] = job["top"]
     result = train(
         protocol, federation, rounds=rounds, cohort=cohort, cap=math.ceil(rounds * cohort / people),
-        checkpoint_every=10**9, **shared, **price | more,
+        checkpoint_every=10**6, **shared, **price | more,
     )  # fmt: skip
     card = result.generator.card
     most = card["reports"]["of the busiest person"]

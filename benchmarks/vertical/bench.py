@@ -171,7 +171,7 @@ def publish(
     protocol, settings = METHODS[cell.method]
     settings = settings | {"device": args["device"]} if protocol != "dplt" else dict(settings)
     if cell.method in IN_ROUNDS:
-        settings |= {"seed": cell.seed, "private": cell.epsilon is not None, "checkpoint_every": 10**9}
+        settings |= {"seed": cell.seed, "private": cell.epsilon is not None, "checkpoint_every": 10**6}
         settings |= {"rounds": args["rounds"]} if args["rounds"] else {}
         settings |= {"batch": args["batch"]} if args["batch"] and protocol != "vd-gan-pate" else {}
     if protocol == "verti-gan":
