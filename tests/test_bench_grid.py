@@ -19,7 +19,7 @@ JOBS = [{"dataset": name, "seed": seed} for name in ("a", "b") for seed in (0, 1
 @pytest.fixture(scope="module")
 def grid() -> Iterator[ModuleType]:
     sys.path.append(str(FOLDER))
-    yield importlib.import_module("grid")
+    yield importlib.import_module("common.grid")
     sys.path.remove(str(FOLDER))
 
 

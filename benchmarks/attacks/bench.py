@@ -29,7 +29,8 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_digits
 
-from grid import QUICK, read, write
+from common.options import options, quick
+from common.rows import read, write
 from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.demo import write_holders
@@ -40,6 +41,7 @@ from understudy.evaluate.holdings import Holdings, open_holdings
 from understudy.run import run_file
 from understudy.runfile import RunFile
 
+QUICK = quick()
 PAGES = {"demo": 200}  # where nothing can leak; `NULLS` of every other case
 NULLS, PLANTED = 50, 10
 COPIED = (0.0, 0.01, 0.05, 0.2)
@@ -161,12 +163,15 @@ def cells(only: str | None = None) -> Iterator[tuple[str, float, int]]:
                 yield case, copied, 2 if QUICK else pages
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
     parser.add_argument("--only", choices=CASES, help="one case; rows of the others stay as they are")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     found = {(row["case"], float(row["copied"])): row for row in read(args.out)}
     with ProcessPoolExecutor(args.jobs) as pool:
         for case, copied, pages in cells(args.only):

@@ -11,26 +11,30 @@ double precision.
 QUICK=1 uses generated rows and few clients, and leaves ours.csv alone.
 """
 
-import csv
+import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from common.loaders import arrays
+from common.options import options, quick
+from common.rows import write
 from understudy.models.cohort.classifier import Classifier, LeNet, LogisticRegression, Mlp
 from understudy.models.cohort.training import local_updates, train_cohort
 
 HERE = Path(__file__).parent
-DATA = Path(os.environ.get("DATA") or "data")
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = quick()
 ROWS, EPOCHS, LR = 10, 2 if QUICK else 10, 0.001
 SECONDS = 0.5 if QUICK else 5.0  # a measurement is repeated until this is spent, three times at most
 OPTIMIZERS: dict[str, Any] = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -94,16 +98,16 @@ def generic(model: Classifier, params: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return train_cohort(loss, params, (x, y), epochs=EPOCHS, lr=LR)
 
 
-def rows(source: tuple[str, int], clients: int) -> tuple[Tensor, Tensor]:
+def rows(source: tuple[str, int], clients: int, folder: Path) -> tuple[Tensor, Tensor]:
     """(clients, rows, features) and labels, drawn from the data set or generated in its shape."""
     name, features = source
     draw = np.random.default_rng(0)
     if QUICK:
         x, y = draw.random((clients * ROWS, features)), draw.integers(10, size=clients * ROWS)
     else:
-        with np.load(DATA / f"{name}.npz") as arrays:
-            chosen = draw.integers(len(arrays["y"]), size=clients * ROWS)
-            x, y = arrays["X"][chosen], arrays["y"][chosen]
+        (held,) = arrays(folder, f"{name}.npz")
+        chosen = draw.integers(len(held["y"]), size=clients * ROWS)
+        x, y = held["X"][chosen], held["y"][chosen]
         x = x / 255 if x.dtype == np.uint8 else x
     flat = torch.as_tensor(x.reshape(clients, ROWS, features), dtype=torch.float32)
     return flat, torch.as_tensor(y.astype(np.int64).reshape(clients, ROWS))
@@ -123,9 +127,11 @@ def race(*contenders: Callable[[], Tensor]) -> list[float]:
     return [1000 * seconds for seconds in best]
 
 
-def measure(model: Classifier, source: tuple[str, int], optimizer: str, clients: int) -> dict[str, Any]:
+def measure(
+    model: Classifier, source: tuple[str, int], optimizer: str, clients: int, folder: Path
+) -> dict[str, Any]:
     torch.manual_seed(0)
-    x, y = rows(source, clients)
+    x, y = rows(source, clients, folder)
     params = model.init(Seeded())
 
     def cohort(params: Tensor = params, few: slice = slice(None)) -> Tensor:
@@ -155,14 +161,19 @@ def forming(clients: int) -> str:
     return f"Forming the dense update of {clients} MLPs ({size:.0f} MB): {formed:.1f} ms; copying it: {copied:.1f} ms."
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=HERE / "ours.csv", data=True)
+
+
 def main() -> None:
+    args = parser().parse_args()
     results = []
     print(
         f"{'model':20} {'optimizer':9} {'clients':>7} {'loop_ms':>9} {'cohort_ms':>9} {'generic_ms':>10} {'ratio':>7}"
     )
     for model, source, optimizer, sizes in CASES:
         for clients in (5,) if QUICK else sizes:
-            row = measure(model, source, optimizer, clients)
+            row = measure(model, source, optimizer, clients, args.data)
             results.append(row)
             ratio = row["loop_ms"] / row["cohort_ms"]
             print(
@@ -171,11 +182,7 @@ def main() -> None:
                 flush=True,
             )
     print(forming(5 if QUICK else 250))
-    if not QUICK:
-        with (HERE / "ours.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=results[0])
-            writer.writeheader()
-            writer.writerows(results)
+    write(args.out, results, list(results[0]))
 
 
 if __name__ == "__main__":

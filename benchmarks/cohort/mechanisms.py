@@ -6,20 +6,25 @@ Updates are random, k = 0.1 d, ε = 4, randomness is the secure one. Seconds on 
 the best of three; and d = 10⁷ for one client, which works because binomials are in log space.
 """
 
-import csv
+import argparse
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import torch
 
+from common.options import options, quick
+from common.rows import said, write
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.reporting import ESTIMATION, SELECTION, Reporting
 
 HERE = Path(__file__).parent
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = quick()
 CLIENTS, DIMS = (50, 2_000) if QUICK else (1_000, 100_000)
 
 
@@ -38,7 +43,12 @@ def seconds(
     return best
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=HERE / "mechanisms.csv")
+
+
 def main() -> None:
+    args = parser().parse_args()
     rows = []
     for reporter in (*SELECTION, *ESTIMATION):
         both = seconds(reporter, CLIENTS, DIMS, 3, 2, time.perf_counter)
@@ -47,13 +57,9 @@ def main() -> None:
         if not QUICK:
             row["one_client_at_1e7"] = round(seconds(reporter, 1, 10**7, 1, 1, time.thread_time), 2)
         rows.append(row)
-        print("  ".join(f"{name}={value}" for name, value in row.items()), flush=True)
+        print(said(row), flush=True)
     print(platform.machine(), os.cpu_count(), "cores, torch", torch.__version__, time.strftime("%Y-%m-%d"))
-    if not QUICK:
-        with (HERE / "mechanisms.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write(args.out, rows, list(rows[0]))
 
 
 if __name__ == "__main__":

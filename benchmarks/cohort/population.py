@@ -1,13 +1,13 @@
 """A round of SignDS-FL over its population: its time is that of the cohort, whoever else there is.
 
-    make bench NAME=cohort/population [QUICK=1]
+    python benchmarks/cohort/population.py        # QUICK=1 is small
 
 Logistic regression on 30 generated features, two rows a person, EM-MDS at ε = 1, one host with a real ledger in a
 file. `start_s` is all before the first round (parties built, the population indexed, the ledger opened), `round_ms`
 the median of the rounds, `peak_mb` the most memory that the process ever held. Each line is a process of its own.
 """
 
-import csv
+import argparse
 import json
 import os
 import platform
@@ -20,11 +20,15 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from common.options import options, quick
+from common.rows import write
+
 HERE = Path(__file__).parent
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = quick()
 ROUNDS = 5 if QUICK else 20
 CASES = [(1_000, 50), (2_000, 50)] if QUICK else [
     (10_000, 250), (100_000, 250), (1_000_000, 250), (100_000, 1_000), (100_000, 4_000),
@@ -55,22 +59,25 @@ def measure(people: int, cohort: int) -> dict[str, float]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=HERE / "population.csv")
+    parser.add_argument("--one", type=int, nargs=2, help=argparse.SUPPRESS)
+    return parser
+
+
 def main() -> None:
-    if len(sys.argv) == 3:
-        print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
+    args = parser().parse_args()
+    if args.one:
+        print(json.dumps(measure(*args.one)))
         return
     rows = []
     for people, cohort in CASES:
-        command = [sys.executable, __file__, str(people), str(cohort)]
+        command = [sys.executable, __file__, "--one", str(people), str(cohort)]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print("  ".join(f"{name}={value:,}" for name, value in rows[-1].items()), flush=True)
     print(platform.machine(), platform.processor(), os.cpu_count(), "cores,", time.strftime("%Y-%m-%d"))
-    if not QUICK:
-        with (HERE / "population.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    write(args.out, rows, list(rows[0]))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ that wait for each other count too). Peak memory is what two steps add to the re
 """
 
 import argparse
-import csv
-import os
 import statistics
 import subprocess
 import sys
@@ -20,20 +18,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import torch
 from torch.func import functional_call, grad, vmap
 
+from common.options import options, quick
+from common.rows import write
 from understudy.models.nets.gan import Critic
 from understudy.privacy.gradients.critic import private_critic_gradient
 from understudy.privacy.noise.rng import SecureRng
 
-QUICK = bool(os.environ.get("QUICK"))
+QUICK = quick()
 WIDTHS = (137, 562, 1500)
 WIDEST_VMAP = 137 if QUICK else 562  # 1500 → 525: the gradients of 1,000 people are 3.2 GB
 BATCH, ROUNDS, VMAP_ROUNDS = (100, 5, 2) if QUICK else (1000, 31, 3)
 PENALTY, CLIP_NORM, NOISE = 10.0, 1.0, 1.0
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 NAMES = ("plain", "private", "vmap")
+FIELDS = (
+    "width", "hidden", "batch", "threads", "clock", *(f"{name}_{unit}" for unit in ("ms", "mb") for name in NAMES),
+)  # fmt: skip
 
 Step = Callable[[], object]
 
@@ -123,14 +128,17 @@ def peak() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--peak-of", choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument("--width", type=int, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     if args.peak_of:
         print_peak(args.width, args.peak_of)
@@ -146,12 +154,7 @@ def main() -> None:
         rows.append(row)
         vmapped = f", vmap / private {took['vmap'] / took['private']:.1f}" if "vmap" in took else ""
         print(row, f"\n    private / plain {took['private'] / took['plain']:.2f}{vmapped}", flush=True)
-    if args.out:
-        with args.out.open("w", newline="") as file:
-            measured = [f"{name}_{unit}" for unit in ("ms", "mb") for name in NAMES]
-            writer = csv.DictWriter(file, ["width", "hidden", "batch", "threads", "clock", *measured])
-            writer.writeheader()
-            writer.writerows(rows)
+    write(args.out, rows, FIELDS)
 
 
 if __name__ == "__main__":

@@ -11,26 +11,27 @@ unless told to.
 """
 
 import argparse
-import csv
-import os
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from common.options import options, quick
+from common.rows import Row, write
 from understudy.data.schema import Categorical, Schema
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.evaluate.utility.marginals import Marginals, attribute_sets
 
-QUICK = bool(os.environ.get("QUICK"))
+QUICK = quick()
 ROWS, COLUMNS, SETS, TRAINED = (2_000, 20, 20, 300) if QUICK else (100_000, 100, 100, 20_000)
 FIELDS = ("figure", "rows", "columns", "sets", "seconds", "cpu_seconds", "pandas_seconds", "ratio", "peak_mb")
-
-Row = dict[str, Any]
 
 
 def table(rows: int, sizes: NDArray[np.int64], seed: int) -> NDArray[np.int32]:
@@ -101,10 +102,12 @@ def peak() -> float | None:
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=Path(__file__).parent / "ours.csv")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
-    args = parser.parse_args()
+    args = parser().parse_args()
     sizes = np.array([2, 2, 3, 4, 5, 7, 10, 12, 16, 20] * (COLUMNS // 10))
     real, synthetic = table(ROWS, sizes, seed=0), table(ROWS, sizes, seed=1)
     rows = [*marginals(real, synthetic, sizes.tolist()), everything(real, synthetic, sizes.tolist())]
@@ -113,11 +116,7 @@ def main() -> None:
         row |= {"rows": ROWS, "columns": COLUMNS} | ({} if row["figure"] == "all" else {"sets": SETS})
         row |= {key: round(value, 2) for key, value in row.items() if isinstance(value, float)}
         print(", ".join(f"{key} {row[key]}" for key in FIELDS if row.get(key) is not None), flush=True)
-    if args.out:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+    write(args.out, rows, FIELDS)
 
 
 if __name__ == "__main__":

@@ -11,12 +11,10 @@ sent. The members compare the SHA-256 of what comes; they do not rebuild the net
 """
 
 import argparse
-import csv
 import functools
 import hashlib
 import json
 import multiprocessing
-import os
 import statistics
 import sys
 import tempfile
@@ -26,10 +24,14 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import httpx
 import offers
 import torch
 
+from common.options import options, quick
+from common.rows import write
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.exchange.client import Client
@@ -40,7 +42,7 @@ from understudy.models.plan import MOST_UNITS
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
 
-QUICK = bool(os.environ.get("QUICK"))
+QUICK = quick()
 SCHEMA = toy(rows=4, seed=0)[1]
 POOL = Requirements(schema=SCHEMA, target="smoker", largest=1 << 24)
 
@@ -242,23 +244,19 @@ def held(process: int | None) -> int:
     return 1024 * int(Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0])
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
     parser.add_argument("--jobs", type=int, default=2, help="processes that the members are spread over")
     parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0)
     parser.add_argument("--only", type=int, help="only this number of members")
     parser.add_argument(
         "--worst", action="store_true", help="only the worst offers, into worst.csv beside --out"
     )
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(1)
     counts = [args.only] if args.only else [4] if QUICK else [1, 10, 50]
     sizes = [50] if QUICK else [50, 1000]
@@ -270,9 +268,9 @@ def main() -> None:
         else bench(sizes=sizes, counts=counts, seconds=args.seconds, processes=args.jobs, say=say)
     )
     if args.out:
-        write(args.out.with_name("worst.csv"), looks)
+        write(args.out.with_name("worst.csv"), looks, list(looks[0]))
         if rows:
-            write(args.out, rows)
+            write(args.out, rows, list(rows[0]))
     if any(row["errors"] for row in rows):
         sys.exit("there were errors")
 

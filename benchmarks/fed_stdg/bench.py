@@ -33,7 +33,10 @@ import numpy as np
 import pandas as pd
 import torch
 
-from grid import QUICK, Grid, by_text, options
+from common.grid import Grid, by_text, grid_options
+from common.options import quick
+from common.rows import said
+from common.sources import need
 from understudy.data.samples import sines
 from understudy.data.schema import Real
 from understudy.data.series import Series, SeriesSchema, read_series
@@ -45,6 +48,7 @@ from understudy.protocols.people import fed_stdg
 from understudy.run import train
 
 HERE = Path(__file__).parent
+QUICK = quick()
 EPSILONS = (0.5, 2.0, 8.0)
 FIXED, ADAPTIVE = {"adaptive": False}, {"adaptive": True}
 METHODS: dict[str, dict[str, Any]] = {
@@ -61,9 +65,9 @@ METHODS: dict[str, dict[str, Any]] = {
 FREE = ("FL", "central", "real")  # cost no ε, and protect nobody
 POISONED = {"SubMDS": (2.0, 8.0), "FL": (0.0,)}  # Fig. 5.9
 FILES = {
-    "stock": ("timegan_stock.csv.gz", "Google stock 2004–2019, data/stock_data.csv of jsyoon0823/TimeGAN"),
-    "energy": ("timegan_energy.csv.gz", "UCI Appliances Energy, data/energy_data.csv of jsyoon0823/TimeGAN"),
-    "air": ("air_quality_uci.csv.gz", "UCI Air Quality"),
+    "stock": "timegan_stock.csv.gz",
+    "energy": "timegan_energy.csv.gz",
+    "air": "air_quality_uci.csv.gz",
 }
 DATASETS = ("sine", *FILES)
 FIELDS = [
@@ -95,9 +99,7 @@ def load(name: str, folder: Path, *, seed: int = 0, most: int | None = None) -> 
 
 def _windows(name: str, folder: Path) -> tuple[np.ndarray[Any, Any], SeriesSchema]:
     """All windows of 24 steps of one long series, in its own units."""
-    path = folder / FILES[name][0]
-    if not path.exists():
-        sys.exit(f"{path} is missing. The public original: {FILES[name][1]}. Set DATA= to its folder.")
+    (path,) = need(folder, FILES[name])
     frame = pd.read_csv(path).drop(columns=["Date", "Time", "rv2"], errors="ignore")  # rv2 repeats rv1
     frame = frame.replace(-200, 0).fillna(0) if name == "air" else frame  # −200 is "missing" there
     frame = frame.astype(float)
@@ -192,8 +194,8 @@ def title(job: dict[str, Any]) -> str:
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY), name=title)
 
 
-def main() -> None:
-    parser = options(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
     parser.add_argument(
         "--datasets", nargs="*", default=["sine"] if QUICK else list(DATASETS), choices=DATASETS
     )
@@ -204,11 +206,15 @@ def main() -> None:
     parser.add_argument("--predictor-steps", type=int, default=20 if QUICK else 1000)
     parser.add_argument("--only", default="", help="run the cells whose name contains this")
     parser.add_argument("--speed", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.speed:
         from speed import race
 
-        print("  ".join(f"{key}={value}" for key, value in race(args.device).items()))
+        print(said(race(args.device)))
         return
     GRID.run(measure, (job for job in jobs(args) if args.only in title(job)), args)
 

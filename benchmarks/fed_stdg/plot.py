@@ -1,65 +1,26 @@
-"""Next-step error and MMD over ε from ours.csv, beside the paper's Table 5.3.
+"""Next-step error and MMD over ε from ours.csv.
 
-`python benchmarks/fed_stdg/plot.py` writes series.png (needs matplotlib) and prints the tables of the README.
+`python benchmarks/fed_stdg/plot.py` writes series.png (needs matplotlib).
 """
 
+import argparse
+import sys
 from pathlib import Path
 
-import matplotlib
+sys.path.append(str(Path(__file__).parents[1]))
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import pandas as pd
+from show import EPSILONS, FREE, HERE, METHODS, measured
 
-HERE = Path(__file__).parent
-EPSILONS = (0.5, 2.0, 8.0)
-FREE = ("real", "central", "FL")
-METHODS = ("SignDS-S", "SignDS-E", "SignDS-M", "SubMDS", "AdaSubMDS", "AdaSubMDS, once")
-
-
-def tables(ours: pd.DataFrame, paper: pd.DataFrame) -> str:
-    """A table a dataset: our error at each ε, the paper's in brackets, squared MMD and coverage."""
-    parts = []
-    for dataset, group in ours[ours.poison == ""].groupby("dataset", sort=False):
-        said = paper[paper.dataset == dataset]
-        free = "; ".join(f"{method} {_cell(group, said, method, None)}" for method in FREE)
-        who = f"**{dataset}** ({group.people.max():,} people) — {free}"
-        head = f"{who}\n\n| method | " + " | ".join(f"ε={epsilon:g}" for epsilon in EPSILONS)
-        lines = [head + " | reports of the busiest |", "|" + "---|" * (len(EPSILONS) + 2)]
-        for method in METHODS:
-            cells = " | ".join(_cell(group, said, method, epsilon) for epsilon in EPSILONS)
-            most = group[group.method == method].participations.max()
-            lines.append(f"| {method} | {cells} | {most:g} |")
-        parts.append("\n".join(lines))
-    return "\n\n".join(parts)
-
-
-def _cell(ours: pd.DataFrame, paper: pd.DataFrame, method: str, epsilon: float | None) -> str:
-    got, said = (
-        rows[(rows.method == method) & ((rows.epsilon_round == epsilon) if epsilon else True)]
-        for rows in (ours, paper)
-    )
-    if not len(got):
-        return "–"
-    theirs = f" ({said.next_step_mae.mean():.3f})" if len(said) else ""
-    return f"{got.next_step_mae.mean():.3f}{theirs} / {got.mmd.mean():.2f} / {got.coverage.mean():.2f}"
-
-
-def liars(ours: pd.DataFrame) -> str:
-    """Error with a fifth of liars."""
-    rows = ours[ours.method.isin(["SubMDS", "FL"])].copy()
-    rows["setting"] = rows.method + rows.epsilon_round.map(lambda e: f" ε={e:g}" if e else "")
-    wide = rows.pivot_table("next_step_mae", ["dataset", "setting"], "poison", sort=False)
-    wide = wide.reindex(columns=["", "random", "flip"]).dropna(subset=["random"])
-    lines = ["| dataset | setting | honest | random | flip |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {d} | {s} | " + " | ".join(f"{v:.3f}" for v in row) + " |"
-        for (d, s), row in zip(wide.index, wide.values, strict=True)
-    ]
-    return "\n".join(lines)
+from common.options import command
 
 
 def draw(ours: pd.DataFrame) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     honest = ours[ours.poison == ""]
     datasets = list(honest.dataset.unique())
     figure, axes = plt.subplots(
@@ -88,11 +49,13 @@ def draw(ours: pd.DataFrame) -> None:
     figure.savefig(HERE / "series.png", dpi=110)
 
 
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__)
+
+
 def main() -> None:
-    ours, paper = pd.read_csv(HERE / "ours.csv"), pd.read_csv(HERE / "paper.csv")
-    ours["poison"] = ours.poison.fillna("")
-    print(tables(ours, paper), liars(ours), sep="\n\n")
-    draw(ours)
+    parser().parse_args()
+    draw(measured())
 
 
 if __name__ == "__main__":

@@ -35,7 +35,8 @@ import numpy as np
 import pandas as pd
 from wae_tables import FILES, Data, load
 
-from grid import QUICK, Grid, by_text, options
+from common.grid import Grid, by_text, grid_options
+from common.options import quick
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
@@ -48,6 +49,7 @@ from understudy.protocols.people import fed_wae
 from understudy.run import train
 
 HERE = Path(__file__).parent
+QUICK = quick()
 EPSILONS, TOPS = (0.5, 2.0, 8.0), (0.05, 0.1, 0.25)
 DREAMT = 500  # rounds of wake-sleep; the cohort is as large as gives the same number of reports as the paper's rounds
 PAPER = ("DP-Fed-WAE", "DP-Fed-WAE, once")  # these choose by ξ
@@ -200,8 +202,8 @@ def setting(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def main() -> None:
-    parser = options(__doc__, out=HERE / "ours.csv")
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__, out=HERE / "ours.csv")
     parser.add_argument("--only", nargs="*", default=list(FILES), choices=FILES)
     parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=METHODS)
     parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
@@ -212,7 +214,11 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", type=setting, default=[], metavar="NAME=VALUE")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--images", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     args.set, args.models = dict(args.set), ("mlp", "forest")
     if args.speed:
         from speed import race_all

@@ -4,7 +4,6 @@ The paper's Figure 4.14 shows such sheets. A sheet is 8 × 8 images, drawn from 
 """
 
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from common.loaders import IMAGES, arrays
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import ImageSchema
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.run import train
 
-FILES = {"mnist": "mnist_train_a.npz", "fmnist": "fashion_mnist_train15k.npz"}
-PUBLIC = {"mnist": "MNIST", "fmnist": "Fashion-MNIST (Zalando)"}
+SETS = {"mnist": "mnist", "fmnist": "fashion_mnist"}
 
 
 def draw_all(folder: Path, *, device: str, quick: bool, out: Path, settings: dict[str, Any]) -> None:
@@ -27,12 +26,9 @@ def draw_all(folder: Path, *, device: str, quick: bool, out: Path, settings: dic
         images = np.random.default_rng(0).integers(0, 255, (40, 28, 28))
         print(sheet(images, 8.0, device="cpu", rounds=2, cohort=5).shape)
         return
-    for name, file in FILES.items():
-        if not (folder / file).exists():
-            sys.exit(
-                f"{folder / file} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder."
-            )
-        images = np.load(folder / file)["X"]
+    for name, source in SETS.items():
+        (train_part,) = arrays(folder, IMAGES[source][0])
+        images = train_part["X"]
         for epsilon in (math.inf, 8.0, 4.0):
             pixels = sheet(images, epsilon, device=device, **settings)
             path = out / f"{name}_{'inf' if math.isinf(epsilon) else f'{epsilon:g}'}.png"

@@ -5,7 +5,6 @@ start from the same vector and see the same rows and the same points of the prio
 that other work on the machine does not blur them. `difference` is how far the updates of both are apart, relative.
 """
 
-import csv
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from common.rows import said, write
 from understudy.models.nets.autoencoder import Autoencoder, autoencoder_updates
 from understudy.models.nets.wae import ImageWae, TableWae
 from understudy.privacy.noise.rng import FastRng
@@ -167,10 +167,6 @@ def race_all(folder: Path, *, quick: bool, out: Path | None) -> list[dict[str, A
         for clients in (4,) if quick else (10, 50, 250):
             row = measure(name, network, clients, None if quick else folder, turns=1 if quick else 3)
             results.append(row)
-            print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-    if out is not None:
-        with out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(results)
+            print(said(row), flush=True)
+    write(out, results, FIELDS)
     return results

@@ -4,19 +4,16 @@ Numbers are cut at edges that anybody could write down. Category lists are those
 documentation states them; they are read from the file here to save a hundred lines.
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from common.sources import need
 from understudy.data.schema import Boolean, Categorical, Column, Integer, Schema
 
 FILES = {"adult": "adult.csv.gz", "a9a": "a9a.npz", "w8a": "w8a.npz", "census": "census_income_kdd.parquet"}
-PUBLIC = {
-    "adult": "UCI Adult", "a9a": "LIBSVM a9a", "w8a": "LIBSVM w8a", "census": "UCI Census-Income (KDD)",
-}  # fmt: skip
 MONEY = (0, 1, 1_000, 3_000, 5_000, 8_000, 15_000, 100_000)
 EDGES = {
     "adult": {
@@ -50,9 +47,7 @@ class Data:
 
 def load(name: str, folder: Path) -> Data:
     """The table of this name. Ends with the place of the public original where it is missing."""
-    file = folder / FILES[name]
-    if not file.exists():
-        sys.exit(f"{file} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder.")
+    (file,) = need(folder, FILES[name])
     if file.suffix == ".npz":
         return _binary(name, file)
     frame = pd.read_csv(file) if name == "adult" else pd.read_parquet(file)

@@ -26,7 +26,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from grid import QUICK, Grid, options
+from common.grid import Grid, grid_options
+from common.loaders import IMAGES, Images, images
+from common.options import quick
 from understudy.classifier import Classifier
 from understudy.data.population import Population
 from understudy.federation import Federation
@@ -34,6 +36,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.run import train
 
 HERE = Path(__file__).parent
+QUICK = quick()
 CLIENTS, EPSILON, DELTA = 50, 4.0, 1e-5
 METHODS: dict[str, dict[str, Any]] = {
     "no privacy": {"share": 0.0, "private": False},
@@ -41,29 +44,21 @@ METHODS: dict[str, dict[str, Any]] = {
     **{f"DP-GenFL γ={share:g}": {"share": share} for share in (1.0, 0.6, 0.2)},
     **{f"DP-GenFL γ={share:g}, private GAN": {"share": share, "dp_generator": True} for share in (1.0, 0.6, 0.2)},
 }  # fmt: skip
-FILES = {
-    "mnist": ("mnist_train_a.npz", "mnist_test.npz"),
-    "fashion_mnist": ("fashion_mnist_train15k.npz", "fashion_mnist_test.npz"),
-}
 FIELDS = [
     "dataset", "method", "epsilon", "delta", "real_rows_epsilon", "guarantee", "participations", "seed", "clients",
     "rounds", "steps", "learning_rate", "accuracy", "mia", "seconds",
 ]  # fmt: skip
 
-Rows = tuple[NDArray[Any], NDArray[np.int64]]
-
-
-def load(name: str, folder: Path) -> tuple[Rows, Rows]:
-    """Training and test images."""
-    files = [folder / file for file in FILES[name]]
-    if missing := [str(file) for file in files if not file.exists()]:
-        sys.exit(f"{', '.join(missing)} is missing. The public original: {name}. Set DATA= to its folder.")
-    train_part, test = (np.load(file) for file in files)
-    return (train_part["X"], train_part["y"].astype(np.int64)), (test["X"], test["y"].astype(np.int64))
-
 
 def measure(
-    dataset: str, rows: Rows, test: Rows, method: str, *, seed: int, clients: int = CLIENTS, **settings: Any
+    dataset: str,
+    rows: Images,
+    test: Images,
+    method: str,
+    *,
+    seed: int,
+    clients: int = CLIENTS,
+    **settings: Any,
 ) -> dict[str, Any]:
     """One cell: clients of equal shares of the rows, at random."""
     order = np.random.default_rng(seed).permutation(len(rows[1]))
@@ -92,7 +87,7 @@ def measure(
     }  # fmt: skip
 
 
-def membership(model: Classifier, members: Rows, others: Rows, seed: int, most: int = 5000) -> float:
+def membership(model: Classifier, members: Images, others: Images, seed: int, most: int = 5000) -> float:
     """How often a threshold on the loss tells members from others: learned on one half, tested on the other.
 
     Yeom et al. (2018), in place of the paper's shadow models: 0.5 is guessing.
@@ -110,7 +105,7 @@ def membership(model: Classifier, members: Rows, others: Rows, seed: int, most: 
     return 0.5 + 0.5 * float((losses[0][half:] <= cut).mean() - (losses[1][half:] <= cut).mean())
 
 
-def _losses(model: Classifier, rows: Rows) -> NDArray[np.float64]:
+def _losses(model: Classifier, rows: Images) -> NDArray[np.float64]:
     odds = torch.from_numpy(model.predict_proba(rows[0])).double()
     return np.asarray(
         functional.nll_loss(odds.clamp(min=1e-12).log(), torch.from_numpy(rows[1]), reduction="none")
@@ -119,7 +114,7 @@ def _losses(model: Classifier, rows: Rows) -> NDArray[np.float64]:
 
 def cell(job: dict[str, Any]) -> dict[str, Any]:
     """One cell in a process of its own."""
-    rows, test = load(job["dataset"], job["data"])
+    rows, test = images(job["dataset"], job["data"])
     return measure(job["dataset"], rows, test, job["method"], seed=job["seed"], **job["settings"])
 
 
@@ -147,9 +142,9 @@ GRID = Grid(
 )
 
 
-def main() -> None:
-    parser = options(__doc__, out=HERE / "ours.csv")
-    parser.add_argument("--only", nargs="*", default=["mnist"] if QUICK else list(FILES), choices=FILES)
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__, out=HERE / "ours.csv")
+    parser.add_argument("--only", nargs="*", default=["mnist"] if QUICK else list(IMAGES), choices=IMAGES)
     parser.add_argument(
         "--methods", nargs="*", default=["DP-FL"] if QUICK else list(METHODS), choices=METHODS
     )
@@ -158,7 +153,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, nargs="*", default=[5])
     parser.add_argument("--learning-rate", type=float, nargs="*", default=[0.02])
     parser.add_argument("--gan-steps", type=int, default=10 if QUICK else 1000)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     GRID.run(cell, jobs(args), args)
 
 

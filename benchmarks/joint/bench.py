@@ -41,9 +41,11 @@ import numpy as np
 import pandas as pd
 from tables import NAMES, Public, load
 
-import publication
-from grid import QUICK, Grid, options, read
-from publication import DELTA, ENDS
+from common import publication
+from common.grid import Grid, grid_options
+from common.options import quick
+from common.publication import DELTA, ENDS
+from common.rows import read
 from understudy.data.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
@@ -51,6 +53,7 @@ from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.federation import Federation
 from understudy.run import train
 
+QUICK = quick()
 EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gram": ("gram", {}),
@@ -258,8 +261,8 @@ def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
             print(file, flush=True)
 
 
-def main() -> None:
-    parser = options(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
     parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(NAMES))
     parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if QUICK else [])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
@@ -269,7 +272,11 @@ def main() -> None:
     parser.add_argument("--learn", type=int, default=20_000, help="rows that downstream models train on")
     parser.add_argument("--central", type=Path, default=None, help="folder that central.py filled")
     parser.add_argument("--export", type=Path, default=None, help="write rows for central.py there, and end")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.export is not None:
         export(args.datasets, args.seeds, args)
         return

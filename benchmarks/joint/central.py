@@ -69,7 +69,7 @@ def _hasten(generator: Any, iterations: int) -> None:
     generator._fit = rounds
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -82,7 +82,11 @@ def main() -> None:
         "--iterations", type=int, default=1000, help="of AIM's estimate in each of its rounds"
     )
     parser.add_argument("--plain", action="store_true", help="dpmm as it is: no lean_pgm, no --iterations")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if not args.plain:
         lean_pgm.install()
     warnings.simplefilter("ignore")

@@ -17,9 +17,9 @@ fit.csv. QUICK=1 takes generated rows and few steps, and writes nothing.
 """
 
 import argparse
-import csv
 import json
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
@@ -36,6 +37,9 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from torch import Tensor
 
+from common.options import options, quick
+from common.rows import read, said, write
+from common.sources import need
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables import fit_gram as fitting
@@ -44,9 +48,7 @@ from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 
-QUICK = os.environ.get("QUICK") == "1"
-DATA = Path(os.environ.get("DATA") or "data")
-OURS = Path(__file__).parent / "fit.csv"
+QUICK = quick()
 DELTA, STEPS = 1e-5, 20 if QUICK else 1200
 SETTING = ("dataset", "method", "epsilon", "delta", "seed", "sigma", "seconds")
 FIGURES = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
@@ -56,7 +58,7 @@ Rows = Callable[[Tensor], Tensor]  # standard normal latents → probabilities
 Draw = Callable[[int, int], Codes]  # how many rows, seed → rows
 
 
-def adult() -> tuple[Codes, list[int]]:
+def adult(folder: Path) -> tuple[Codes, list[int]]:
     """Codes (n, 14) with the label last, and the levels of each column."""
     if QUICK:
         sizes, rng = [5, 3, 4, 2], np.random.default_rng(0)
@@ -64,8 +66,9 @@ def adult() -> tuple[Codes, list[int]]:
         return (np.where(rng.random((2_000, 4)) < 0.5, rank, rng.random((2_000, 4))) * sizes).astype(
             int
         ), sizes
-    domain = json.loads((DATA / "adult_pgm_domain.json").read_text())
-    return pd.read_csv(DATA / "adult_pgm.csv.gz")[list(domain)].to_numpy(np.int64), list(domain.values())
+    path, described = need(folder, "adult_pgm.csv.gz", "adult_pgm_domain.json")
+    domain = json.loads(described.read_text())
+    return pd.read_csv(path)[list(domain)].to_numpy(np.int64), list(domain.values())
 
 
 def release(codes: Codes, sizes: list[int], sigma: float, seed: int) -> Tensor:
@@ -150,8 +153,8 @@ METHODS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def run(method: str, epsilon: float, seed: int) -> dict[str, Any]:
-    codes, sizes = adult()
+def run(method: str, epsilon: float, seed: int, folder: Path) -> dict[str, Any]:
+    codes, sizes = adult(folder)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(codes))
     real, test = codes[order[: len(codes) * 4 // 5]], codes[order[len(codes) * 4 // 5 :]]
@@ -169,28 +172,22 @@ def run(method: str, epsilon: float, seed: int) -> dict[str, Any]:
     return {k: round(v, 4) if isinstance(v, float) and k != "delta" else v for k, v in line.items()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "fit.csv", data=True)
     parser.add_argument("--method", nargs="+", choices=["real", "bootstrap", *METHODS], default=list(METHODS))
     parser.add_argument("--epsilon", nargs="+", type=float, default=[0.2, 1.0, 8.0])
     parser.add_argument("--seed", nargs="+", type=int, default=[0])
-    chosen = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    chosen = parser().parse_args()
     for method in chosen.method:
         for epsilon in chosen.epsilon if method in METHODS else [float("inf")]:
             for seed in chosen.seed:
-                line = run(method, epsilon, seed)
-                print("  ".join(f"{k}={v}" for k, v in line.items()), flush=True)
-                if not QUICK:
-                    write(line)
-
-
-def write(line: dict[str, Any]) -> None:
-    fresh = not OURS.exists()
-    with OURS.open("a", newline="") as file:
-        writer = csv.DictWriter(file, SETTING + FIGURES, lineterminator="\n")
-        if fresh:
-            writer.writeheader()
-        writer.writerow(line)
+                line = run(method, epsilon, seed, chosen.data)
+                print(said(line), flush=True)
+                write(chosen.out, [*read(chosen.out), line], SETTING + FIGURES)
 
 
 if __name__ == "__main__":

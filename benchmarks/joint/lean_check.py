@@ -3,6 +3,7 @@
 It ends with one line, or with what differs: `central/bin/python benchmarks/joint/lean_check.py`.
 """
 
+import argparse
 import itertools
 from typing import Any
 
@@ -19,7 +20,12 @@ lean_pgm._FIRST = 0
 TABLES, STEPS, ROWS, DRAWS = 20, 40, 5000, 500
 
 
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=__doc__)
+
+
 def main() -> None:
+    parser().parse_args()
     rng = np.random.default_rng(0)
     theirs = {function: getattr(place, name) for place, name, function in lean_pgm.REPLACED}
     for trial in range(TABLES):

@@ -1,34 +1,68 @@
-"""The tables of README.md from ours.csv and twice.csv: `python benchmarks/joint/show.py` prints them."""
+"""The tables of README.md, from ours.csv, aim.csv, twice.csv and fit.csv: `make tables NAME=joint`."""
 
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
 
+from common.figures import bare
+from common.markdown import once, table
+
 HERE = Path(__file__).parent
 METHODS = [
-    "Gram", "Gram+target", "MST", "AIM", "DPLT", "VertiGAN", "VertiGAN+gram", "VDGAN-DPSGD", "bootstrap", "independent",
-]  # fmt: skip
+    "Gram",
+    "Gram+target",
+    "MST",
+    "AIM",
+    "DPLT",
+    "VertiGAN",
+    "VertiGAN+gram",
+    "VDGAN-DPSGD",
+    "bootstrap",
+    "independent",
+]
 NAMES = {
-    "Gram": "**Gram**, two holders", "Gram+target": "**Gram**, target named", "MST": "*central* MST",
+    "Gram": "**Gram**, two holders",
+    "Gram+target": "**Gram**, target named",
+    "MST": "*central* MST",
     "AIM": "*central* AIM",
-}  # fmt: skip
+}
 WAYS = [
-    ("none", 0.0), ("m strongest", 0.5), ("2m strongest", 0.5), ("target", 0.05), ("target", 0.2), ("target", 0.5),
-]  # fmt: skip
+    ("none", 0.0),
+    ("m strongest", 0.5),
+    ("2m strongest", 0.5),
+    ("target", 0.05),
+    ("target", 0.2),
+    ("target", 0.5),
+]
 FIGURES = {
-    "avd2": "2-way", "avd2_within": "within", "avd2_cross": "across", "avd3": "3-way", "tstr_boosting_f1": "F1",
+    "avd2": "2-way",
+    "avd2_within": "within",
+    "avd2_cross": "across",
+    "avd3": "3-way",
+    "tstr_boosting_f1": "F1",
     "tstr_boosting_auc": "AUC",
-}  # fmt: skip
+}
+SMALL = ("adult_pgm", "adult", "bank", "credit", "diabetes", "randhie")  # at most 30 columns
 
 
-def beside(rows: pd.DataFrame, epsilon: float) -> str:
-    """Every method over two holders of columns at one ε, and the two ends of the scale; seed 0."""
-    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0)]
-    part = part[(part.epsilon == epsilon) | part.epsilon.isna()]
-    lines = [
-        "| table | method | " + " | ".join(FIGURES.values()) + " | MB up, each |",
-        "|---|---|" + "---:|" * (len(FIGURES) + 1),
-    ]
+@cache
+def measured() -> pd.DataFrame:
+    return pd.read_csv(HERE / "ours.csv")
+
+
+def columns_of_two(epsilon: float | None = None) -> pd.DataFrame:
+    """Two holders of columns, at one ε or at all of them."""
+    rows = measured()
+    part = rows[(rows.partition == "columns") & (rows.holders == 2)]
+    return part if epsilon is None else part[part.epsilon == epsilon]
+
+
+def beside() -> str:
+    """Every method at ε=1, and the two ends of the scale; seed 0."""
+    part = columns_of_two()
+    part = part[((part.epsilon == 1) | part.epsilon.isna()) & (part.seed == 0)]
+    lines = []
     for dataset, group in part.groupby("dataset", sort=False):
         first = f"{dataset} ({group['columns'].iloc[0]} columns, {group.people.iloc[0]:,} people)"
         found = group.set_index("method")
@@ -36,39 +70,31 @@ def beside(rows: pd.DataFrame, epsilon: float) -> str:
             row = found.loc[method]
             figures = [f"{row[name]:.4f}" if "avd" in name else f"{row[name]:.3f}" for name in FIGURES]
             sent = f"{row.up_mb:,.0f}" if pd.notna(row.up_mb) else "–"
-            lines.append("| " + " | ".join([first, NAMES.get(method, method), *figures, sent]) + " |")
+            lines.append([first, NAMES.get(method, method), *figures, sent])
             first = ""
-    return "\n".join(lines)
+    return table(("table", "method", *FIGURES.values(), "MB up, each"), lines, "llr")
 
 
-def over(rows: pd.DataFrame, figure: str) -> str:
+def over(figure: str) -> str:
     """Gram over partitions, holders and ε; seed 0."""
+    rows = measured()
     part = rows[(rows.method == "Gram") & (rows.seed == 0)]
     prices = sorted(part.epsilon.unique())
-    wide = part.pivot_table(figure, ["dataset", "partition", "holders"], "epsilon", sort=False)
+    wide = part.pivot_table(figure, ["dataset", "partition", "holders"], "epsilon", sort=False).sort_index()
+    names = once(dataset for dataset, _, _ in wide.index)
     lines = [
-        "| table | partition | holders | " + " | ".join(f"ε={price:g}" for price in prices) + " |",
-        "|---|---|---|" + "---:|" * len(prices),
+        [name, partition, str(holders), *(f"{row[e]:.4f}" if pd.notna(row[e]) else "–" for e in prices)]
+        for name, ((_, partition, holders), row) in zip(names, wide.iterrows(), strict=True)
     ]
-    last = ""
-    for (dataset, partition, holders), row in wide.sort_index().iterrows():
-        cells = [f"{row[price]:.4f}" if pd.notna(row[price]) else "–" for price in prices]
-        lines.append(
-            f"| {dataset if dataset != last else ''} | {partition} | {holders} | " + " | ".join(cells) + " |"
-        )
-        last = dataset
-    return "\n".join(lines)
+    return table(("table", "partition", "holders", *(f"ε={price:g}" for price in prices)), lines, "lllr")
 
 
-def prices(rows: pd.DataFrame) -> str:
-    """Every private method over two holders of columns at every ε: 2-way distance, then AUC; seed 0."""
-    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.seed == 0) & rows.epsilon.notna()]
+def prices() -> str:
+    """Every private method at every ε: 2-way distance, then AUC; seed 0."""
+    part = columns_of_two()
+    part = part[(part.seed == 0) & part.epsilon.notna()]
     every = sorted(part.epsilon.unique())
-    lines = [
-        "| table | method | " + " | ".join(f"2-way, ε={e:g}" for e in every) + " | "
-        + " | ".join(f"AUC, ε={e:g}" for e in every) + " |",
-        "|---|---|" + "---:|" * (2 * len(every)),
-    ]  # fmt: skip
+    lines = []
     for dataset, group in part.groupby("dataset", sort=False):
         first = str(dataset)
         for method in [m for m in METHODS if (group.method == m).any()]:
@@ -78,19 +104,17 @@ def prices(rows: pd.DataFrame) -> str:
                 for figure, form in (("avd2", ".4f"), ("tstr_boosting_auc", ".3f"))
                 for e in every
             ]
-            lines.append("| " + " | ".join([first, NAMES.get(method, method), *cells]) + " |")
+            lines.append([first, NAMES.get(method, method), *cells])
             first = ""
-    return "\n".join(lines)
+    heads = (f"{name}, ε={e:g}" for name in ("2-way", "AUC") for e in every)
+    return table(("table", "method", *heads), lines, "llr")
 
 
-def seeds(rows: pd.DataFrame) -> str:
-    """Gram over two holders beside central MST at ε=1 where several seeds were run: means, ± half the range."""
-    part = rows[(rows.partition == "columns") & (rows.holders == 2) & (rows.epsilon == 1)]
+def seeds() -> str:
+    """Gram beside central MST at ε=1 where several seeds were run: means, ± half the range."""
+    part = columns_of_two(1)
     part = part[part.method.isin(["Gram", "Gram+target", "MST"])]
-    lines = [
-        "| table | method | seeds | " + " | ".join(FIGURES.values()) + " |",
-        "|---|---|---|" + "---:|" * len(FIGURES),
-    ]
+    lines = []
     for (dataset, method), group in part.groupby(["dataset", "method"], sort=False):
         if len(group) > 1:
             cells = [
@@ -98,30 +122,134 @@ def seeds(rows: pd.DataFrame) -> str:
                 + (f" ±{(group[name].max() - group[name].min()) / 2:.3f}" if "avd" not in name else "")
                 for name in FIGURES
             ]
-            lines.append("| " + " | ".join([dataset, NAMES[method], str(len(group)), *cells]) + " |")
-    return "\n".join(lines)
+            lines.append([str(dataset), NAMES[str(method)], str(len(group)), *cells])
+    return table(("table", "method", "seeds", *FIGURES.values()), lines, "lllr")
 
 
-def twice(rows: pd.DataFrame) -> str:
+def aims() -> str:
+    """What was aimed at on the tables with few columns at ε=1, and where it is missed."""
+    part = columns_of_two(1)
+    part = part[part.dataset.isin(SMALL)]
+    sides = {
+        "seed 0": (means(part[part.seed == 0], "Gram"), means(part[part.seed == 0], "MST")),
+        "means of three seeds": (means(part, "Gram"), means(part, "MST")),
+        "target named, means of three seeds": (means(part, "Gram+target"), means(part, "MST")),
+    }
+    lines = [
+        [aim, *(missed(ours[name], theirs[name], nearer=nearer) for ours, theirs in sides.values())]
+        for aim, name, nearer in (
+            ("2-way within no worse than *central* MST's", "avd2_within", True),
+            ("2-way across no worse than central MST's", "avd2_cross", True),
+            ("AUC above central MST's", "tstr_boosting_auc", False),
+            ("F1 above central MST's", "tstr_boosting_f1", False),
+        )
+    ]
+    ratios = [ours.avd2_cross / ours.avd2_within for ours, _ in sides.values()]
+    lines.append(["across ≤ 1.2 × within", *(f"{kept(r <= 1.2)}: {listed(r)}" for r in ratios)])
+    return table(("aim", *sides), lines)
+
+
+def means(rows: pd.DataFrame, method: str) -> pd.DataFrame:
+    return rows[rows.method == method].groupby("dataset")[list(FIGURES)].mean().loc[list(SMALL)]
+
+
+def missed(ours: "pd.Series[float]", theirs: "pd.Series[float]", *, nearer: bool) -> str:
+    good = ours <= theirs if nearer else ours > theirs
+    said = [f"{name} ({bare(ours[name], 4)} and {bare(theirs[name], 4)})" for name in SMALL if not good[name]]
+    return kept(good) if not said else f"all but {', '.join(said)}"
+
+
+def kept(good: "pd.Series[bool]") -> str:
+    return "all six" if good.all() else "all but " + ", ".join(name for name in SMALL if not good[name])
+
+
+def listed(values: "pd.Series[float]") -> str:
+    return ", ".join(bare(value, 2) for value in values)
+
+
+def aim() -> str:
+    """AIM as in the tables above, and with its authors' settings."""
+    smaller = columns_of_two(1)
+    smaller = smaller[(smaller.method == "AIM") & (smaller.seed == 0)].set_index("dataset")
+    whole = pd.read_csv(HERE / "aim.csv").set_index("dataset")
+    lines = [
+        [
+            name,
+            *(bare(rows.loc[name, "avd2"], 4) for rows in (smaller, whole)),
+            *(bare(rows.loc[name, "tstr_boosting_auc"], 3) for rows in (smaller, whole)),
+            f"{whole.loc[name, 'seconds']:,.0f}",
+        ]
+        for name in smaller.index
+        if name in whole.index
+    ]
+    heads = (f"{name}, {which}" for name in ("2-way", "AUC") for which in ("above", "its authors'"))
+    return table(("table", *heads, "CPU seconds"), lines, "lr")
+
+
+def twice() -> str:
     """What a second measurement of some pairs does: AUC and 2-way distance, means over seeds."""
+    rows = pd.read_csv(HERE / "twice.csv")
     ways = list(dict.fromkeys(sorted(zip(rows.again, rows.share, strict=True), key=WAYS.index)))
-    named = [again if not share else f"{again}, {share:.0%}" for again, share in ways]
-    lines = ["| table | ε | " + " | ".join(named) + " |", "|---|---:|" + "---:|" * len(ways)]
+    lines = []
     for dataset, group in rows.groupby("dataset", sort=False):
         first = str(dataset)
         for epsilon, cells in group.groupby("epsilon"):
-            means = cells.groupby(["again", "share"])[["boosting_auc", "avd2"]].mean()
-            figures = [f"{means.loc[way].boosting_auc:.3f} ({means.loc[way].avd2:.4f})" for way in ways]
-            lines.append("| " + " | ".join([first, f"{epsilon:g}", *figures]) + " |")
+            found = cells.groupby(["again", "share"])[["boosting_auc", "avd2"]].mean()
+            figures = [f"{found.loc[way].boosting_auc:.3f} ({found.loc[way].avd2:.4f})" for way in ways]
+            lines.append([first, f"{epsilon:g}", *figures])
             first = ""
-    return "\n".join(lines)
+    named = (again if not share else f"{again}, {share:.0%}" for again, share in ways)
+    return table(("table", "ε", *named), lines, "lr")
 
 
-def main() -> None:
-    rows = pd.read_csv(HERE / "ours.csv")
-    tables = beside(rows, 1.0), seeds(rows), prices(rows), over(rows, "avd2"), over(rows, "tstr_boosting_auc")
-    print(*tables, twice(pd.read_csv(HERE / "twice.csv")), sep="\n\n")
+def fits() -> str:
+    """Which model is fitted to one noisy Gram matrix."""
+    rows = pd.read_csv(HERE / "fit.csv")
+    figures = ("avd1", "avd2", "avd3", "tstr_acc", "tstr_f1", "tstr_auc")
+    lines = [
+        [
+            row["method"],
+            f"{row['epsilon']:g}" if pd.notna(row["epsilon"]) else "",
+            str(row["seed"]),
+            f"{row['seconds']:.0f}" if pd.notna(row["seconds"]) else "",
+            *(bare(row[name], 3) for name in figures),
+        ]
+        for _, row in rows.iterrows()
+    ]
+    heads = ("model", "ε", "seed", "seconds", "avd1", "avd2", "avd3", "accuracy", "F1", "AUC")
+    return table(heads, lines, "lr")
 
 
-if __name__ == "__main__":
-    main()
+def won(method: str, rival: str, figure: str) -> int:
+    """In how many of all cells (table and ε, seed 0) one method has the better figure."""
+    part = columns_of_two()
+    wide = part[part.seed == 0].pivot_table(figure, ["dataset", "epsilon"], "method")
+    better = wide[method] < wide[rival] if "avd" in figure else wide[method] > wide[rival]
+    return int(better.sum())
+
+
+def rivals() -> str:
+    """How often Gram, and Gram with the target named, is better than each central method."""
+    part = columns_of_two()
+    part = part[(part.seed == 0) & part.epsilon.notna()]
+    count = len(part[["dataset", "epsilon"]].drop_duplicates())
+    lines = [
+        [NAMES[method], NAMES[rival], *(f"{won(method, rival, name)} of {count}" for name in FIGURES)]
+        for rival in ("MST", "AIM")
+        for method in ("Gram", "Gram+target")
+    ]
+    return table(("method", "beside", *FIGURES.values()), lines, "llr")
+
+
+TABLES = {
+    "beside": beside,
+    "seeds": seeds,
+    "prices": prices,
+    "aims": aims,
+    "rivals": rivals,
+    "distance": partial(over, "avd2"),
+    "auc": partial(over, "tstr_boosting_auc"),
+    "aim": aim,
+    "twice": twice,
+    "fits": fits,
+}

@@ -5,17 +5,15 @@ numbers.
 """
 
 import json
-import sys
 from functools import lru_cache
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "vertical"))
-
 import numpy as np
 import pandas as pd
-import public_tables
-from public_tables import Public, column
 
+from common import public_tables
+from common.public_tables import Public, column
+from common.sources import need
 from understudy.data.schema import Ordinal, Schema
 
 BINS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -60,13 +58,10 @@ RANDHIE = (
     "binexp",
 )  # fmt: skip
 FILES = {
-    "adult_pgm": (
-        "adult_pgm.csv.gz",
-        "github.com/ryan112358/private-pgm, data/adult.csv and adult-domain.json",
-    ),
-    "bank": ("bank_full.csv.gz", "UCI Bank Marketing"),
-    "diabetes": ("diabetes130.csv.gz", "UCI Diabetes 130-US hospitals"),
-    "randhie": ("randhie.csv.gz", "statsmodels 0.15, datasets/randhie/src/randhie.csv"),
+    "adult_pgm": ("adult_pgm.csv.gz", "adult_pgm_domain.json"),
+    "bank": ("bank_full.csv.gz",),
+    "diabetes": ("diabetes130.csv.gz",),
+    "randhie": ("randhie.csv.gz",),
 }
 NAMES = (
     "adult_pgm", "adult", "bank", "credit", "census", "diabetes", "randhie", "a9a", "w8a-124", "har",
@@ -78,12 +73,10 @@ def load(name: str, folder: Path, seed: int = 0) -> Public:
     """The table of that name, its rows in an order that the seed gives; a fifth is held out."""
     if name not in FILES:
         return public_tables.load(name, folder, seed)
-    file, public = FILES[name]
-    if not (folder / file).exists():
-        sys.exit(f"{folder / file} is missing. The public original: {public}. Set DATA= to its folder.")
-    frame, target = READERS[name](folder / file)
+    path, *domain = need(folder, *FILES[name])
+    frame, target = READERS[name](path)
     if name == "adult_pgm":  # codes, with the sizes of its published domain
-        sizes = json.loads((folder / "adult_pgm_domain.json").read_text())
+        sizes = json.loads(domain[0].read_text())
         columns = tuple(Ordinal(name=c, categories=tuple(range(sizes[c]))) for c in frame.columns)
     else:
         columns = tuple(column(frame[c], BINS[name].get(c)) for c in frame.columns)

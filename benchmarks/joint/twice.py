@@ -7,6 +7,7 @@ Scores are those of bench.py: the mean distance of two-way tables, that of the t
 well classifiers that learned from the synthetic rows do on real ones that were held out.
 """
 
+import argparse
 import sys
 import time
 import warnings
@@ -23,12 +24,14 @@ import numpy as np
 import pandas as pd
 from tables import Public
 
-import publication
-from grid import QUICK, Grid, options
+from common import publication
+from common.grid import Grid, grid_options
+from common.options import quick
 from understudy.data.codec import Codec
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.run import train
 
+QUICK = quick()
 TABLES = ("har", "w8a-124", "a9a", "census", "credit", "adult_pgm")
 WAYS = (
     ("none", 0.0),
@@ -96,13 +99,17 @@ def with_target(table: Public, made: pd.DataFrame) -> float:
     return float(np.mean(off))
 
 
-def main() -> None:
-    parser = options(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
     parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(TABLES))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else [1.0, 0.5, 2.0])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 2)
     parser.add_argument("--learn", type=int, default=20_000, help="rows that downstream models train on")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     GRID.run(partial(measure, args=vars(args)), cells(args.datasets, args.epsilons, args.seeds), args)
 
 

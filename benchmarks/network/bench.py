@@ -12,7 +12,6 @@ unless told to. What is finished stands in the CSV and is not measured again; `-
 
 import argparse
 import asyncio
-import csv
 import json
 import os
 import shutil
@@ -26,11 +25,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import grpc
 import torch
 from grpc import aio
 from torch import Tensor
 
+from common.options import options, quick
+from common.rows import read, write
 from understudy.data.samples import rand_health, toy
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
@@ -47,8 +50,9 @@ from understudy.runtime.local import LocalParties
 from understudy.runtime.policy import Policy
 from understudy.runtime.session import Seat
 
-QUICK = bool(os.environ.get("QUICK"))
+QUICK = quick()
 CASES = [(2, 0.0), (2, 1.0)] if QUICK else [(2, 0.0), (2, 1.0), (2, 10.0), (8, 0.0), (8, 1.0), (32, 0.0)]
+COLUMNS = ["parties", "payload_mb", "journal", "raw_grpc_ms", "ask_ms", "flower_ms"]
 TURNS = {0.0: 60, 1.0: 20, 10.0: 7}
 MANY = 300 if QUICK else 15_000
 ROUNDS = 5 if QUICK else 1500
@@ -306,17 +310,20 @@ def vertigan(authority: Authority, home: Path, rounds: int) -> dict[str, float]:
     return {"rounds": rounds, "in_process_s": plain, "loopback_s": over, "times": round(over / plain, 2)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
     parser.add_argument(
         "--memory", type=Path, default=Path("/dev/shm"), help="a tmpfs; left out if there is none"
     )
     parser.add_argument("--only", default="", help="2x0, 2x1, 2x10, 8x0, 8x1, 32x0, many or vertigan")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the VertiGAN")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(1)
-    rows = read_rows(args.out)
+    rows = read(args.out)
     measured = {(int(row["parties"]), float(row["payload_mb"])) for row in rows}
     home = Path(tempfile.mkdtemp())
     shelf = Path(tempfile.mkdtemp(dir=args.memory)) if args.memory.is_dir() else None
@@ -332,7 +339,7 @@ def main() -> None:
                 payload,
             ) not in measured:
                 rows += compare(authority.folder, names[:parties], payload, places)
-                write_rows(args.out, rows)
+                write(args.out, rows, COLUMNS)
         if args.only in ("", "many"):
             seen = measure(authority.folder, names[:2], -1.0, (shelf or home) / "many")
             print(f"after {MANY // 3:,} and {MANY:,} asks:", *seen, flush=True)
@@ -367,24 +374,6 @@ def compare(folder: Path, names: list[str], payload: float, places: dict[str, Pa
         )
         print(rows[-1], f"  {full / bare:.2f} times", flush=True)
     return rows
-
-
-COLUMNS = ["parties", "payload_mb", "journal", "raw_grpc_ms", "ask_ms", "flower_ms"]
-
-
-def read_rows(path: Path | None) -> list[dict[str, Any]]:
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write_rows(path: Path | None, rows: list[dict[str, Any]]) -> None:
-    if path is not None:
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ and writes the medians into the column `flower_ms` of ours.csv, at every row wit
 """
 
 import argparse
-import csv
 import json
 import os
 import shutil
@@ -22,10 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))
+
 import bench
 import torch
-from bench import COLUMNS, QUICK, SCHEMA, Echo, Echoing, read_rows
+from bench import COLUMNS, QUICK, SCHEMA, Echo, Echoing
 
+from common.options import options
+from common.rows import read, write
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.runtime.authority import Authority
@@ -160,11 +163,14 @@ def measure(home: Path, seconds: float) -> dict[str, list[float]]:
             process.terminate()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=None if QUICK else Path(__file__).parent / "ours.csv")
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=Path(__file__).parent / "ours.csv")
     parser.add_argument("--seconds", type=float, default=3600.0, help="after which it is given up")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     home = Path(tempfile.mkdtemp())
     try:
         found = {
@@ -176,14 +182,11 @@ def main() -> None:
     for payload, figure in found.items():
         sys.stdout.write(f"2 parties, {payload:g} MB: {figure:.0f} ms (median of {TURNS})\n")
     if args.out is not None:
-        rows = read_rows(args.out)
+        rows = read(args.out)
         for row in rows:
             if int(row["parties"]) == 2 and float(row["payload_mb"]) in found:
                 row["flower_ms"] = found[float(row["payload_mb"])]
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(rows)
+        write(args.out, rows, COLUMNS)
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ holders and both whole tables live, interpreter and libraries included.
 QUICK=1 uses few people and leaves ours.csv alone.
 """
 
-import csv
+import argparse
 import multiprocessing
 import os
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,15 +22,18 @@ from pathlib import Path
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before numpy
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from common.options import options, quick
+from common.rows import write
 from understudy.privacy.secure.channel import KeyPair, connect
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring
 
 HERE = Path(__file__).parent
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = quick()
 CASES = [(2_000, 32), (2_000, 64)] if QUICK else [(10_000, 32), (100_000, 32), (100_000, 64), (1_000_000, 32)]
 COLUMNS, LEVELS, CHUNK = 150, 10, 1 << 15
 
@@ -101,17 +105,18 @@ def measure(people: int, bits: int) -> dict[str, Any]:
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=HERE / "ours.csv")
+
+
 def main() -> None:
+    args = parser().parse_args()
     rows = []
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as pool:
         for row in pool.starmap(measure, CASES, chunksize=1):
             rows.append(row)
             print(row, flush=True)
-    if not QUICK:
-        with (HERE / "ours.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, rows[0])
-            writer.writeheader()
-            writer.writerows(rows)
+    write(args.out, rows, list(rows[0]))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ import numpy as np
 import tasks
 from sklearn.model_selection import KFold
 
-from grid import QUICK, Grid, by_text, options
+from common.grid import Grid, by_text, grid_options
+from common.options import quick
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
@@ -35,6 +36,7 @@ from understudy.protocols.sgde.protocol import labelled_images
 from understudy.run import train
 
 HERE = Path(__file__).parent
+QUICK = quick()
 EPSILON, DELTA = 1.5, 1e-5
 METHODS = ("synthetic", "local", "federated", "synthetic, no noise", "synthetic, counts")
 PRICED = ("synthetic", "synthetic, counts")
@@ -156,9 +158,9 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
                "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     names = [*tasks.TARGETS, *tasks.IMAGES]
-    parser = options(__doc__, out=HERE / "ours.csv")
+    parser = grid_options(__doc__, out=HERE / "ours.csv")
     parser.add_argument(
         "--only", nargs="*", default=["breast_cancer_diagnostic"] if QUICK else names, choices=names
     )
@@ -167,17 +169,15 @@ def main() -> None:
     parser.add_argument("--silos", type=int, default=5 if QUICK else 20)
     parser.add_argument("--steps", type=int, default=20 if QUICK else None)
     parser.add_argument("--speed", action="store_true", help="only time a private step")
-    parser.add_argument("--show", action="store_true", help="only print the tables of what there is")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.speed:
         import speed
 
         speed.main(args.device)
-        return
-    if args.show:
-        import show
-
-        show.main(args.out)
         return
     GRID.run(cell, jobs(args), args)
 

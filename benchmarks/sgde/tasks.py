@@ -3,7 +3,6 @@
 Schemas stand in `schemas/`: levels, bounds and bins are declared there, by the data sets' documentation.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 from torch.nn import functional
 
+from common.loaders import IMAGES, images
+from common.sources import need
 from understudy.data.features import TableFeatures
 from understudy.data.population import Population
 from understudy.data.schema import Schema
@@ -31,15 +32,6 @@ HERE = Path(__file__).parent
 TARGETS = {
     "titanic": "survived", "breast_cancer_diagnostic": "target", "breast_cancer_wisconsin": "class",
     "mushroom": "class", "adult": "income", "wine_quality": "color",
-}  # fmt: skip
-IMAGES = {
-    "mnist": ("mnist_train_a.npz", "mnist_test.npz"),
-    "fashion_mnist": ("fashion_mnist_train15k.npz", "fashion_mnist_test.npz"),
-}
-ORIGINALS = {
-    "titanic": "seaborn-data titanic.csv", "breast_cancer_wisconsin": "UCI Breast Cancer Wisconsin (original)",
-    "mushroom": "UCI Mushroom", "adult": "UCI Adult", "wine_quality": "UCI Wine Quality, red and white",
-    "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST (Zalando)",
 }  # fmt: skip
 ADULT_TRAIN = 32_561
 
@@ -108,32 +100,27 @@ def _features(rule: TableFeatures, frame: pd.DataFrame) -> Rows:
 def _table(name: str, folder: Path) -> pd.DataFrame:
     if name == "breast_cancer_diagnostic":  # the paper's; it comes with scikit-learn
         return load_breast_cancer(as_frame=True).frame
-    frame = pd.read_csv(_file(name, folder, f"{name}.csv.gz"), keep_default_na=name != "adult")
+    (path,) = need(folder, f"{name}.csv.gz")
+    frame = pd.read_csv(path, keep_default_na=name != "adult")
     if name == "breast_cancer_wisconsin":
         frame["bare_nuclei"] = pd.to_numeric(frame["bare_nuclei"], errors="coerce")
     return frame
 
 
 def _images(name: str, folder: Path, silos: int, seed: int) -> Task:
-    train, test = (np.load(_file(name, folder, file)) for file in IMAGES[name])
-    order = np.random.default_rng(seed).permutation(len(train["y"]))
+    (x, y), (test_x, test_y) = images(name, folder)
+    order = np.random.default_rng(seed).permutation(len(y))
     parts = np.array_split(order, silos)
     held = {
-        f"silo {number:02}": Population.from_arrays(train["X"][part], train["y"][part], classes=10)
+        f"silo {number:02}": Population.from_arrays(x[part], y[part], classes=10)
         for number, part in enumerate(parts)
     }
-    own = [(_scaled(train["X"][part]), train["y"][part].astype(np.int64)) for part in parts]
-    return Task(name, 10, held, {}, own, (_scaled(test["X"]), test["y"].astype(np.int64)), None)
+    own = [(_scaled(x[part]), y[part]) for part in parts]
+    return Task(name, 10, held, {}, own, (_scaled(test_x), test_y), None)
 
 
 def _scaled(images: NDArray[Any]) -> NDArray[np.float32]:
     return images.astype(np.float32) / 255
-
-
-def _file(name: str, folder: Path, file: str) -> Path:
-    if not (path := folder / file).exists():
-        sys.exit(f"{path} is missing. The public original: {ORIGINALS[name]}. Set DATA= to its folder.")
-    return path
 
 
 def learn(task: Task, rows: Rows, *, seed: int, device: str) -> Predict:

@@ -23,13 +23,16 @@ sys.path.append(str(Path(__file__).parents[1]))
 import numpy as np
 from sklearn.datasets import load_digits
 
-from grid import QUICK, Grid, by_text, options
+from common.grid import Grid, by_text, grid_options
+from common.loaders import IMAGES, arrays
+from common.options import quick
 from understudy.data.population import Population
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people.reporting import SELECTION
 from understudy.run import train
 
+QUICK = quick()
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 METHODS: dict[str, dict[str, Any]] = {
     "SignDS (h=1)": {"reporter": "ps"},
@@ -51,14 +54,11 @@ FIELDS = [
 TASKS = {"a9a": "logistic", "usps": "logistic", "har": "logistic", "fmnist": "mlp", "fmnist-lenet": "lenet"}
 TASKS["digits"] = "logistic"  # scikit-learn's own 8 × 8 digits: for a quick look, needs no file
 FILES = {
-    "a9a": ["a9a.npz"],
-    "usps": ["usps.npz"],
-    "har": ["har.npz"],
-    "fmnist": ["fashion_mnist_train15k.npz", "fashion_mnist_test.npz"],
+    "a9a": ("a9a.npz",),
+    "usps": ("usps.npz",),
+    "har": ("har.npz",),
+    "fmnist": IMAGES["fashion_mnist"],
 }
-PUBLIC = {
-    "a9a": "LIBSVM a9a", "usps": "USPS digits", "har": "UCI HAR", "fmnist": "Fashion-MNIST (Zalando)",
-}  # fmt: skip
 
 
 def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, int]:
@@ -67,20 +67,15 @@ def load(task: str, folder: Path, seed: int) -> tuple[Population, Population, in
     if task == "digits":
         x, y = load_digits(return_X_y=True)
         return split(x / 16, y, np.random.default_rng(seed))
-    files = [folder / file for file in FILES[name]]
-    if missing := [str(file) for file in files if not file.exists()]:
-        sys.exit(
-            f"{', '.join(missing)} is missing. The public original: {PUBLIC[name]}. Set DATA= to its folder."
-        )
     rng = np.random.default_rng(seed)
-    arrays = [np.load(file) for file in files]
+    held = arrays(folder, *FILES[name])
     if name == "a9a":
-        (one,) = arrays
+        (one,) = held
         x, y, tx, ty = one["X_train"], one["y_train"], one["X_test"], one["y_test"]
     elif name == "fmnist":
-        x, y, tx, ty = arrays[0]["X"] / 255, arrays[0]["y"], arrays[1]["X"] / 255, arrays[1]["y"]
+        x, y, tx, ty = held[0]["X"] / 255, held[0]["y"], held[1]["X"] / 255, held[1]["y"]
     else:
-        (one,) = arrays
+        (one,) = held
         x = one["X"] if name == "usps" else (one["X_int16"] * one["scale"] + 1) / 2
         return split(x, one["y"], rng)
     if task == "fmnist":
@@ -167,8 +162,8 @@ KEY = ("dataset", "model", "method", "epsilon_round", "seed")
 GRID = Grid(fields=FIELDS, key=(*KEY, "rounds"), order=by_text(*KEY), columns=named)
 
 
-def main() -> None:
-    parser = options(__doc__, device="cpu")
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__, device="cpu")
     parser.add_argument(
         "--tasks",
         nargs="*",
@@ -182,7 +177,11 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="*", type=int, default=[0] if QUICK else [0, 1, 2])
     parser.add_argument("--rounds", type=int, default=30 if QUICK else 500)
     parser.add_argument("--global-rate", type=float, default=None)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     GRID.run(measure, jobs(args), args)
 
 

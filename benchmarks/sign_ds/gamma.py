@@ -7,6 +7,7 @@ paper. Here they get other γ, one seed, all else as in `bench.py`. γ is the se
 A finished cell is not run again.
 """
 
+import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import bench
 
-from grid import options
+from common.grid import grid_options
 
 RATES = (0.3, 1.0, 3.0, 10.0, 30.0)
 METHODS = ("non-private", "PM", "PM-SUB", "HM", "Duchi")
@@ -23,14 +24,18 @@ KEY = ("dataset", "model", "method", "epsilon_round", "global_rate")
 GRID = replace(bench.GRID, key=KEY)
 
 
-def main() -> None:
-    parser = options(__doc__, device="cpu")
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__, device="cpu")
     parser.add_argument("--tasks", nargs="*", default=["usps", "har", "a9a"])
     parser.add_argument("--methods", nargs="*", default=list(METHODS))
     parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0, 4.0])
     parser.add_argument("--rates", nargs="*", type=float, default=list(RATES))
     parser.add_argument("--rounds", type=int, default=500)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     jobs = [
         {
             "task": task, "method": method, "epsilon": epsilon, "seed": 0, "rounds": args.rounds, "data": args.data,

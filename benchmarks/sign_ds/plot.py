@@ -1,17 +1,24 @@
 """Accuracy over ε from ours.csv: `python benchmarks/sign_ds/plot.py` writes accuracy.png (needs matplotlib)."""
 
+import argparse
+import sys
 from pathlib import Path
 
-import matplotlib
+sys.path.append(str(Path(__file__).parents[1]))
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import pandas as pd
+
+from common.options import command
 
 HERE = Path(__file__).parent
 
 
-def main() -> None:
+def draw() -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
     rows, tuned = pd.read_csv(HERE / "ours.csv"), pd.read_csv(HERE / "gamma.csv")
     plain = tuned[tuned.method == "non-private"]
     best = plain.groupby(plain.dataset + " (" + plain.model + ")").accuracy.max()
@@ -42,6 +49,15 @@ def main() -> None:
     figure.legend(*axes[0].get_legend_handles_labels(), ncols=6, fontsize=8, loc="lower center")
     figure.tight_layout(rect=(0, 0.1, 1, 1))
     figure.savefig(HERE / "accuracy.png", dpi=110)
+
+
+def parser() -> argparse.ArgumentParser:
+    return command(__doc__)
+
+
+def main() -> None:
+    parser().parse_args()
+    draw()
 
 
 if __name__ == "__main__":

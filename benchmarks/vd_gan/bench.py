@@ -10,9 +10,10 @@ the machine does not blur them; the median of the rounds after the first. `share
 QUICK=1 takes few people and teachers, and leaves ours.csv alone.
 """
 
-import csv
+import argparse
 import os
 import statistics
+import sys
 import time
 import warnings
 from collections import defaultdict
@@ -23,10 +24,13 @@ from types import ModuleType
 from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch: a later set_num_threads does not reach every thread pool
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 
+from common.options import options, quick
+from common.rows import said, write
 from understudy.data.schema import Boolean, Schema
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
@@ -37,7 +41,7 @@ from understudy.protocols.gans.teachers import Teachers
 from understudy.runtime.local import LocalParties
 
 HERE = Path(__file__).parent
-QUICK = os.environ.get("QUICK") == "1"
+QUICK = quick()
 PEOPLE, ROUNDS = (2_000, 3) if QUICK else (100_000, 4)
 TEACHERS = (50,) if QUICK else (1000, 2000)
 COLUMNS = {"party0": 10, "party1": 12} if QUICK else {"party0": 69, "party1": 72}  # yes/no: two slots each
@@ -118,7 +122,12 @@ def measure(module: ModuleType, held: Federation, **settings: Any) -> dict[str, 
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=HERE / "ours.csv")
+
+
 def main() -> None:
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     cases = [(vd_gan_dpsgd, {}), *((vd_gan_pate, {"teachers": teachers}) for teachers in TEACHERS)]
     results: list[dict[str, Any]] = []
@@ -126,12 +135,8 @@ def main() -> None:
         row = measure(module, federation(), **settings)
         row["ratio"] = round(row["round_ms"] / (results or [row])[0]["round_ms"], 1)
         results.append(row)
-        print("  ".join(f"{key}={value}" for key, value in row.items()), flush=True)
-    if not QUICK:
-        with (HERE / "ours.csv").open("w", newline="") as file:
-            writer = csv.DictWriter(file, fieldnames=results[0])
-            writer.writeheader()
-            writer.writerows(results)
+        print(said(row), flush=True)
+    write(args.out, results, list(results[0]))
 
 
 if __name__ == "__main__":

@@ -8,17 +8,21 @@ fewer rounds than 1500 the time is scaled up from the rounds after the first fiv
 """
 
 import argparse
-import csv
 import os
 import platform
+import sys
 import time
 import warnings
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
 import torch
 
+from common.options import options, quick
+from common.rows import said, write
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.federation import Federation
 from understudy.models.device import pick_device
@@ -56,6 +60,7 @@ FIELDS = [
     "down_mb",
 ]
 WARM = 5
+QUICK = quick()
 
 
 def holding(width: int, rows: int, name: str, seed: int) -> tuple[pd.DataFrame, Schema]:
@@ -105,17 +110,16 @@ def measure(dataset: str, rounds: int, device: str, rows: int) -> dict[str, obje
     }
 
 
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, device="auto")
+    parser.add_argument("--rounds", type=int, default=8 if QUICK else 1500)
+    parser.add_argument("--rows", type=int, default=2_000 if QUICK else 100_000)
+    parser.add_argument("--only", nargs="*", default=["vehicle"] if QUICK else list(WIDTHS), choices=WIDTHS)
+    return parser
+
+
 def main() -> None:
-    quick = os.environ.get("QUICK", "") not in ("", "0")
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=8 if quick else 1500)
-    parser.add_argument("--rows", type=int, default=2_000 if quick else 100_000)
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--only", nargs="*", default=["vehicle"] if quick else list(WIDTHS))
-    parser.add_argument("--out", type=Path, default=None)
-    args = parser.parse_args()
+    args = parser().parse_args()
     warnings.simplefilter("ignore")
     device = str(pick_device(args.device))
     chip = (
@@ -125,12 +129,8 @@ def main() -> None:
     rows = []
     for dataset in args.only:
         rows.append(measure(dataset, args.rounds, device, args.rows))
-        print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-    if args.out is not None:
-        with args.out.open("w", newline="") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+        print(said(rows[-1]), flush=True)
+    write(args.out, rows, FIELDS)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ people. `independent` (every column shuffled by itself) and `bootstrap` (the tra
 the two ends of the scale; neither is private.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -31,18 +32,18 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
-from public_tables import FILES, Public, load
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-import publication
-from grid import QUICK, Grid, options
-from publication import DELTA, ENDS
+from common import publication
+from common.grid import Grid, grid_options
+from common.options import quick
+from common.public_tables import FILES, Public, load
+from common.publication import DELTA, ENDS
 from understudy.data.codec import Codec
 from understudy.data.partition import cramers_v, random_columns
 from understudy.evaluate.attacks.membership import neighbourhood
@@ -51,6 +52,7 @@ from understudy.federation import Federation
 from understudy.registry import PROTOCOLS
 from understudy.run import Result, train
 
+QUICK = quick()
 EPSILONS, MOST = (0.5, 2.0, 8.0), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "VertiGAN": ("verti-gan", {}),
@@ -227,8 +229,8 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
     return dict.fromkeys(FIELDS, "") | publication.plain(cell) | width | cost | known
 
 
-def main() -> None:
-    parser = options(__doc__)
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
     parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(FILES))
     parser.add_argument("--only", nargs="*", default=["main", "ε=8", "VertiGAN"] if QUICK else [])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
@@ -236,7 +238,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5 if QUICK else 0, help="0: each method's own")
     parser.add_argument("--batch", type=int, default=100 if QUICK else 0, help="0: each method's own")
     parser.add_argument("--learn", type=int, default=10_000, help="rows that downstream models train on")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     every = cells(args.datasets, args.seeds, tuple(args.epsilons))
     asked = (cell for cell in every if all(text in cell.name for text in args.only))
     GRID.run(partial(measure, args=vars(args)), asked, args)

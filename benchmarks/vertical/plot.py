@@ -4,19 +4,19 @@ joint.png     two-way distance within a party and across parties, over ε: what 
 ablations.png four-way distance over rows, split, parties, upload and teachers
 """
 
+import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
-import matplotlib
+sys.path.append(str(Path(__file__).parents[1]))
 
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import pandas as pd
-from tables import STUDIES
+from show import HERE, STUDIES
 
-HERE = Path(__file__).parent
+from common.options import command
+
 ORDER = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "DPLT", "DPLT+", "Gram", "central GAN")
-COLOURS = dict(zip(ORDER, plt.get_cmap("tab10").colors, strict=False))
 ENDS = {"independent": ("grey", "--"), "bootstrap": ("black", ":")}
 NAMES = {
     "rows": "people",
@@ -25,7 +25,16 @@ NAMES = {
 }
 
 
-def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) -> None:
+def pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot
+
+    return matplotlib.pyplot
+
+
+def points(axis: Any, part: pd.DataFrame, x: str, y: str, **style: object) -> None:
     """The mean over seeds, with bars from the least to the largest."""
     stats = part.dropna(subset=[y]).groupby(x)[y].agg(["mean", "min", "max"])
     if len(stats):
@@ -36,6 +45,8 @@ def points(axis: plt.Axes, part: pd.DataFrame, x: str, y: str, **style: object) 
 
 def joint(rows: pd.DataFrame, file: Path) -> None:
     """Within above, across below, a column for each table. Open marks on the right: without DP."""
+    plt = pyplot()
+    colours = dict(zip(ORDER, plt.get_cmap("tab10").colors, strict=False))
     main = rows[(rows.study == "main") & (rows.dataset != "toy")]
     tables = list(main.dataset.unique())
     right = 4 * float(main.epsilon.max())
@@ -44,7 +55,7 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
         for axis, scope in zip(axis_pair, ("within", "cross"), strict=True):
             part = main[main.dataset == table]
             for method in ORDER:
-                own, look = part[part.method == method], {"color": COLOURS[method]}
+                own, look = part[part.method == method], {"color": colours[method]}
                 points(axis, own.dropna(subset=["epsilon"]), "epsilon", f"avd2_{scope}", label=method, **look)
                 free, look = own[own.epsilon.isna()].assign(epsilon=right), look | {"mfc": "none"}
                 points(axis, free, "epsilon", f"avd2_{scope}", linestyle="none", **look)
@@ -69,6 +80,7 @@ def joint(rows: pd.DataFrame, file: Path) -> None:
 
 def ablations(rows: pd.DataFrame, file: Path) -> None:
     """A panel for each study; a line for each table, ε and kind of split."""
+    plt = pyplot()
     studies = [study for study in STUDIES if (rows.study == study).any()]
     figure, axes = plt.subplots(1, len(studies), figsize=(3.6 * len(studies), 3.8), squeeze=False)
     for axis, study in zip(axes[0], studies, strict=True):
@@ -89,8 +101,14 @@ def ablations(rows: pd.DataFrame, file: Path) -> None:
     figure.savefig(file, dpi=110)
 
 
+def parser() -> argparse.ArgumentParser:
+    parser = command(__doc__)
+    parser.add_argument("source", nargs="?", type=Path, default=HERE / "ours.csv")
+    return parser
+
+
 def main() -> None:
-    source = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "ours.csv"
+    source = parser().parse_args().source
     rows = pd.read_csv(source)
     joint(rows, source.with_name("joint.png"))
     if (rows.study != "main").any():

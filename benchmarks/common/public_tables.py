@@ -1,10 +1,9 @@
-"""The public tables of the vertical benchmark: rows, a public schema, a class to predict, and held-out rows.
+"""The public tables of the vertical and the joint benchmark: rows, a public schema, a class to predict, rows held out.
 
 Bins are round numbers. Levels of categorical columns are those of the published codebooks; they are read off the
 whole published file here, which is nobody's secret. A real holder declares them, or buys them.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from common.sources import need
 from understudy.data.schema import Boolean, Categorical, Column, Integer, Ordinal, Real, Schema
 
 MONEY = (-400_000, 0, 1, 1_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 2_000_000)
@@ -42,12 +42,12 @@ BINS: dict[str, dict[str, tuple[float, ...]]] = {
     },
 }
 FILES = {
-    "adult": ("adult.csv.gz", "UCI Adult"),
-    "a9a": ("a9a.npz", "LIBSVM a9a"),
-    "w8a-124": ("w8a.npz", "LIBSVM w8a"),
-    "har": ("har.npz", "UCI Human Activity Recognition Using Smartphones"),
-    "census": ("census_income_kdd.parquet", "UCI Census-Income (KDD)"),
-    "credit": ("credit_default.csv.gz", "UCI default of credit card clients"),
+    "adult": "adult.csv.gz",
+    "a9a": "a9a.npz",
+    "w8a-124": "w8a.npz",
+    "har": "har.npz",
+    "census": "census_income_kdd.parquet",
+    "credit": "credit_default.csv.gz",
 }
 
 
@@ -71,10 +71,8 @@ def load(name: str, folder: Path, seed: int = 0) -> Public:
     if name == "toy":
         frame, target = _toy(), "z"
     else:
-        file, public = FILES[name]
-        if not (folder / file).exists():
-            sys.exit(f"{folder / file} is missing. The public original: {public}. Set DATA= to its folder.")
-        frame, target = READERS[name](folder / file)
+        (path,) = need(folder, FILES[name])
+        frame, target = READERS[name](path)
     schema = Schema(columns=tuple(column(frame[c], BINS.get(name, {}).get(c)) for c in frame.columns))
     order = np.random.default_rng([seed, 7]).permutation(len(frame))
     cut = len(frame) // 5

@@ -5,11 +5,10 @@ not run again, and each finished one is written at once. Cells run in processes 
 others alone, and several commands may add to one file.
 
     GRID = Grid(fields=FIELDS, key=("dataset", "method", "seed"))
-    GRID.run(measure, jobs(args), args)     # args of `options`; measure: a job → its row, or rows
+    GRID.run(measure, jobs(args), args)     # args of `grid_options`; measure: a job → its row, or rows
 """
 
 import argparse
-import csv
 import fcntl
 import multiprocessing
 import os
@@ -22,9 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-Row = dict[str, Any]
+from common.options import options
+from common.rows import Row, read, said, write
+
 Job = TypeVar("Job")
-QUICK = os.environ.get("QUICK", "") not in ("", "0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +75,7 @@ class Grid:
                 found = future.result()
                 rows = found if isinstance(found, list) else [found]
                 for row in rows:
-                    print(
-                        "  ".join(f"{key}={value}" for key, value in row.items() if value != ""), flush=True
-                    )
+                    print(said(row), flush=True)
                 self.add(rows, args.out)
         if failed:
             sys.exit(f"{failed} cells failed; the same command tries them again.")
@@ -99,31 +97,12 @@ def by_text(*columns: str) -> Callable[[Row], list[str]]:
     return lambda row: [str(row.get(column, "")) for column in columns]
 
 
-def read(path: Path | None) -> list[Row]:
-    """The rows that stand in the file; none where there is no file."""
-    if path is None or not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def write(path: Path, rows: Iterable[Row], fields: Sequence[str]) -> None:
-    """Replace the file at once: whoever is stopped here leaves the old one whole."""
-    part = path.with_suffix(".part")
-    with part.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fields, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    part.replace(path)
-
-
-def options(doc: str | None, *, out: Path | None = None, device: str = "auto") -> argparse.ArgumentParser:
-    """The options of every grid; a benchmark adds its own. With QUICK=1 nothing is written unless `--out` says so."""
-    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DATA") or "data"))
+def grid_options(
+    doc: str | None, *, out: Path | None = None, device: str = "auto"
+) -> argparse.ArgumentParser:
+    """The options of every grid; a benchmark adds its own."""
+    parser = options(doc, out=out, data=True, device=device)
     parser.add_argument("--jobs", "--workers", type=int, default=1, help="cells at a time")
-    parser.add_argument("--device", default=device)
-    parser.add_argument("--out", type=Path, default=None if QUICK else out, help="the CSV file to go on with")
     parser.add_argument("--list", action="store_true", help="only print the cells that are left to do")
     return parser
 

@@ -1,0 +1,197 @@
+"""The table of benchmarks in the project's README, from the CSV files of the folders: `make tables NAME=.`."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from common import figures
+from common.markdown import table
+from common.rows import read
+
+HERE = Path(__file__).parents[1]
+
+
+def found(folder: str, file: str = "ours.csv", **key: object) -> "pd.Series[Any]":
+    return figures.found(HERE / folder / file, **key)
+
+
+def bare(*values: float, digits: int = 3) -> str:
+    return " / ".join(figures.bare(value, digits) for value in values)
+
+
+def critic() -> tuple[str, str]:
+    arm, xeon = (
+        found("critic", "machines.csv", width=562, threads=threads, clock=clock)
+        for threads, clock in ((1, "cpu"), (2, "wall"))
+    )
+    ours = [f"{row.private_ms / row.plain_ms:.2f}×" for row in (arm, xeon)]
+    each = [f"{row.vmap_ms / row.private_ms:.0f}×" for row in (arm, xeon)]
+    return (
+        "a private critic step beside a plain one, 562 → 281, batch 1000",
+        f"{ours[0]} on an ARM core (Neoverse-N1), {ours[1]} on two Xeon cores; per-sample gradients cost {each[0]} and "
+        f"{each[1]} ours",
+    )
+
+
+def verti_gan() -> tuple[str, str]:
+    took = [found("verti_gan", dataset=name, device="cuda") for name in ("census", "dilbert")]
+    ours, paper = (
+        "; ".join(f"{row[name]:,.0f} s" for row in took) for name in ("seconds_1500", "paper_seconds")
+    )
+    return (
+        "a whole VertiGAN run, 1500 rounds, widths of Census; of Dilbert",
+        f"{ours} on an H200 (the paper: {paper} on an RTX 6000)",
+    )
+
+
+def joint(dataset: str, method: str, file: str = "ours.csv") -> "pd.Series[Any]":
+    return found(
+        "joint", file, dataset=dataset, method=method, epsilon=1, partition="columns", holders=2, seed=0
+    )
+
+
+def adult() -> tuple[str, str]:
+    def pair(dataset: str, method: str) -> str:
+        row = joint(dataset, method)
+        return f"{bare(row.avd2)} / {bare(row.tstr_boosting_auc, digits=2)}"
+
+    fine = ", ".join(
+        f"{name} {pair('adult_pgm', method)}"
+        for name, method in (("`gram`", "Gram"), ("MST", "MST"), ("AIM", "AIM"))
+    )
+    return (
+        "Adult over two holders at ε = 1, 2-way AVD / AUC of a model trained on synthetic rows, one seed",
+        f"`gram` {pair('adult', 'Gram')}, although no two holders share a row; "
+        f"central MST {pair('adult', 'MST')} (in its finer coding {fine})",
+    )
+
+
+def har() -> tuple[str, str]:
+    gram, target, mst, aim = (
+        bare(joint("har", method).tstr_boosting_auc, digits=2)
+        for method in ("Gram", "Gram+target", "MST", "AIM")
+    )
+    whole = bare(joint("har", "AIM", "aim.csv").tstr_boosting_auc, digits=2)
+    return (
+        "HAR, 562 columns of 5,882 people, two holders at ε = 1, AUC, one seed",
+        f"`gram` {gram}, with `target` named {target}; central MST {mst}, central AIM {aim} to {whole}",
+    )
+
+
+def vertical() -> tuple[str, str]:
+    def pair(method: str, epsilon: float | None = 8.0) -> str:
+        row = found("vertical", study="main", dataset="adult", method=method, epsilon=epsilon)
+        return bare(row.avd2_within, row.avd2_cross)
+
+    return (
+        "Adult at ε = 8, 2-way AVD within / across two holders, two seeds "
+        f"(independent columns: {pair('independent', None)})",
+        f"`gram` {pair('Gram')} in seconds; `dplt` {pair('DPLT')}; `verti-gan` {pair('VertiGAN')}: "
+        "[why](docs/vertical.md)",
+    )
+
+
+def secure_product() -> tuple[str, str]:
+    row = found("secure_product", people=100_000, bits=32)
+    return (
+        "a secure product, 10⁵ people × 150 + 150 columns",
+        f"{row.seconds:.1f} s, exact, {row.sent_mb_each_way:.0f} MB each way",
+    )
+
+
+def cohort() -> tuple[str, str]:
+    logistic, mlp = (
+        found("cohort", model=model, clients=250, optimizer="sgd") for model in ("logistic_regression", "mlp")
+    )
+    times = [f"{row.loop_ms / row.cohort_ms:.0f}×" for row in (logistic, mlp)]
+    return (
+        "250 clients trained as one batch instead of one by one",
+        f"{times[0]} (logistic regression), {times[1]} (MLP)",
+    )
+
+
+def sign_ds() -> tuple[str, str]:
+    def accuracy(method: str) -> float:
+        return float(found("sign_ds", dataset="usps", method=method, epsilon_round=4).accuracy)
+
+    plain = found("sign_ds", "gamma.csv", dataset="usps", method="non-private", global_rate=30).accuracy
+    best = max(accuracy(method) for method in ("Duchi", "PM", "HM", "PM-SUB", "FedSel (0.1)", "FedSel (0.5)"))
+    return (
+        "SignDS-FL on USPS at ε = 4 per report, three seeds",
+        f"{accuracy('SignDS (h=1)'):.3f} (no privacy: {plain:.3f}; best mean estimator: {best:.3f})",
+    )
+
+
+def fed_stdg() -> tuple[str, str]:
+    gpu, core = read(HERE / "fed_stdg" / "speed.csv")
+    return (
+        "local training of 50 people's series (RWAE, ten epochs) as one batch",
+        f"{float(gpu['cohort_ms']):.2f} ms a person on an H200, {gpu['ratio']}× one by one; "
+        f"{core['ratio']}× on one ARM core",
+    )
+
+
+def network() -> tuple[str, str]:
+    def times(payload: float, journal: str) -> str:
+        row = found("network", parties=2, payload_mb=payload, journal=journal)
+        return f"{row.ask_ms / row.raw_grpc_ms:.1f}×"
+
+    return (
+        "an ask to two holders over gRPC, beside a bare echo under the same TLS",
+        f"{times(0, 'memory')} empty and {times(10, 'memory')} at 10 MB; "
+        f"{times(0, 'disk')} and {times(10, 'disk')} with every answer synced to disk",
+    )
+
+
+def population() -> tuple[str, str]:
+    rows = [found("cohort", "population.csv", people=people, cohort=250) for people in (10**4, 10**5, 10**6)]
+    return (
+        "a round of 250 people out of 10⁴, 10⁵, 10⁶",
+        f"{', '.join(f'{row.round_ms:.0f}' for row in rows)} ms; a million people in {rows[-1].peak_mb / 1000:.1f} GB",
+    )
+
+
+def evaluate() -> tuple[str, str]:
+    return (
+        "all utility figures of a 10⁵ × 100 table",
+        f"{found('evaluate', figure='all').seconds:.0f} s on two cores",
+    )
+
+
+def papers() -> tuple[str, str]:
+    return (
+        "DP-Fed-WAE, FedSTDG, SGDE, DP-GenFL beside their papers",
+        "what comes out, also where it contradicts them",
+    )
+
+
+def attacks() -> tuple[str, str]:
+    rows = figures.where(HERE / "attacks" / "ours.csv", copied=0.0)
+    few, more = (found("attacks", case="health", copied=share) for share in (0.01, 0.05))
+    return (
+        "pages where nothing can leak on which any attack is said to succeed; generators that copy 1 %, 5 % of "
+        "their rows, found (1,700 people train, as many do not)",
+        f"{rows.alarms.sum()} of {rows.pages.sum()}; {few.alarms:.0f}, {more.alarms:.0f} of {few.pages:.0f}",
+    )
+
+
+LINES = {
+    critic: ("critic",), verti_gan: ("verti_gan",), adult: ("joint",), har: ("joint",), vertical: ("vertical",),
+    secure_product: ("secure_product",), cohort: ("cohort",), sign_ds: ("sign_ds",), fed_stdg: ("fed_stdg",),
+    network: ("network",), population: ("cohort",), papers: ("fed_wae", "fed_stdg", "sgde", "gen_fl"),
+    evaluate: ("evaluate",), attacks: ("attacks",),
+}  # fmt: skip
+
+
+def overview() -> str:
+    return table(
+        ("what", "figure", "where"),
+        [
+            (*line(), ", ".join(f"[{folder}](benchmarks/{folder}/README.md)" for folder in folders))
+            for line, folders in LINES.items()
+        ],
+    )
+
+
+TABLES = {"benchmarks": overview}
