@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint types check soak bench format clean
+.PHONY: help demo test lint types check soak bench tables format clean
 help:           ## this text
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -36,8 +36,11 @@ soak: $(STAMP)  ## kill server and parties at random, KILLS=100 times, and compa
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
-	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls -d benchmarks/*/ | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
+	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
+
+tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
+	@$(BIN)/python benchmarks/common/readme.py $(NAME)
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

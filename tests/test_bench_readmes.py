@@ -1,0 +1,82 @@
+"""The READMEs of the benchmarks say what their CSV files say."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def readme() -> Iterator[ModuleType]:
+    path = sys.path[:]
+    sys.path.append(str(BENCHMARKS))
+    yield importlib.import_module("common.readme")
+    sys.path[:] = path
+
+
+def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(readme: ModuleType) -> None:
+    for name, path, scripts in readme.readmes():
+        said = path.read_text()
+        assert readme.filled(said, readme.texts(scripts), str(path)) == said, f"make tables NAME={name}"
+
+
+def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(
+    readme: ModuleType,
+) -> None:
+    typed = {  # measured once, by code or on a day that was not kept; or pictures
+        "fed_wae": ["| what | AUC | mean error of the 124 shares |", "| | without privacy | ε = 8 | ε = 4 |"],
+        "joint": ["| table | columns | ε | σ / people | independent | cell by cell | together | refined |"],
+        "sgde": [
+            "| machine | what | by taps (ours) | Opacus 1.6.0, class after class | `torch.func` vmap(grad) |"
+        ],
+    }
+    for name, path, scripts in readme.readmes():
+        if name == ".":
+            continue
+        bare = readme.filled(path.read_text(), {key: lambda: "" for key in readme.texts(scripts)})
+        lines = bare.splitlines()
+        heads = [line for line, below in pairwise(lines) if below.startswith("|---")]
+        assert heads == typed.get(name, []), name
+
+
+def test_a_typed_figure_is_replaced_and_the_rest_of_the_text_is_kept(readme: ModuleType) -> None:
+    text = "a\n<!-- table: t -->\n| 7 |\n<!-- end -->\nof <!-- figure: f -->8<!-- end --> b\n"
+    made = readme.filled(text, {"t": lambda: "| 1 |\n| 2 |", "f": lambda: "3"})
+    assert made == "a\n<!-- table: t -->\n| 1 |\n| 2 |\n<!-- end -->\nof <!-- figure: f -->3<!-- end --> b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("<!-- table: other -->\n<!-- end -->", "no table has the name 'other'"),
+        ("<!-- table: t -->\n| 1 |\n", "1 marks are opened, and 0 are closed"),
+        ("<!-- table: t -->\n<!-- table: t -->\n<!-- end -->", "2 marks are opened, and 1 are closed"),
+        ("nothing", "nothing shows t"),
+    ],
+)
+def test_a_mark_that_cannot_be_filled_is_named(readme: ModuleType, text: str, said: str) -> None:
+    with pytest.raises(SystemExit, match=said):
+        readme.filled(text, {"t": lambda: "| 1 |"})
+
+
+def test_a_sentence_whose_row_is_gone_fails_and_says_nothing_else(readme: ModuleType, tmp_path: Path) -> None:
+    figures = importlib.import_module("common.figures")
+    file = tmp_path / "ours.csv"
+    file.write_text("method,seed,epsilon,auc\na,0,1,0.5\na,1,1,0.75\na,0,,0.875\n")
+    assert figures.found(file, method="a", epsilon=1).auc == 0.625
+    assert figures.found(file, method="a", epsilon=None).auc == 0.875
+    with pytest.raises(LookupError, match=r"has no row with \{'method': 'b'\}"):
+        figures.found(file, method="b")
+
+
+def test_a_row_that_does_not_fit_its_head_is_refused(readme: ModuleType) -> None:
+    markdown = importlib.import_module("common.markdown")
+    assert markdown.table(("a", "b"), [("1", "")], "lr") == "| a | b |\n|---|---:|\n| 1 | |"
+    with pytest.raises(ValueError, match="1 cells under 2 heads"):
+        markdown.table(("a", "b"), [("1",)])
