@@ -3,6 +3,7 @@
 Accuracy / F1 / AUC in per cent, mean ± half the range over seeds.
 """
 
+import math
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def cells(rows: list[Row]) -> list[str]:
 
 def spread(values: list[float]) -> str:
     half = (max(values) - min(values)) / 2
-    middle = f"{sum(values) / len(values):.1f}"
+    middle = f"{math.fsum(values) / len(values) + 1e-9:.1f}"  # a half goes up on every machine
     return middle if len(values) == 1 else f"{middle} ± {half:.1f}"
 
 

@@ -143,7 +143,7 @@ def people_are_drawn_as_often_as_paid_for() -> None:
     event = next(iter(party.ledger.spend()))
     assert isinstance(event, PoissonSampledDpEvent)
     rate, people = event.sampling_probability, len(party.aligned)
-    drawn = [len(batch) for seed in range(200) for batch in party._batches(seed)]
+    drawn = [len(batch) for _ in range(200) for batch in party._batches(b"")]
     chances = len(drawn) * people
     assert abs(sum(drawn) - chances * rate) < 6 * (chances * rate * (1 - rate)) ** 0.5
 
@@ -276,7 +276,7 @@ def a_round_is_charged_as_one_step(patch: Patch) -> None:
 
 def charged_after_use(patch: Patch) -> None:
     def late(self: VertiGanParty, ask: Round) -> Gradient:
-        batches = self._batches(ask.seed)
+        batches = self._batches(ask.batches)
         with torch.no_grad():
             for parameter, part in split_like(self.network.parameters(), ask.weights):
                 parameter.copy_(part)

@@ -95,6 +95,7 @@ def _from_parquet(path: Path, want: Want, name: str) -> Raw:
 def _from_csv(path: Path, want: Want, name: str) -> Raw:
     with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
         header = next(csv.reader(file), [])
+    "".join(header).encode()  # half a letter is no name: ValueError
     include = _present(header, want)
     if not include:
         return Raw(name=name, header=header, columns={}, numbers=np.arange(0))

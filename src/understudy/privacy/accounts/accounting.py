@@ -121,6 +121,8 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     plain = pure_sum(spend)
     if delta == 0 or plain == 0 or any(_noiseless(event) for event in spend):
         return plain
+    if _drawn(spend) <= delta:
+        return 0.0
     if method == "pld" and all(isinstance(event, GaussianDpEvent) for event in spend):
         return _gaussian(merged_noise(spend), delta)
     if method == "quick":
@@ -133,6 +135,14 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
     return min(plain, float(_composed(spend, _grid(bound, composed)).get_epsilon_for_delta(left)))
+
+
+def _drawn(spend: Spend) -> float:
+    """The chance that a person is in any of the samples: who is in none is not seen, whatever the noise."""
+    if not all(isinstance(event, PoissonSampledDpEvent) for event in spend):
+        return 1.0
+    rates = ((min(event.sampling_probability, 1 - 1e-16), n) for event, n in spend.items())
+    return -math.expm1(math.fsum(n * math.log1p(-rate) for rate, n in rates)) * (1 + 1e-12)
 
 
 def _gaussian(noise: float, delta: float) -> float:
