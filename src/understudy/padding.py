@@ -11,7 +11,7 @@ _SIDE = 8
 _WIDE = 1 << 17  # cells of a weight below which its products take no longer than the copies
 
 
-def aligned(matrix: Tensor, *, rows: bool = True) -> Tensor:
+def padded(matrix: Tensor, *, rows: bool = True) -> Tensor:
     """The matrix with zeros after its last column, and its last row, up to the next multiple of eight."""
     over = (0, -matrix.shape[-1] % _SIDE, 0, -matrix.shape[-2] % _SIDE if rows else 0)
     return functional.pad(matrix, over) if any(over) else matrix

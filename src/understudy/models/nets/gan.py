@@ -25,7 +25,7 @@ from understudy.check import in_range, one_of, whole
 from understudy.errors import ConfigError
 from understudy.models.device import shapes_only
 from understudy.models.nets.image_gan import CHANNELS, image_branch
-from understudy.padding import aligned, pays
+from understudy.padding import padded, pays
 
 _WIDE = 1_000  # Table 2 halves the width up to 566 and takes 0.35 of it from 1,500 on
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
@@ -210,14 +210,14 @@ def _output(part: Mapping[str, Any]) -> Output:
 
 
 class Linear(nn.Linear):
-    """`nn.Linear`, aligned where that pays."""
+    """`nn.Linear`, padded where that pays."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (…, in) → (…, out)."""
         if not pays(self.weight):
             return super().forward(x)
-        bias = aligned(self.bias[None], rows=False)[0]
-        made = functional.linear(aligned(x, rows=False), aligned(self.weight), bias)
+        bias = padded(self.bias[None], rows=False)[0]
+        made = functional.linear(padded(x, rows=False), padded(self.weight), bias)
         return made[..., : self.out_features]
 
 

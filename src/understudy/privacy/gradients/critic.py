@@ -29,7 +29,7 @@ from torch.nn import functional
 
 from understudy.check import positive
 from understudy.errors import PrivacyError
-from understudy.padding import aligned, pays
+from understudy.padding import padded, pays
 from understudy.privacy.gradients.critic_kernel import FLAT, ULPS, fused
 from understudy.privacy.gradients.dp_sgd import add_noise, require_clipping
 from understudy.privacy.gradients.limits import FACTOR, TINY, honest
@@ -116,7 +116,7 @@ def clipped_gradient_sum(
     graph.
     """
     require_settings(clip_norm, 0.0, 1.0, penalty)
-    lefts, rights = _factors(*_aligned(layers, real, fake), mix, slope)
+    lefts, rights = _factors(*_padded(layers, real, fake), mix, slope)
     weigh = fused(real.device) if real.dtype == torch.float32 else None
     total = []
     with full(real.device):  # the norms, too: no product that PyTorch may take for them is a coarse one
@@ -137,14 +137,14 @@ def _finite(factors: Tensor) -> Tensor:
     return factors.nan_to_num(0.0, 0.0, 0.0)
 
 
-def _aligned(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor, Tensor]:
+def _padded(layers: Layers, real: Tensor, fake: Tensor) -> tuple[Layers, Tensor, Tensor]:
     """Where that pays, all of it with columns and units of zeros: they score nothing, and their factors are zeros."""
     if not pays(layers[0][0]):
         return layers, real, fake
     *inner, (weight, bias) = layers
-    wider = [(aligned(w), aligned(b[None], rows=False)[0]) for w, b in inner]
-    last = aligned(weight, rows=False), bias
-    return [*wider, last], aligned(real, rows=False), aligned(fake, rows=False)
+    wider = [(padded(w), padded(b[None], rows=False)[0]) for w, b in inner]
+    last = padded(weight, rows=False), bias
+    return [*wider, last], padded(real, rows=False), padded(fake, rows=False)
 
 
 def require_sound(rows: Tensor) -> None:
