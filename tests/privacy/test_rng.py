@@ -110,13 +110,13 @@ def test_the_number_of_threads_does_not_change_the_stream(monkeypatch):
 
 def test_a_large_draw_never_reads_a_block_twice(monkeypatch):
     read: list[range] = []
-    keystream = rng_module._keystream
+    keystream = rng_module.keystream
 
     def spy(key, block, size):
         read.append(range(block, block - (-size // 16)))
         return keystream(key, block, size)
 
-    monkeypatch.setattr(rng_module, "_keystream", spy)
+    monkeypatch.setattr(rng_module, "keystream", spy)
     rng = SecureRng(KEY)
     for n in (1, 3 * rng_module._CHUNK + 5, 8, 2 * rng_module._CHUNK):
         rng.normal(n)

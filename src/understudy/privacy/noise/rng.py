@@ -2,7 +2,7 @@
 
 Noise protects only while nobody can guess it: a 32-bit seed or a Mersenne twister, whose state follows from
 624 outputs, gives the sum under the noise away. `SecureRng` therefore reads the keystream of a cipher under a
-key from the operating system: AES-256-CTR by `cryptography` on the host, ChaCha20 (`chacha.py`) on a GPU.
+key from the operating system: AES-256-CTR (`aes.py`) on the host, ChaCha20 (`chacha.py`) on a GPU.
 
 Normals: Box, Muller, "A note on the generation of random normal deviates" (1958). The radius takes 64 bits
 (63 on a GPU) and double precision, so that the tail reaches 9.4 σ and no radius near 0 is skipped: with 32
@@ -21,18 +21,16 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.errors import ConfigError
+from understudy.privacy.noise.aes import BLOCK, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 
 Device = torch.device | str
 
-_BLOCK = 16  # bytes of an AES block
 _CHUNK = 1 << 14  # pairs of normals per piece: its buffers stay in a core's cache
-_ZEROS = memoryview(bytes(12 * _CHUNK))
 _ANGLE = np.float32(2 * math.pi / 2**32)
 
 
@@ -155,7 +153,7 @@ class SecureRng(_FromWords):
 
         def fill(start: int) -> None:
             piece = out[2 * start : 2 * (start + _CHUNK)]
-            _fill_normals(piece, _keystream(key, first + start * 12 // _BLOCK, 6 * len(piece)))
+            _fill_normals(piece, keystream(key, first + start * 12 // BLOCK, 6 * len(piece)))
 
         starts, threads = range(0, pairs, _CHUNK), torch.get_num_threads()
         if min(threads, len(starts)) > 1:  # the cipher and the ufuncs let go of the interpreter lock
@@ -191,7 +189,7 @@ class SecureRng(_FromWords):
             if os.getpid() != self._pid and not self._seeded:
                 self._key, self._pid, self._block = os.urandom(32), os.getpid(), 0
             first = self._block
-            self._block += -(-size // _BLOCK)
+            self._block += -(-size // BLOCK)
             return self._key, first
 
     def _stream(self, device: torch.device) -> ChaCha20:
@@ -207,7 +205,7 @@ class SecureRng(_FromWords):
     def _words(self, n: int, device: torch.device) -> Tensor:
         if device.type != "cpu":
             return self._stream(device).words(2 * n).view(torch.int64)
-        return torch.from_numpy(_keystream(*self._reserve(8 * n), 8 * n).view(np.int64))
+        return torch.from_numpy(keystream(*self._reserve(8 * n), 8 * n).view(np.int64))
 
 
 class FastRng(_FromWords):
@@ -263,16 +261,6 @@ def _indexed(device: Device) -> torch.device:
 
 def _subkey(key: bytes, name: str) -> bytes:
     return hashlib.sha256(b"understudy chacha20 " + name.encode() + key).digest()
-
-
-def _keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
-    """`size` bytes of AES-256-CTR (NIST SP 800-38A §6.5) from `block` on."""
-    out = np.empty(size, np.uint8)
-    encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(_BLOCK, "big"))).encryptor()
-    for start in range(0, size, len(_ZEROS)):
-        piece = out[start : start + len(_ZEROS)]
-        encryptor.update_into(_ZEROS[: len(piece)], piece.data)
-    return out
 
 
 def _fill_normals(out: NDArray[np.float32], stream: NDArray[np.uint8]) -> None:

@@ -18,18 +18,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.errors import ConfigError, MessageError
+from understudy.privacy.noise.aes import keystream
 
 Words = NDArray[np.unsignedinteger[Any]]  # numbers of a ring
 Bits = NDArray[np.bool_]
 
 SEED = 32  # bytes
 _BLOCK = 1 << 13  # rows multiplied at a time: 2¹³ · 2³² and 2¹³ · 2¹⁶ · 2¹⁶ stay below 2⁵³
-_ZEROS = memoryview(bytes(1 << 20))
 
 
 @dataclass(frozen=True)
@@ -81,13 +80,8 @@ class Ring:
         """
         if len(seed) != SEED:
             raise ConfigError(f"a seed has {SEED} bytes, not {len(seed)}.")
-        data = bytearray(math.prod(shape) * self.dtype.itemsize)
-        view, start = memoryview(data), stream.to_bytes(8, "big") + bytes(8)
-        cipher = Cipher(algorithms.AES(seed), modes.CTR(start)).encryptor()
-        for place in range(0, len(data), len(_ZEROS)):
-            piece = view[place : place + len(_ZEROS)]
-            cipher.update_into(_ZEROS[: len(piece)], piece)
-        return np.frombuffer(data, dtype=self.dtype).reshape(shape)
+        data = keystream(seed, stream << 64, math.prod(shape) * self.dtype.itemsize)
+        return data.view(self.dtype).reshape(shape)
 
     def product(self, a: Words, b: Words | Bits) -> Words:
         """aᵀb modulo 2^bits, exactly; `b` are words, or 0/1 as booleans: (n, p), (n, q) → (p, q).
