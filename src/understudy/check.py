@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, UnderstudyError
 
 
 def positive(**values: float) -> None:
@@ -64,6 +64,17 @@ def nearest(word: object, known: Iterable[str]) -> str:
     """A hint at the end of a message: ` Did you mean "rounds"?`, or nothing."""
     match = difflib.get_close_matches(str(word)[:_LOOK], list(islice(known, _LOOK)), n=1)
     return f' Did you mean "{match[0]}"?' if match else ""
+
+
+def known_keys(
+    data: Iterable[str], known: Iterable[str], where: str, *, raised: type[UnderstudyError] = ConfigError
+) -> None:
+    """Refuse a key that means nothing here, and name the nearest one that does."""
+    known = tuple(known)
+    for key in data:
+        if key not in known:
+            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
+            raise raised(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
 
 
 LONGEST_NAME = 64  # bytes of UTF-8: what a certificate takes, and a file system with an ending

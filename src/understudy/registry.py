@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from understudy.check import nearest
+from understudy.check import known_keys, nearest
 from understudy.errors import ConfigError
 from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
@@ -18,7 +18,6 @@ from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, ve
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.sgde import protocol as sgde
-from understudy.runfile import known_keys
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,

@@ -36,7 +36,7 @@ Where the holders are elsewhere (`understudy serve`), a party has no `table`, `l
 its own. Paths are relative to the run file. Every key is checked before a row is read.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from typing import Any
 import tomli_w
 
 from understudy.bounded import read_toml
-from understudy.check import nearest, plain_names
+from understudy.check import known_keys, plain_names
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
@@ -177,15 +177,6 @@ _KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon"), _
     "people_are_elsewhere": (bool, "true or false")
 }
 _WORDS = {str: "a text", dict: "a table of keys"}
-
-
-def known_keys(data: Iterable[str], known: Iterable[str], where: str) -> None:
-    """Refuse a key that means nothing here, and name the nearest one that does."""
-    known = tuple(known)
-    for key in data:
-        if key not in known:
-            hint = nearest(key, known) or f" Known keys: {', '.join(known)}."
-            raise ConfigError(f'{where}: unknown key "{key}".{hint} Nothing was read or charged.')
 
 
 def _section(body: Any, where: str, elsewhere: bool) -> PartySection:

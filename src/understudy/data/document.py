@@ -6,14 +6,13 @@ Edges: an unreadable file, text that is no TOML or JSON, a strange key → Schem
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import tomli_w
 
 from understudy.bounded import read_json, read_toml
-from understudy.check import nearest
 from understudy.errors import SchemaError
 
 T = TypeVar("T")
@@ -69,16 +68,6 @@ def read(path: str | Path, build: Callable[[dict[str, Any]], T]) -> T:
         OverflowError,
     ) as error:  # a key that holds another kind of value
         raise SchemaError(f"{path.name}: this describes no rows ({error}).") from error
-
-
-def known_keys(data: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Refuse a key that means nothing here, and name the nearest one that does."""
-    known = tuple(known)
-    if strange := [key for key in data if key not in known]:
-        raise SchemaError(
-            f'{where} has the unknown key "{strange[0]}"; the keys are {", ".join(known)}.'
-            f"{nearest(strange[0], known)}"
-        )
 
 
 def _suffix(path: Path) -> str:

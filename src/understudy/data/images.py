@@ -24,9 +24,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from understudy.check import known_keys
 from understudy.data.arrays import ArrayTable, Values, checked, outside
 from understudy.data.column import Real
-from understudy.data.document import Document, known_keys
+from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
 from understudy.errors import SchemaError
@@ -103,7 +104,7 @@ class ImageSchema(Document):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(keys, (field.name for field in fields(cls)), "an image schema")
+        known_keys(keys, (field.name for field in fields(cls)), "an image schema", raised=SchemaError)
         if not {"height", "width"} <= keys.keys():
             raise SchemaError("an image schema needs height and width.")
         return cls(**keys)

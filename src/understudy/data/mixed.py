@@ -23,9 +23,9 @@ from typing import Any, ClassVar, Self
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.check import repeated
+from understudy.check import known_keys, repeated
 from understudy.data.described import AnySchema, schema_from
-from understudy.data.document import Document, known_keys, read
+from understudy.data.document import Document, read
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema, join
 from understudy.errors import SchemaError
@@ -76,7 +76,7 @@ class MixedSchema(Document):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        known_keys(data, ("kind", "parts"), "a mixed schema")
+        known_keys(data, ("kind", "parts"), "a mixed schema", raised=SchemaError)
         parts = data.get("parts")
         if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
             raise SchemaError("a mixed schema needs parts, a table of keys for each party.")

@@ -25,9 +25,9 @@ from typing import Any, Literal, Self, get_args
 
 import tomli_w
 
-from understudy.check import nearest, repeated
+from understudy.check import known_keys, nearest, repeated
 from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
-from understudy.data.document import Document, known_keys
+from understudy.data.document import Document
 from understudy.errors import DraftSchemaError, SchemaError
 
 __all__ = [
@@ -128,7 +128,7 @@ class Schema(Document):
             raise SchemaError(
                 f"this schema describes rows of the kind {data['kind']!r}, and a table is needed here."
             )
-        known_keys(data, ("person", "origin", "note", "columns"), "the schema")
+        known_keys(data, ("person", "origin", "note", "columns"), "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
@@ -199,7 +199,7 @@ def _column(data: Mapping[str, Any]) -> Column:
         said = "has no kind" if kind is None else f"has the unknown kind {kind!r}"
         raise SchemaError(f"{where} {said}; the kinds are {', '.join(KINDS)}.{nearest(kind, KINDS)}")
     known = {f.name: f.default is MISSING for f in fields(KINDS[kind])}
-    known_keys(keys, known, where)
+    known_keys(keys, known, where, raised=SchemaError)
     if lacking := [key for key, needed in known.items() if needed and key not in keys]:
         raise SchemaError(f"{where} is {kind} and needs {' and '.join(lacking)}.")
     return KINDS[kind](**keys)

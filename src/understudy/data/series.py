@@ -34,11 +34,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.check import positive, repeated
+from understudy.check import known_keys, positive, repeated
 from understudy.data.arrays import ArrayTable, Values, checked, outside
 from understudy.data.cells import Fault, days, floats
 from understudy.data.column import Real
-from understudy.data.document import Document, known_keys
+from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import Reader, cell_reader, id_reader, read_columns
 from understudy.errors import SchemaError
@@ -170,7 +170,7 @@ class SeriesSchema(Document):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The inverse of `to_dict`."""
         keys = {key: value for key, value in data.items() if key != "kind"}
-        known_keys(keys, (field.name for field in fields(cls)), "a series schema")
+        known_keys(keys, (field.name for field in fields(cls)), "a series schema", raised=SchemaError)
         channels = keys.get("channels")
         if "length" not in keys or not isinstance(channels, Mapping):
             raise SchemaError("a series schema needs a length, and channels with low and high.")

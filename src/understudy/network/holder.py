@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy.check import known_keys
 from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
@@ -35,7 +36,6 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Party
 from understudy.registry import agreed, config_for, people_of, protocol_named
-from understudy.runfile import known_keys
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import enrol

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.bounded import read_toml
-from understudy.check import in_range, nearest, one_of, positive, whole
+from understudy.check import in_range, known_keys, one_of, positive, whole
 from understudy.errors import ConfigError, PartyError
 from understudy.privacy.accounts.budget import AGAINST
 from understudy.runtime.contract import Contract
@@ -84,10 +84,7 @@ class Policy:
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, name: str = "policy") -> "Policy":
         """The same from plain values."""
-        known = [field.name for field in fields(cls)]
-        for key in values:
-            if key not in known:
-                raise ConfigError(f'{name}: unknown key "{key}".{nearest(key, known)}')
+        known_keys(values, (field.name for field in fields(cls)), name)
         for key in ("protocols", "epsilon_run", "epsilon_total", "delta"):
             if key not in values:
                 raise ConfigError(f'{name}: "{key}" is missing.')
