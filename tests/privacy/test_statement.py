@@ -6,6 +6,8 @@ import math
 
 import dp_accounting as dp
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
@@ -105,11 +107,19 @@ def test_the_file_holds_the_same_figures_as_the_text_and_no_infinity() -> None:
     assert "no guarantee" in str(PrivacyStatement(parties=(bare,)))
 
 
-@pytest.mark.parametrize("value", [1e-7, 0.12341, 0.5, 1.99999, 7.8203, 12345.6])
+@given(st.floats(1e-300, 1e300))
+@example(1.99999)
+@example(12345.6)
 def test_printed_figures_are_rounded_up(value: float) -> None:
     assert value <= float(shown(value)) * (1 + 1e-12)
-    assert float(shown(value)) <= value * 1.001
-    assert value * 0.999 <= float(shown_left(value)) <= value * (1 + 1e-12)
+    assert float(shown(value)) <= value * 1.0011
+    assert value * 0.9989 <= float(shown_left(value)) <= value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-310, 9.9e-301])
+def test_an_epsilon_next_to_nothing_is_not_shown_as_nothing(value: float) -> None:
+    assert float(shown(value)) == 1e-300
+    assert shown_left(value) == "0"
 
 
 def test_a_statement_about_nobody_is_refused() -> None:

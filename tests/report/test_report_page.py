@@ -22,8 +22,8 @@ from understudy.data.schema import Categorical, Schema
 from understudy.errors import ArtefactError, ConfigError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import compare
+from understudy.privacy.accounts.figures import shown
 from understudy.report.page import write_evaluation_page, write_report
-from understudy.report.words import price
 
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 STYLE = Path(__file__).parents[2] / "src" / "understudy" / "report" / "style.html"
@@ -225,8 +225,8 @@ def test_names_from_tables_cannot_become_markup(tmp_path: Path) -> None:
 def test_the_page_shows_the_prices_of_the_statement(folder: Path, page: str) -> None:
     privacy = json.loads((folder / "privacy.json").read_text())
     for party in privacy["parties"]:
-        assert f"<b>{price(party['epsilon']['server'])}</b>" in page
-    assert f"<b>ε = {price(privacy['person']['epsilon']['server'])}</b>" in page
+        assert f"<b>{shown(party['epsilon']['server'])}</b>" in page
+    assert f"<b>ε = {shown(privacy['person']['epsilon']['server'])}</b>" in page
     for text in privacy["outside"]:
         assert text in page
     assert "The ledger and the statement agree on this run" in page

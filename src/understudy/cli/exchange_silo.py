@@ -12,7 +12,8 @@ from understudy.cli.console import plain as out
 from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
 from understudy.errors import ConfigError
-from understudy.report.words import at_price, chance, price, size
+from understudy.privacy.accounts.figures import shown
+from understudy.report.words import at_price, chance, size
 
 if TYPE_CHECKING:
     from understudy.data.population import Population
@@ -137,7 +138,7 @@ def list_offers(
         chosen = _chosen(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
-        (o["label"], o["silo"], price(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
+        (o["label"], o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
          o["created"][:10], o["digest"][:12])
         for o in offers
     )  # fmt: skip
@@ -177,7 +178,7 @@ def pull(
             pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
     judged = suspicions(required, pulled)
     cells = (
-        (one.label, one.silo, price(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
+        (one.label, one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
          "suspect" if one.flagged else "")
         for one, o in zip(judged, offers, strict=True)
     )  # fmt: skip

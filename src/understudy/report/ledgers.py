@@ -14,8 +14,9 @@ import numpy as np
 from understudy.errors import UnderstudyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.entries import Entry
+from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.report.words import at_price, price
+from understudy.report.words import at_price
 
 POINTS = 16  # entries whose ε is drawn: each takes the accountant a tenth of a second
 LINES = 12
@@ -76,8 +77,8 @@ def _days(first: str, last: str) -> str:
 
 def _cells(entry: Entry) -> tuple[str, ...]:
     """When, run, what, uses, ε alone, ε in all."""
-    paid = (f"{entry.count:,}", price(entry.price)) if entry.count else ("", "")
-    return (entry.when[:16].replace("T", " "), entry.run, entry.what, *paid, price(entry.total))
+    paid = (f"{entry.count:,}", shown(entry.price)) if entry.count else ("", "")
+    return (entry.when[:16].replace("T", " "), entry.run, entry.what, *paid, shown(entry.total))
 
 
 def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
@@ -92,13 +93,13 @@ def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
         return "The statement gives no guarantee for this party.", True
     if charged < stated * (1 - 1e-6):
         return (
-            f"The ledger records {at_price(charged)} for this run and the statement says {price(stated)}: "
+            f"The ledger records {at_price(charged)} for this run and the statement says {shown(stated)}: "
             "the ledger is short. Find out why before you publish.",
             False,
         )
     if charged > stated * (1 + 1e-6):
         return (
-            f"The ledger records {at_price(charged)} for this run, more than the stated {price(stated)}: "
+            f"The ledger records {at_price(charged)} for this run, more than the stated {shown(stated)}: "
             "rounds that were begun again are charged again. The ledger rules.",
             True,
         )

@@ -10,10 +10,11 @@ from markupsafe import Markup
 
 from understudy.evaluate.attacks import Attack
 from understudy.evaluate.utility import Figure, Matrix
+from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
 from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name
-from understudy.report.words import at_price, best_guess, chance, lower_bound, number, price, signed, size
+from understudy.report.words import at_price, best_guess, chance, lower_bound, number, signed, size
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -143,7 +144,7 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "most_holders": int(person.get("most_holders", 1)),
             "delta": chance(person["delta"]),
             "person": [
-                (words, price(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
+                (words, shown(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
                 for who, words in whom.items()
             ],
             "parties": [_party(party, whom) for party in statement["parties"]],
@@ -173,9 +174,9 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
         "rows": [
             (
                 words,
-                price(party["epsilon"][who]),
-                price(party["epsilon_round"][who]),
-                price(party.get("epsilon_sum", {}).get(who)),
+                shown(party["epsilon"][who]),
+                shown(party["epsilon_round"][who]),
+                shown(party.get("epsilon_sum", {}).get(who)),
             )
             for who, words in whom.items()
         ],

@@ -3,15 +3,7 @@
 import math
 from collections.abc import Sequence
 
-
-def price(epsilon: float | None) -> str:
-    """ε in four digits, rounded up; None and infinity promise nothing."""
-    if epsilon is None or math.isinf(epsilon):
-        return "no guarantee"
-    if epsilon <= 0:
-        return "0"
-    places = 3 - math.floor(math.log10(epsilon))
-    return f"{math.ceil(epsilon * 10.0**places - 1e-9) / 10.0**places:g}"
+from understudy.privacy.accounts.figures import shown
 
 
 def lower_bound(epsilon: float | None) -> str:
@@ -21,7 +13,7 @@ def lower_bound(epsilon: float | None) -> str:
 
 def at_price(epsilon: float | None, delta: float | None = None) -> str:
     """ "ε = 1.2 at δ = 10⁻⁵" in a piece that no line break parts."""
-    said = f"ε\u00a0=\u00a0{price(epsilon)}"
+    said = f"ε\u00a0=\u00a0{shown(epsilon)}"
     return said if delta is None else f"{said} at δ\u00a0=\u00a0{chance(delta)}"
 
 
