@@ -58,18 +58,22 @@ def people_of(module: ModuleType) -> bool | None:
     return same
 
 
-def over_rows(module: ModuleType, schemas: Mapping[str, Any]) -> bool:
-    """Whether the holders of these schemas are to hold rows of different people."""
+def same_people(module: ModuleType, columns: Iterable[Iterable[str]]) -> bool:
+    """Whether the holders of these columns are to hold the same people.
+
+    A protocol that does either goes by the columns: other ones are of the same people, the same ones of other people.
+    """
     same = people_of(module)
-    return len({schema.names for schema in schemas.values()}) == 1 if same is None else not same
+    return len({tuple(names) for names in columns}) > 1 if same is None else same
 
 
 def require_priced(
     module: ModuleType, schemas: Mapping[str, Any], config: Any, elsewhere: Iterable[str]
 ) -> None:
     """Refuse to price people as if they were with one holder, where a holder says that they are `elsewhere` too."""
+    same = same_people(module, (schema.names for schema in schemas.values()))
     for name in elsewhere:
-        if len(schemas) > 1 and over_rows(module, schemas) and getattr(config, "most_holders", 1) == 1:
+        if len(schemas) > 1 and not same and getattr(config, "most_holders", 1) == 1:
             raise ConfigError(
                 f"{name} says that its people are with other holders too: set most_holders, with how many of the "
                 f"{len(schemas)} a person may be, so that the price is theirs. Nothing was charged."

@@ -36,7 +36,7 @@ from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement, first_said
 from understudy.protocols.core import Progress, Watcher
-from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds
+from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds, same_people
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript
 
@@ -192,10 +192,8 @@ def run_file(
     for schema in schemas.values():
         schema.require_public()
     paths = {name: file.path(section.table) for name, section in file.parties.items()}
-    same_people = people_of(module)
-    if same_people is None:  # either: other columns of the same people, or the same columns of other people
-        same_people = len({schema.names for schema in schemas.values()}) > 1
-    tables = open_held(paths, schemas, same_people=same_people)
+    same = same_people(module, (schema.names for schema in schemas.values()))
+    tables = open_held(paths, schemas, same_people=same)
     holders = (
         Holder(
             name,
@@ -214,7 +212,7 @@ def run_file(
         for name, section in file.parties.items():
             if section.ledger is None:
                 own_folder(file.ledger_path(name).parent)
-    federation = Federation.of(holders, same_people=same_people)
+    federation = Federation.of(holders, same_people=same)
     out.mkdir(parents=True, exist_ok=True)
     replace(note, file.to_toml().encode())
     replace_json(out / "run.json", told)

@@ -35,7 +35,7 @@ from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Party
-from understudy.registry import agreed, config_for, people_of, protocol_named
+from understudy.registry import agreed, config_for, protocol_named, same_people
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
 from understudy.runtime.grpc.party import enrol
@@ -157,10 +157,10 @@ def take_seat(
 
     def build(contract: Contract, within: Ledger, folder: Path) -> Party:
         rows, budget = opened, contract.budgets[name]
-        if _same_people(contract):
+        module = protocol_named(contract.protocol)
+        if same_people(module, contract.columns.values()):
             rows = open_held({name: table}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
-        module = protocol_named(contract.protocol)
         more = agreed(module, config_for(contract.protocol, contract.settings))
         party: Party = module.build_party(
             name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, **more
@@ -215,12 +215,6 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
         ("price here", f"at most {price}, of each of your people"),
         ("digest", contract.digest),
     ]
-
-
-def _same_people(contract: Contract) -> bool:
-    """Whether its parties hold columns of the same people; for a protocol that does either, by their columns."""
-    same = people_of(protocol_named(contract.protocol))
-    return len({tuple(part) for part in contract.columns.values()}) > 1 if same is None else same
 
 
 def _people(opened: Opened) -> int:

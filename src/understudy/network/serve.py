@@ -23,7 +23,7 @@ from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
-from understudy.registry import artefact_of, config_for, messages_of, people_of, protocol_named
+from understudy.registry import artefact_of, config_for, messages_of, protocol_named, same_people
 from understudy.run import Result, opened, stoppable
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
@@ -78,9 +78,7 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
     for schema in schemas.values():
         schema.require_public()
-    same = people_of(module)
-    if same is None:  # either: other columns of the same people, or the same columns of other people
-        same = len({schema.names for schema in schemas.values()}) > 1
+    same = same_people(module, (schema.names for schema in schemas.values()))
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
     out = file.path(file.out)

@@ -1,11 +1,12 @@
 """The most that a holder lets anyone learn about one of its people."""
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from understudy.check import one_of, positive
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
 
@@ -33,6 +34,16 @@ class Budget:
 
     def __str__(self) -> str:
         return f"ε={self.epsilon:g} at δ={self.delta:g} against {self.against}"
+
+    def warn_of_delta(self, holder: str, people: int) -> None:
+        """A PrivacyWarning where δ is so large that it says little."""
+        if self.delta >= 1 / people:
+            warnings.warn(
+                f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would allow publishing one person's row "
+                "outright. Choose a smaller δ.",
+                PrivacyWarning,
+                stacklevel=3,
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

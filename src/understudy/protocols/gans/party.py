@@ -5,7 +5,6 @@ that nobody else sees. VertiGAN (`verti_gan.py`) sends parameters down, VDGAN (`
 round is stands there.
 """
 
-import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from torch import Tensor
 from understudy.check import not_negative
 from understudy.data.described import Rows
 from understudy.data.table import Table
-from understudy.errors import PartyError, PrivacyWarning
+from understudy.errors import PartyError
 from understudy.models.device import pick_device
 from understudy.models.nets import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
@@ -173,13 +172,7 @@ class GanParty(AlignedParty):
         self.open(ask)
         self.check()
         people, budget, uses = len(self.aligned), self.budget, self.uses()
-        if budget.delta >= 1 / people:
-            warnings.warn(
-                f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
-                "one person's row outright. Choose a smaller δ.",
-                PrivacyWarning,
-                stacklevel=2,
-            )
+        budget.warn_of_delta(self.name, people)
         if self.config.private:
             self.noise_multiplier = calibrate(
                 lambda noise: (
