@@ -127,11 +127,10 @@ def test_the_rate_follows_algorithm_7_on_a_scripted_sequence() -> None:
         config, parties, network.describe(), torch.zeros(network.size), notes={"waited": 0, "rates": []}
     )
     seen = []
-    for share, _, _ in SCRIPT:
-        run.done += 1
+    for number, (share, _, _) in enumerate(SCRIPT, 1):
         flags = torch.zeros(10, dtype=torch.bool)
         flags[: round(10 * share)] = True
-        fed_stdg._decay(run, config, flags)
+        fed_stdg._decay(run, config, number, flags)
         seen.append((share, run.rate, run.notes["waited"]))
     assert seen == SCRIPT
     assert run.notes["rates"] == [[6, 4.0], [10, 2.0]]

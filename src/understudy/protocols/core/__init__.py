@@ -1,4 +1,6 @@
-"""What every protocol is written in: messages, parties, alignment, products over parties, checkpoints, outcomes."""
+"""What every protocol is written in: messages, parties, alignment, products over parties, and the loop of rounds with
+its checkpoints and outcomes.
+"""
 
 from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people
 from understudy.protocols.core.base import (
@@ -17,10 +19,12 @@ from understudy.protocols.core.base import (
     Return,
     Settle,
     Watcher,
+    public_values,
     settled,
 )
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.loop import run_rounds
 from understudy.protocols.core.outcome import ModelOutcome, Outcome
 from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.core.products import (
@@ -69,8 +73,10 @@ __all__ = [
     "confirm",
     "greetings",
     "heard",
+    "public_values",
     "relayed",
     "remarks",
+    "run_rounds",
     "said",
     "settled",
 ]

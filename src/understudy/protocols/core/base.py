@@ -289,6 +289,13 @@ def settled(
     }
 
 
+def public_values(replies: Mapping[str, Reply]) -> dict[str, dict[str, Any]]:
+    """What each party stated in its reply, plain, by the names of the reply's fields."""
+    return {
+        name: {key: stated.value for key, stated in vars(reply).items()} for name, reply in replies.items()
+    }
+
+
 def tensors_of(message: Message) -> list[Tensor]:
     """Every tensor in a message, however deep: what the transcript counts and the contract walks."""
 

@@ -64,6 +64,7 @@ from understudy.protocols.core import (
     Swap,
     Watcher,
     align_people,
+    public_values,
     relayed,
     settled,
 )
@@ -168,7 +169,7 @@ def grow(
     replies = parties.ask(
         Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()})
     )
-    begun = {name: {key: said.value for key, said in vars(one).items()} for name, one in replies.items()}
+    begun = public_values(replies)
     if {info["people"] for info in begun.values()} != {people}:
         raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
     epsilon = min(float(info["budget"]["epsilon"]) for info in begun.values()) if config.private else None

@@ -10,11 +10,20 @@ import torch
 
 from understudy.data.described import AnySchema
 from understudy.data.mixed import MixedSchema, side_by_side
-from understudy.errors import BudgetExceeded, PartyError
+from understudy.errors import PartyError
 from understudy.generator import Generator
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, align_people, settled
+from understudy.protocols.core import (
+    Checkpoint,
+    Outcome,
+    Parties,
+    Watcher,
+    align_people,
+    public_values,
+    run_rounds,
+    settled,
+)
 from understudy.protocols.gans.party import Begin, Settings
 from understudy.protocols.gans.rows import output_of
 
@@ -67,10 +76,7 @@ class Server:
         else:
             align(self.parties)
             replies = self.parties.ask({name: ask(name) for name in self.parties.names})
-            self.begun = {
-                name: {key: public.value for key, public in vars(reply).items()}
-                for name, reply in replies.items()
-            }
+            self.begun = public_values(replies)
             if self.held:  # paid for before the first round, so saved before it
                 self._save()
         if len({info["people"] for info in self.begun.values()}) != 1:
@@ -91,23 +97,17 @@ class Server:
         Ends early, with what it has, when a party's budget is spent. It saves every `checkpoint_every` rounds and
         when it is interrupted.
         """
-        ended, rounds = "after all rounds", self.config.rounds
-        try:
-            while self.done < rounds:
-                self.optimizer.zero_grad()
-                learn(self.done + 1)
-                self.optimizer.step()
-                self.done += 1
-                if watch is not None:
-                    watch(Progress(self.done, rounds, lambda: self.statement().per_party()))
-                if self.done % self.config.checkpoint_every == 0:
-                    self._save()
-        except BudgetExceeded as refusal:
-            ended = f"ended after {self.done} of {rounds} rounds: {refusal}"
-        except KeyboardInterrupt:
-            self._save()
-            raise
-        self._save()
+
+        def step(round: int) -> None:
+            self.optimizer.zero_grad()
+            learn(round)
+            self.optimizer.step()
+            self.done = round
+
+        ended = run_rounds(
+            self.config.rounds, step, done=self.done, save=self._save, every=self.config.checkpoint_every,
+            watch=watch, spent=lambda: self.statement().per_party(),
+        )  # fmt: skip
         return self._outcome(ended)
 
     def statement(self) -> PrivacyStatement:

@@ -35,7 +35,7 @@ from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import ADJACENCY, Begin, Hosting, Round
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message, to_message
-from understudy.protocols.people.rounds import MOST_PENALTY, LearningParty, Rounds, Settings
+from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 PUBLIC_ROWS = True  # `train` can begin from some
@@ -203,12 +203,14 @@ def train(
         config, parties, network.describe(), weights, notes={"waited": 0, "rates": [[1, config.step]]},
         checkpoint=checkpoint, resume=resume,
     )  # fmt: skip
-    for answers in run.rounds(config.event(network.size), watch):
+
+    def learn(round: int, answers: list[Answer]) -> None:
         if config.adapts:
-            _decay(run, config, torch.cat([_flags(reports, people) for reports, people in answers]))
-        run.move(
-            [from_message(reports, form, people).total() for reports, people in answers]
-        )  # lines 7–9, 12
+            _decay(run, config, round, torch.cat([_flags(reports, people) for reports, people in answers]))
+        # lines 7–9, 12
+        run.move([from_message(reports, form, people).total() for reports, people in answers])
+
+    run.take(learn, config.event(network.size), watch)
     privacy = replace(run.privacy(), adjacency=_adjacency(rule.schema))
     card = run.card("fed-stdg", privacy) | _said(config, reporter)
     return Outcome(Generator(network.decoder(run.weights), rule.schema, card), privacy, card["people"])
@@ -240,12 +242,12 @@ def _adjacency(schema: Any) -> str:
     )
 
 
-def _decay(run: Rounds, config: Config, flags: Tensor) -> None:
+def _decay(run: Rounds, config: Config, round: int, flags: Tensor) -> None:
     """Lines 10 and 11: γ for this round's step and from now on (MagRR.ServerAggr)."""
     state = RateDecay(rate=run.rate, decay=config.decay, patience=config.patience, waited=run.notes["waited"])
     if state.step(flags) != run.rate:
         run.rate = state.rate
-        run.notes["rates"].append([run.done, state.rate])
+        run.notes["rates"].append([round, state.rate])
     run.notes["waited"] = state.waited
 
 

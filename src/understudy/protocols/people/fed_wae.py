@@ -36,7 +36,7 @@ from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
-from understudy.protocols.people.rounds import MOST_PENALTY, LearningParty, Rounds, Settings
+from understudy.protocols.people.rounds import MOST_PENALTY, Answer, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 PUBLIC_ROWS = True  # `train` can begin from some
@@ -139,8 +139,11 @@ def train(
     form = form_of(reporter)
     weights = _first_model(config, network, rule, public)
     run = Rounds(config, parties, network.describe(), weights, checkpoint=checkpoint, resume=resume)
-    for answers in run.rounds(reporter.event, watch):
+
+    def learn(round: int, answers: list[Answer]) -> None:
         run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–9
+
+    run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("fed-wae", privacy)
     return Outcome(Generator(network.decoder(run.weights), rule.schema, card), privacy, card["people"])

@@ -31,7 +31,7 @@ from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError, BudgetExceeded
+from understudy.errors import ArtefactError
 from understudy.models.cohort import Dense
 from understudy.privacy.accounts.accounting import flatten
 from understudy.privacy.accounts.ledger import Ledger
@@ -42,10 +42,11 @@ from understudy.protocols.core import (
     ModelOutcome,
     Parties,
     Present,
-    Progress,
     Watcher,
     common_features,
+    public_values,
     remarks,
+    run_rounds,
     settled,
 )
 from understudy.protocols.people.cohorts import Cohorts
@@ -94,22 +95,17 @@ def train(
     features = common_features({name: schemas[name] for name in parties.names} | tested, config.target)
     network = build_network(config, features)
     run = _Run(config, parties, network, checkpoint, resume=resume)
-    try:
-        while run.done < config.rounds:
-            run.step()
-            if holdout is not None and (run.done % config.evaluate_every == 0 or run.done == config.rounds):
-                accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
-                run.history.append({"round": run.done, "accuracy": accuracy})
-            if watch is not None:
-                watch(Progress(run.done, config.rounds, lambda: run.privacy().per_party()))
-            if run.done % config.checkpoint_every == 0:
-                run.save()
-    except BudgetExceeded as refusal:
-        run.ended = f"ended after {run.done} of {config.rounds} rounds: {refusal}"
-    except KeyboardInterrupt:
-        run.save()
-        raise
-    run.save()
+
+    def step(round: int) -> None:
+        run.step(round)
+        if holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
+            accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
+            run.history.append({"round": round, "accuracy": accuracy})
+
+    run.ended = run_rounds(
+        config.rounds, step, done=run.done, save=run.save, every=config.checkpoint_every, watch=watch,
+        spent=lambda: run.privacy().per_party(),
+    )  # fmt: skip
     privacy = run.privacy()
     return ModelOutcome(
         Classifier(network, run.weights, features, run.card(privacy)), privacy, len(run.cohorts.asked)
@@ -125,13 +121,14 @@ class _Run:
         self.config = config
         self.parties = parties = Present(parties, config.at_least)
         self.weights = network.init(FastRng(config.seed))
-        self.done, self.ended, self.history = 0, "after all rounds", list[dict[str, float]]()
+        self.done, self.ended, self.history = 0, "", list[dict[str, float]]()
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         saved = self.store.load() if self.store is not None and resume else None
         state: dict[str, Any] = {} if saved is None else saved[1]
         if saved is not None and state["config"] != asdict(config):
             raise ArtefactError("The saved run has other settings: resume it as it was. Nothing was charged.")
-        self.begun = state.get("begun") or self._begin(network)
+        begin = Begin(config=asdict(config), network=network.describe())
+        self.begun = state.get("begun") or public_values(parties.ask(begin))
         self.cohorts = Cohorts(
             {name: info["people"] for name, info in self.begun.items()},
             rounds=config.rounds, cohort=config.cohort, cap=config.most, seed=config.seed,
@@ -140,33 +137,23 @@ class _Run:
             self.done, self.weights, self.history = saved[0], state["weights"], state["history"]
             self.cohorts.asked = state["asked"].numpy()
 
-    def _begin(self, network: Dense) -> dict[str, dict[str, Any]]:
-        replies = self.parties.ask(Begin(config=asdict(self.config), network=network.describe()))
-        return {
-            name: {key: said.value for key, said in vars(reply).items()} for name, reply in replies.items()
-        }
-
-    def step(self) -> None:
+    def step(self, round: int) -> None:
         """Ask a cohort, and move the global model to the mean of its local ones (line 16)."""
         replies: dict[str, Any] = {}
         while not replies:  # all whom chance had picked may be gone
             for name in self.parties.gone:
                 self.cohorts.leave(name)
             before = dict(zip(self.begun, self._asked(), strict=True))
-            cohort = self.cohorts.pick(self.done + 1)
+            cohort = self.cohorts.pick(round)
             new = {name: who[before[name][who.numpy()] == 0] for name, who in cohort.items()}
             if self.config.share and (makes := {name: who for name, who in new.items() if len(who)}):
-                self.parties.ask({name: Make(round=self.done + 1, people=who) for name, who in makes.items()})
+                self.parties.ask({name: Make(round=round, people=who) for name, who in makes.items()})
             replies = self.parties.ask(
-                {
-                    name: Round(round=self.done + 1, people=who, weights=self.weights)
-                    for name, who in cohort.items()
-                }
+                {name: Round(round=round, people=who, weights=self.weights) for name, who in cohort.items()}
             )
-        self.done += 1
-        self.parties.round = self.done
         total = torch.stack([reply.reports.value for reply in replies.values()]).sum(0)
         self.weights = self.weights + total / sum(len(cohort[name]) for name in replies)
+        self.done = self.parties.round = round
 
     def _asked(self) -> list[NDArray[np.int32]]:
         """How often each party's clients were asked so far."""

@@ -4,18 +4,20 @@ Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1, which DP-Fed-
 (Algorithm 8; Jiang, dissertation, TUM 2024, chapters 4 and 5) repeat with other networks and mechanisms.
 Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → rate, M_t → weights, Δ_t^i → `updates`.
 
-The server's side is a `Rounds` that is iterated over: each round yields what the parties answered, and the
-protocol's loop body makes the next global model of it.
+The server's side is a `Rounds`: in each round it asks a cohort, and the protocol makes the next global model of what
+the parties answered.
+
+    def learn(round: int, answers: list[Answer]) -> None:
+        run.move([from_message(reports, form, people).total() for reports, people in answers])
 
     run = Rounds(config, parties, network.describe(), network.init(rng))
-    for answers in run.rounds(reporter.event, watch):
-        run.move([from_message(reports, form, people).total() for reports, people in answers])
+    run.take(learn, reporter.event, watch)
 
 A party's side is a `LearningParty`, whose subclass says how a person's rows become an update.
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,14 +27,22 @@ from torch import Tensor
 
 from understudy.check import in_range, one_of, whole
 from understudy.data.population import Population
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PartyError, PrivacyError
+from understudy.errors import ArtefactError, ConfigError, PartyError, PrivacyError
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local import Reporter, cohort
-from understudy.protocols.core import Checkpoint, Parties, Present, Progress, Watcher, settled
+from understudy.protocols.core import (
+    Checkpoint,
+    Parties,
+    Present,
+    Watcher,
+    public_values,
+    run_rounds,
+    settled,
+)
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
 from understudy.protocols.people.poisoning import Poison
@@ -194,12 +204,15 @@ class Rounds:
         self.parties = parties = Present(parties, config.at_least)
         self.notes: dict[str, Any] = dict(notes or {})
         self.memory: dict[str, Tensor] = {}
-        self.done, self.ended = 0, "after all rounds"
+        self.done, self.ended = 0, ""
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         saved = self.store.load() if self.store is not None and resume else None
-        if saved is not None:
+        if saved is None:
+            begin = Begin(config=asdict(config), network=dict(network))
+            self.begun = public_values(parties.ask(begin))
+        else:
             _same_settings(config, saved[1]["config"])
-        self.begun = _begin(config, parties, network) if saved is None else saved[1]["begun"]
+            self.begun = saved[1]["begun"]
         self.cohorts = Cohorts(
             {name: info["people"] for name, info in self.begun.items()},
             rounds=config.rounds, cohort=config.cohort, cap=config.cap, seed=config.seed,
@@ -210,34 +223,28 @@ class Rounds:
             self.memory = state["memory"]
             self.cohorts.asked = state["asked"].numpy()
 
-    def rounds(self, event: DpEvent, watch: Watcher | None = None) -> Iterator[list[Answer]]:
-        """Ask a cohort in each round that is left, and yield the answers; `done` counts them already.
+    def take(
+        self, learn: Callable[[int, list[Answer]], None], event: DpEvent, watch: Watcher | None = None
+    ) -> None:
+        """Ask a cohort in each round that is left, and let the protocol `learn` from the answers.
 
         `event` is what one report costs. Ends early, with what there is, when somebody's budget is spent, or too few
         people are left of those who are there.
         """
         self.event = event
 
+        def step(round: int) -> None:
+            learn(round, self._ask(round))
+            self.done = self.parties.round = round
+
         def spent() -> Mapping[str, float]:
             uses: dict[str, Spend] = {name: {event: n} for name, n in self.cohorts.most().items()}
             return statement(self.begun, uses).per_party()
 
-        try:
-            while self.done < self.config.rounds:
-                answers = self._ask(self.done + 1)
-                self.done += 1
-                self.parties.round = self.done
-                yield answers
-                if watch is not None:
-                    watch(Progress(self.done, self.config.rounds, spent))
-                if self.done % self.config.checkpoint_every == 0:
-                    self._save()
-        except BudgetExceeded as refusal:
-            self.ended = f"ended after {self.done} of {self.config.rounds} rounds: {refusal}"
-        except KeyboardInterrupt:
-            self._save()
-            raise
-        self._save()
+        self.ended = run_rounds(
+            self.config.rounds, step, done=self.done, save=self._save, every=self.config.checkpoint_every,
+            watch=watch, spent=spent,
+        )  # fmt: skip
 
     def move(self, totals: Sequence[Tensor]) -> None:
         """The global model a step of γ along the mean of all claims, from their sum (d,) at each party."""
@@ -289,14 +296,6 @@ class Rounds:
         state = {"weights": self.weights, "rate": self.rate, "notes": self.notes, "memory": self.memory}
         asked = {"asked": torch.from_numpy(self.cohorts.asked)}
         self.store.save(self.done, state | asked | {"begun": self.begun, "config": asdict(self.config)})
-
-
-def _begin(config: Settings, parties: Parties, network: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What each party states when it begins."""
-    replies = parties.ask(Begin(config=asdict(config), network=dict(network)))
-    return {
-        name: {key: public.value for key, public in vars(reply).items()} for name, reply in replies.items()
-    }
 
 
 def _same_settings(config: Settings, saved: Mapping[str, Any]) -> None:

@@ -33,7 +33,7 @@ from understudy.privacy.noise import FastRng
 from understudy.protocols.core import ModelOutcome, Parties, Watcher, common_features
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import form_of, from_message
-from understudy.protocols.people.rounds import LearningParty, Rounds, Settings
+from understudy.protocols.people.rounds import Answer, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 ARTEFACT = "model"
@@ -145,11 +145,14 @@ def train(
         config, parties, network.describe(), network.init(FastRng(config.seed)),
         notes={"history": []}, checkpoint=checkpoint, resume=resume,
     )  # fmt: skip
-    for answers in run.rounds(reporter.event, watch):
+
+    def learn(round: int, answers: list[Answer]) -> None:
         run.move([from_message(reports, form, people).total() for reports, people in answers])  # lines 6–10
-        if holdout is not None and (run.done % config.evaluate_every == 0 or run.done == config.rounds):
+        if holdout is not None and (round % config.evaluate_every == 0 or round == config.rounds):
             accuracy = Classifier(network, run.weights, features, {}).accuracy(holdout)
-            run.notes["history"].append({"round": run.done, "accuracy": accuracy})
+            run.notes["history"].append({"round": round, "accuracy": accuracy})
+
+    run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("sign-ds", privacy)
     return ModelOutcome(Classifier(network, run.weights, features, card), privacy, card["people"])

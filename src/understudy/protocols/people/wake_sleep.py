@@ -39,7 +39,7 @@ from understudy.protocols.core import Outcome, Parties, Watcher
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin, Hosting
 from understudy.protocols.people.reporting import SELECTION, form_of, from_message
-from understudy.protocols.people.rounds import RATES, LearningParty, Rounds, Settings
+from understudy.protocols.people.rounds import RATES, Answer, LearningParty, Rounds, Settings
 
 SAME_PEOPLE = False  # each person is with one party
 _FAR = 27.0  # what suits Adult and a9a at ε = 8, with 16,000 reports as with 50,000 (benchmarks/fed_wae)
@@ -150,8 +150,11 @@ def train(
         config, parties, network.describe(), _asleep(config, network), checkpoint=checkpoint, resume=resume
     )
     server = Server(config, network, run)
-    for answers in run.rounds(reporter.event, watch):
-        server.move([from_message(reports, form, people).total() for reports, people in answers])
+
+    def learn(round: int, answers: list[Answer]) -> None:
+        server.move(round, [from_message(reports, form, people).total() for reports, people in answers])
+
+    run.take(learn, reporter.event, watch)
     privacy = run.privacy()
     card = run.card("wake-sleep", privacy)
     return Outcome(Generator(network.decoder(server.kept()), rule.schema, card), privacy, card["people"])
@@ -168,17 +171,17 @@ class Server:
                 "mean": torch.zeros(decoder_size(network)),
             }
 
-    def move(self, totals: list[Tensor]) -> None:
+    def move(self, number: int, totals: list[Tensor]) -> None:
         """The decoder a step along the reports, the mean of the last ones along with it, and the encoder after it."""
         config, run, network = self.config, self.run, self.network
         model = run.weights.clone()
         _, decoder, _ = cut(network, model)
         decoder += run.rate / run.answered * torch.stack(totals).sum(0).to(model.dtype)
-        if (over := run.done - round(config.rounds * (1 - config.average))) > 0:
+        if (over := number - round(config.rounds * (1 - config.average))) > 0:
             run.memory["mean"] += (decoder - run.memory["mean"]) / over
         run.weights = sleep(
-            network, model, run.memory["encoder"], _night(config, run.done), steps=config.dreams,
-            taken=(run.done - 1) * config.dreams, batch=config.dream_batch, rate=config.dream_rate,
+            network, model, run.memory["encoder"], _night(config, number), steps=config.dreams,
+            taken=(number - 1) * config.dreams, batch=config.dream_batch, rate=config.dream_rate,
         )  # fmt: skip
 
     def kept(self) -> Tensor:
