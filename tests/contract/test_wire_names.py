@@ -17,6 +17,7 @@ KINDS = {
     "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",
     "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.propose", "gram.proposed", "gram.refine",
     "gram.share", "gram.shared",
+    "lopub.begin", "lopub.round",
     "people.begin", "people.begun", "people.reported", "people.round",
     "product.swap", "product.swapped",
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
+from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
 from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -23,7 +24,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people import lopub
-from understudy.protocols.people.host import Begin, Reported, Round
+from understudy.protocols.people.host import Reported
+from understudy.protocols.people.lopub import Begin, Round
 from understudy.protocols.people.lopub_fit import (
     Estimates,
     _scores,
@@ -61,11 +63,11 @@ def a_party(budget: float = 300.0, seed: int = 1) -> lopub.LoPubParty:
 
 
 def begin(**settings: Any) -> Begin:
-    return Begin(config=settings, network=Schema(columns=SCHEMA.columns).to_dict())
+    return Begin(config=settings, schema=Schema(columns=SCHEMA.columns).to_dict())
 
 
 def asked(people: list[int], round: int = 1) -> Round:
-    return Round(round=round, people=torch.tensor(people), weights=torch.empty(0))
+    return Round(round=round, people=torch.tensor(people))
 
 
 # Two columns that go together, and one that goes with neither: what the fits must find
@@ -186,6 +188,47 @@ def test_a_budget_below_the_reports_is_refused_at_the_beginning() -> None:
         a_party(budget=5.0).answer(begin(epsilon_total=6.0))
 
 
+class CutOff(LocalParties):
+    """Parties whose second round is interrupted after they have answered, before the server has it."""
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        replies = super().ask(message, at_least=at_least)
+        asks = message.values() if isinstance(message, dict) else [message]
+        if any(isinstance(one, Round) and one.round == 2 for one in asks):
+            raise KeyboardInterrupt
+        return replies
+
+
+def test_a_round_that_was_cut_off_is_asked_again_and_nobody_counts_as_having_answered(tmp_path: Path) -> None:
+    fed, config = federation(), lopub.Config(epsilon_total=100.0, batch=6)
+    parties = fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config)
+    with pytest.raises(KeyboardInterrupt):
+        lopub.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")
+    again = LocalParties(fed.parties("lopub", run="r", folder=tmp_path / "parties", config=config))
+    outcome = lopub.train(config, again, fed.schemas, checkpoint=tmp_path / "server", resume=True)
+    assert outcome.generator.card["ended"] == "after all rounds"
+    assert outcome.generator.card["reports"]["all"] == 20  # one each
+    assert (
+        max(outcome.privacy.epsilon(name) for name in fed.holders) == 200.0
+    )  # what was cut off was paid for, too
+
+
+def test_a_budget_that_is_spent_before_the_first_report_leaves_nothing_to_fit() -> None:
+    fed = federation(epsilon=8.0)
+    ledger = fed.holders["a"].ledger
+
+    class Meanwhile(LocalParties):
+        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+            replies = super().ask(message, at_least=at_least)
+            if isinstance(message["a"], Begin):
+                ledger.charge(PureDp(1.0), run="another", what="another run")
+            return replies
+
+    parties = Meanwhile(fed.parties("lopub", run="r", config=lopub.Config()))
+    with pytest.raises(BudgetExceeded, match="ended after 0 of 1 rounds: a: "):
+        lopub.train(lopub.Config(), parties, fed.schemas)
+
+
 # Bad input
 
 
@@ -209,7 +252,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     with pytest.raises(ConfigError, match="do not describe their rows alike"):
         train("lopub", fed)
     with pytest.raises(SchemaError, match="another schema"):
-        a_party().answer(Begin(config={}, network=SCHEMA.drop(["age"]).to_dict()))
+        a_party().answer(Begin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
     people = Population.from_arrays(torch.zeros(4, 2), torch.zeros(4), classes=2)
     arrays = Federation.rehearsal({"a": people}, budget=Budget(3.0, 0.0))
     with pytest.raises(ConfigError, match="for tables"):

@@ -64,14 +64,20 @@ class Begun(Reply, kind="people.begun"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Round(Ask, kind="people.round"):
+class Call(Ask):
+    """Which of the party's people are to report in a round: their places, (n,). What on is the protocol's to say."""
+
+    round: int
+    people: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Call, kind="people.round"):
     """The global model, and which of the party's people are to report on it: their places, (n,).
 
     `rate` is γ, by which the server is to multiply the mean of what it gets.
     """
 
-    round: int
-    people: Tensor
     weights: Tensor
     rate: float = 1.0
 
@@ -109,8 +115,10 @@ class HostParty(Party):
     is computed.
     """
 
+    begin_type: ClassVar[type[Opening]] = Begin
+    round_type: ClassVar[type[Call]] = Round
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *Party.messages, Begin, Begun, Round, Reported,
+        *Party.messages, begin_type, Begun, round_type, Reported,
     )  # fmt: skip
     what: ClassVar[str] = "one report each"  # what a round's entry in the ledger says
     before: ClassVar[str] = ""  # what else a person pays for, in words
@@ -130,28 +138,27 @@ class HostParty(Party):
         if not isinstance(data, Population):
             data.schema.require_public()
         self.data, self.budget = data, budget
-        self.begun: Begin | None = None
+        self.begun: Opening | None = None
 
     @abstractmethod
-    def open(self, ask: Begin) -> Hosting:
+    def open(self, ask: Any) -> Hosting:
         """Build what the settings say: the same from a fresh `Begin` and from a saved state."""
 
-    def check(self, ask: Round) -> None:
+    def check(self, ask: Any) -> None:
         """Refuse a round that nobody can answer, by what the server sent alone: before anybody is charged."""
 
     @abstractmethod
-    def reports(self, ask: Round) -> Value:
-        """What the asked people report on the global model. It has been paid for."""
+    def reports(self, ask: Any) -> Value:
+        """What the asked people report. It has been paid for."""
 
     def respond(self, ask: Ask) -> Reply:
-        match ask:
-            case Begin() if self.begun is None:  # a second one would forget who has reported how often
-                return self._begin(ask)
-            case Round() if self.begun is not None:
-                return self._round(ask)
+        if isinstance(ask, self.begin_type) and self.begun is None:
+            return self._begin(ask)  # a second one would forget who has reported how often
+        if isinstance(ask, self.round_type) and self.begun is not None:
+            return self._round(ask)
         raise self.unexpected(ask)
 
-    def _begin(self, ask: Begin) -> Begun:
+    def _begin(self, ask: Opening) -> Begun:
         self._open(ask)
         whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
         if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
@@ -175,7 +182,7 @@ class HostParty(Party):
             noise=self.stated_noise(),
         )
 
-    def _round(self, ask: Round) -> Reported:
+    def _round(self, ask: Call) -> Reported:
         self._admit(ask.people)
         self.check(ask)
         people = self.places[ask.people]
@@ -200,7 +207,7 @@ class HostParty(Party):
                 "which is the cap of this run. Nothing was charged or sent."
             )
 
-    def _open(self, ask: Begin) -> None:
+    def _open(self, ask: Opening) -> None:
         self.hosting = self.open(ask)
         self.population = self.hosting.population
         self.places = torch.arange(
@@ -220,15 +227,18 @@ class HostParty(Party):
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         if self.begun is not None:
-            begin = {"config": self.begun.config, "network": self.begun.network}
-            state |= {"begin": begin, "people": self.population.people, "places": self.places}
+            state |= {
+                "begin": dict(vars(self.begun)),
+                "people": self.population.people,
+                "places": self.places,
+            }
             state["participations"] = self.participations
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if "begin" in state:
-            self.begun = Begin(**state["begin"])
+            self.begun = self.begin_type(**state["begin"])
             self._open(self.begun)
             if state["people"] != self.population.people:
                 raise ArtefactError(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,10 +32,23 @@ from understudy.generator import Generator
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local import Rappor
 from understudy.privacy.local.rappor import BOUNDS
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Present, Progress, Watcher, settled
-from understudy.protocols.people.host import Begin, Hosting, HostParty, Round, left_out, statement
+from understudy.protocols.core import (
+    Checkpoint,
+    Message,
+    Opening,
+    Outcome,
+    Parties,
+    Party,
+    Present,
+    Watcher,
+    public_values,
+    run_rounds,
+    settled,
+)
+from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported, left_out, statement
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
 
@@ -97,6 +110,18 @@ class Config:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Begin(Opening, kind="lopub.begin"):
+    """The run's settings, and the columns that all parties' rows have."""
+
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Call, kind="lopub.round"):
+    """Which of the party's people are to report on a row of theirs: their places, (n,)."""
+
+
 class LoPubParty(HostParty):
     """A host of people with rows of a table.
 
@@ -104,11 +129,15 @@ class LoPubParty(HostParty):
     touched. Which of the rows it is about is drawn in secret, and no row twice while there are others.
     """
 
+    begin_type = Begin
+    round_type = Round
+    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
+
     def open(self, ask: Begin) -> Hosting:
         if not isinstance(self.data, Table):
             raise ConfigError(f"{self.name}: lopub is for tables, not for arrays. Nothing was charged.")
         config = Config(**ask.config)
-        if Schema.from_dict(ask.network).columns != self.data.schema.columns:
+        if Schema.from_dict(ask.schema).columns != self.data.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         self.mechanism = config.mechanism(self.data.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
@@ -156,82 +185,103 @@ def train(
     reports are saved as they come, and `resume=True` asks for those that are missing.
     """
     schema = _common({name: schemas[name] for name in parties.names})
-    mechanism = config.mechanism(schema)
-    parties = present = Present(parties, config.at_least)
-    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    saved = store.load() if store is not None and resume else None
-    done, ended = 0, "after all rounds"
-    reports: list[Tensor] = []
-    if saved is None:
-        replies = parties.ask(Begin(config=asdict(config), network=schema.to_dict()))
-        begun = {name: {key: said.value for key, said in vars(one).items()} for name, one in replies.items()}
-    else:
-        done, state = saved
-        if state["config"] != asdict(config):
-            raise ArtefactError("The saved run has other settings. Resume it as it was. Nothing was charged.")
-        begun, reports = state["begun"], [state["reports"]]
-    hosted = {name: int(info["people"]) for name, info in begun.items()}
-    turns = list(product(range(config.cap), range(0, max(hosted.values()), config.batch)))
-
-    def spent() -> Mapping[str, float]:
-        asked = 1 + turns[done - 1][0]
-        return statement(begun, {name: {mechanism.event: asked} for name in hosted}).per_party()
-
-    try:
-        while done < len(turns):
-            start = turns[done][1]
-            places = {
-                name: torch.arange(start, min(start + config.batch, people))
-                for name, people in hosted.items()
-                if start < people and name in present.names
-            }
-            nothing = torch.empty(0)
-            answers = parties.ask(
-                {name: Round(round=done + 1, people=who, weights=nothing) for name, who in places.items()}
-            )
-            reports += [
-                _checked(reply.reports.value, len(places[name]), mechanism) for name, reply in answers.items()
-            ]
-            done += 1
-            present.round = done
-            if store is not None:
-                reports = [torch.cat(reports)]
-                store.save(done, {"begun": begun, "reports": reports[0], "config": asdict(config)})
-            if watch is not None:
-                watch(Progress(done, len(turns), spent))
-    except BudgetExceeded as refusal:
-        if not done:
-            raise
-        ended = f"ended after {done} of {len(turns)} rounds: {refusal}"
-    estimates = Estimates(mechanism, torch.cat(reports))
+    run = _Run(config, parties, schema, checkpoint, resume=resume)
+    ended = run_rounds(
+        len(run.turns), run.step, done=run.done, save=run.save, every=1, watch=watch,
+        spent=lambda: statement(run.begun, run.asked).per_party(),
+    )  # fmt: skip
+    if not run.done:
+        raise BudgetExceeded(ended)
+    estimates = Estimates(run.mechanism, torch.cat(run.reports))
     network = (
         fit_locop(estimates)
         if config.method == "locop"
         else fit_lopub(estimates, threshold=config.threshold, clique=config.clique, cells=config.cells)
     )
-    spends: dict[str, Spend] = {name: spends["anyone"] for name, spends in settled(parties).items()}
-    asked = {mechanism.event: 1 + turns[done - 1][0]}
-    privacy = statement(
-        begun,
-        {name: spends.get(name, asked) for name in begun},
-        gone=present.gone,
-        most_holders=config.most_holders,
-    )
-    card = {
-        "protocol": "lopub",
-        "config": asdict(config),
-        "rounds": done,
-        "ended": ended,
-        "gone": present.gone,
-        "people": sum(hosted.values()),
-        "left_out": left_out(begun),
-        "reports": {"all": estimates.reports, "of the busiest person": 1 + turns[done - 1][0]},
-        "bits": mechanism.width,
-        "flip_rate": mechanism.flip_rate,
-        "epsilon_of_a_report": {"charged": mechanism.epsilon, "tight": mechanism.tight},
-        "privacy": privacy.to_dict(),
-    }
-    return Outcome(Generator(network.eval(), schema, card), privacy, sum(hosted.values()))
+    privacy = run.privacy()
+    card = run.card(ended, estimates.reports, privacy)
+    return Outcome(Generator(network.eval(), schema, card), privacy, card["people"])
+
+
+class _Run:
+    """The server's side: whom it has asked, and what they reported."""
+
+    def __init__(
+        self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
+    ) -> None:
+        self.config, self.mechanism = config, config.mechanism(schema)
+        self.parties = parties = Present(parties, config.at_least)
+        self.reports: list[Tensor] = []
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        saved = self.store.load() if self.store is not None and resume else None
+        if saved is None:
+            self.done = 0
+            self.begun = public_values(parties.ask(Begin(config=asdict(config), schema=schema.to_dict())))
+        else:
+            self.done, state = saved
+            if state["config"] != asdict(config):
+                raise ArtefactError(
+                    "The saved run has other settings: resume it as it was. Nothing was charged."
+                )
+            self.begun, self.reports = state["begun"], [state["reports"]]
+        self.saved = self.done
+        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.turns = list(product(range(config.cap), range(0, max(self.hosted.values()), config.batch)))
+
+    def step(self, round: int) -> None:
+        """Ask the next people of every party."""
+        start = self.turns[round - 1][1]
+        places = {
+            name: torch.arange(start, min(start + self.config.batch, people))
+            for name, people in self.hosted.items()
+            if start < people and name in self.parties.names
+        }
+        answers = self.parties.ask({name: Round(round=round, people=who) for name, who in places.items()})
+        self.reports += [
+            _checked(reply.reports.value, len(places[name]), self.mechanism)
+            for name, reply in answers.items()
+        ]
+        self.done = self.parties.round = round
+
+    def save(self) -> None:
+        """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""
+        if self.store is not None and self.done > self.saved:
+            self.reports = [torch.cat(self.reports)]
+            state = {"begun": self.begun, "reports": self.reports[0], "config": asdict(self.config)}
+            self.store.save(self.done, state)
+            self.saved = self.done
+
+    @property
+    def times(self) -> int:
+        """How often the busiest person was asked."""
+        return 1 + self.turns[self.done - 1][0]
+
+    @property
+    def asked(self) -> dict[str, Spend]:
+        """What each party's people paid at most, by what they were asked."""
+        return {name: {self.mechanism.event: self.times} for name in self.begun}
+
+    def privacy(self) -> PrivacyStatement:
+        """What was paid, by the parties' ledgers."""
+        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
+        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
+
+    def card(self, ended: str, reports: int, privacy: PrivacyStatement) -> dict[str, Any]:
+        """What is to be said of the run."""
+        return {
+            "protocol": "lopub",
+            "config": asdict(self.config),
+            "rounds": self.done,
+            "ended": ended,
+            "gone": self.parties.gone,
+            "people": sum(self.hosted.values()),
+            "left_out": left_out(self.begun),
+            "reports": {"all": reports, "of the busiest person": self.times},
+            "bits": self.mechanism.width,
+            "flip_rate": self.mechanism.flip_rate,
+            "epsilon_of_a_report": {"charged": self.mechanism.epsilon, "tight": self.mechanism.tight},
+            "privacy": privacy.to_dict(),
+        }
 
 
 def _common(schemas: Mapping[str, Schema]) -> Schema:
