@@ -110,10 +110,8 @@ class Space:
     def _unlike(self, targets: Codes, rows: "Rows") -> Distances:
         """In how many columns without an order targets and rows differ."""
         shape = (len(targets), rows.count)
-        differ, total = (
-            np.empty(shape, bool),
-            np.zeros(shape, np.uint8 if len(self.sizes) < 255 else np.uint16),
-        )
+        differ = np.empty(shape, bool)
+        total = np.zeros(shape, np.uint8 if len(self.sizes) < 255 else np.uint16)
         for j in np.flatnonzero(~np.array(self.ordered, bool)).tolist():
             column = rows.columns[j]
             np.not_equal(column, targets[:, j].astype(column.dtype)[:, None], out=differ)

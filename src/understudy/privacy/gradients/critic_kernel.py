@@ -112,16 +112,12 @@ if triton is not None:
         whole = (l00 <= most) & (l11 <= most) & (l22 <= most) & (r00 <= most) & (r11 <= most) & (r22 <= most)
         sound = tl.where(whole, 1.0, 0.0).to(tl.float64)
         # What underflow has taken, from the squares and from the mixed ones.
-        l00, l11, l22 = (
-            l00.to(tl.float64) + lost * wide,
-            l11.to(tl.float64) + lost * wide,
-            l22.to(tl.float64) + lost * wide,
-        )
-        s00, s11, s22 = (
-            r00.to(tl.float64) + lost * deep,
-            r11.to(tl.float64) + lost * deep,
-            r22.to(tl.float64) + lost * deep,
-        )
+        l00 = l00.to(tl.float64) + lost * wide
+        l11 = l11.to(tl.float64) + lost * wide
+        l22 = l22.to(tl.float64) + lost * wide
+        s00 = r00.to(tl.float64) + lost * deep
+        s11 = r11.to(tl.float64) + lost * deep
+        s22 = r22.to(tl.float64) + lost * deep
         # A bias is the weight of an input that is 1 for the scores and 0 for the penalty.
         g00, g11, g22 = l00 * (s00 + 1), l11 * (s11 + 1), l22 * s22
         g01 = l01.to(tl.float64) * (r01.to(tl.float64) + 1)
@@ -131,11 +127,9 @@ if triton is not None:
             tl.store(to + 6 * batch, r22.to(tl.float64))
         else:
             g00, g11, g22 = g00 + tl.load(to), g11 + tl.load(to + batch), g22 + tl.load(to + 2 * batch)
-            g01, g02, g12 = (
-                g01 + tl.load(to + 3 * batch),
-                g02 + tl.load(to + 4 * batch),
-                g12 + tl.load(to + 5 * batch),
-            )
+            g01 = g01 + tl.load(to + 3 * batch)
+            g02 = g02 + tl.load(to + 4 * batch)
+            g12 = g12 + tl.load(to + 5 * batch)
             sound = sound * tl.load(to + 7 * batch)
         tl.store(to, g00)
         tl.store(to + batch, g11)
@@ -151,16 +145,12 @@ if triton is not None:
         person = tl.program_id(0) * PEOPLE + tl.arange(0, PEOPLE)
         real = person < batch
         at = gram + person
-        g00, g11, g22 = (
-            tl.load(at, mask=real, other=1.0),
-            tl.load(at + batch, mask=real, other=1.0),
-            tl.load(at + 2 * batch, mask=real, other=1.0),
-        )
-        g01, g02, g12 = (
-            tl.load(at + 3 * batch, mask=real, other=0.0),
-            tl.load(at + 4 * batch, mask=real, other=0.0),
-            tl.load(at + 5 * batch, mask=real, other=0.0),
-        )
+        g00 = tl.load(at, mask=real, other=1.0)
+        g11 = tl.load(at + batch, mask=real, other=1.0)
+        g22 = tl.load(at + 2 * batch, mask=real, other=1.0)
+        g01 = tl.load(at + 3 * batch, mask=real, other=0.0)
+        g02 = tl.load(at + 4 * batch, mask=real, other=0.0)
+        g12 = tl.load(at + 5 * batch, mask=real, other=0.0)
         steep = tl.sqrt(tl.load(at + 6 * batch, mask=real, other=1.0))
         sound = tl.load(at + 7 * batch, mask=real, other=0.0) > 0.5
         pull = tl.where(steep > flat, double_penalty * (1 - 1 / steep), 0.0)

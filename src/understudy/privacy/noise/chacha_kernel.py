@@ -75,24 +75,18 @@ if triton is not None:
         lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         tick = tl.load(counter) + lane
         c12, c13 = (tick & 0xFFFFFFFF).to(tl.uint32), (tick >> 32).to(tl.uint32)
-        s0, s1, s2, s3 = (
-            _word(start, 0, c12),
-            _word(start, 1, c12),
-            _word(start, 2, c12),
-            _word(start, 3, c12),
-        )
-        s4, s5, s6, s7 = (
-            _word(start, 4, c12),
-            _word(start, 5, c12),
-            _word(start, 6, c12),
-            _word(start, 7, c12),
-        )
-        s8, s9, s10, s11 = (
-            _word(start, 8, c12),
-            _word(start, 9, c12),
-            _word(start, 10, c12),
-            _word(start, 11, c12),
-        )
+        s0 = _word(start, 0, c12)
+        s1 = _word(start, 1, c12)
+        s2 = _word(start, 2, c12)
+        s3 = _word(start, 3, c12)
+        s4 = _word(start, 4, c12)
+        s5 = _word(start, 5, c12)
+        s6 = _word(start, 6, c12)
+        s7 = _word(start, 7, c12)
+        s8 = _word(start, 8, c12)
+        s9 = _word(start, 9, c12)
+        s10 = _word(start, 10, c12)
+        s11 = _word(start, 11, c12)
         s14, s15 = _word(start, 12, c12), _word(start, 13, c12)
         x0, x1, x2, x3, x4, x5, x6, x7 = s0, s1, s2, s3, s4, s5, s6, s7
         x8, x9, x10, x11, x12, x13, x14, x15 = s8, s9, s10, s11, c12, c13, s14, s15

@@ -48,12 +48,10 @@ class CriticRound:
     ) -> None:
         self.critic: Any = critic
         self.network, self.name, self.rows, self.rng = network, name, rows, rng
-        self.batch, self.clip_norm, self.noise_multiplier, self.penalty = (
-            batch,
-            clip_norm,
-            noise_multiplier,
-            penalty,
-        )
+        self.batch = batch
+        self.clip_norm = clip_norm
+        self.noise_multiplier = noise_multiplier
+        self.penalty = penalty
         self.device = rows.device
         self.optimizer = RmsProp(critic.parameters(), lr=learning_rate)
         self._wide = any(pays(parameter) for parameter in critic.parameters())

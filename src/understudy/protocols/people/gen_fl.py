@@ -169,10 +169,8 @@ class _Run:
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
         spends, most = settled(self.parties), self.cohorts.most()
-        noise, gone = (
-            needed_noise(self.config),
-            {n: g for n, g in self.parties.gone.items() if n in self.begun},
-        )
+        noise = needed_noise(self.config)
+        gone = {n: g for n, g in self.parties.gone.items() if n in self.begun}
         for name in gone:
             uses = flatten(self.config.report(noise), most[name])
             uses += flatten(self.config.making(noise), min(1, most[name]))
