@@ -12,7 +12,6 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -109,7 +108,7 @@ class DpltParty(AlignedParty):
         self.index: list[Edge] = []
         self.products: Products | None = None
         self.shares: dict[str, Words] | None = None
-        self.__dict__.pop("binary", None)
+        self._binary: Bits | None = None
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.pair is not None:
@@ -242,11 +241,13 @@ class DpltParty(AlignedParty):
             self.plan.events[step], run=self.run, what=f"step {step + 1} of 3, {STEPS[step]}: {what}"
         )
 
-    @cached_property
+    @property
     def binary(self) -> Bits:
         """The binary attributes of the shared people, in the common order: (people, bits)."""
-        codec = Codec(self.table.schema)
-        return to_bits(codec.codes(self.aligned), codec.sizes)
+        if self._binary is None:
+            codec = Codec(self.table.schema)
+            self._binary = to_bits(codec.codes(self.aligned), codec.sizes)
+        return self._binary
 
     # Beginnings, which a saved state repeats
 

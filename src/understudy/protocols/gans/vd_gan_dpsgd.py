@@ -10,7 +10,6 @@ synthetic row in secret too, not by place.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -91,25 +90,27 @@ class DpSgdParty(VdGanParty):
         """The chance of a person to be in a batch."""
         return min(1.0, self.config.batch / len(self.aligned))
 
-    @cached_property
-    def work(self) -> CriticRound:
-        """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)  # of no row, and public
-            network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
-        return CriticRound.from_settings(
-            self.config,
-            network,
-            self.name,
-            self.initial_critic(),
-            self.encoded(),
-            rng=self.rng,
-            noise_multiplier=self.noise_multiplier,
-        )
-
     def open(self, begin: Begin) -> None:
         super().open(begin)
-        self.__dict__.pop("work", None)
+        self._work: CriticRound | None = None
+
+    @property
+    def work(self) -> CriticRound:
+        """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
+        if self._work is None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.config.seed)  # of no row, and public
+                network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
+            self._work = CriticRound.from_settings(
+                self.config,
+                network,
+                self.name,
+                self.initial_critic(),
+                self.encoded(),
+                rng=self.rng,
+                noise_multiplier=self.noise_multiplier,
+            )
+        return self._work
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()

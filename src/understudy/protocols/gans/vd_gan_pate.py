@@ -14,7 +14,6 @@ amplified. Few rounds of few rows leave the least noise; what a teacher does bef
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -115,29 +114,33 @@ class PateParty(VdGanParty):
             votes += vote.tally(gradients, self.rng)
         return vote.decide(votes, self.rng)
 
-    @cached_property
-    def assigned(self) -> Tensor:
-        """Each person's teacher."""
-        return self.rng.integers(self.config.teachers, len(self.aligned))
-
-    @cached_property
-    def teachers(self) -> Teachers:
-        """The critics, over this party's rows."""
-        config = self.config
-        return Teachers(
-            self.initial_critic(),
-            self.encoded(),
-            self.assigned,
-            config.teachers,
-            batch=config.batch,
-            penalty=config.penalty,
-            learning_rate=config.learning_rate,
-        )
-
     def open(self, begin: Begin) -> None:
         super().open(begin)
-        self.__dict__.pop("assigned", None)
-        self.__dict__.pop("teachers", None)
+        self._assigned: Tensor | None = None
+        self._teachers: Teachers | None = None
+
+    @property
+    def assigned(self) -> Tensor:
+        """Each person's teacher: dealt once."""
+        if self._assigned is None:
+            self._assigned = self.rng.integers(self.config.teachers, len(self.aligned))
+        return self._assigned
+
+    @property
+    def teachers(self) -> Teachers:
+        """The critics, over this party's rows."""
+        if self._teachers is None:
+            config = self.config
+            self._teachers = Teachers(
+                self.initial_critic(),
+                self.encoded(),
+                self.assigned,
+                config.teachers,
+                batch=config.batch,
+                penalty=config.penalty,
+                learning_rate=config.learning_rate,
+            )
+        return self._teachers
 
     def state_dict(self) -> dict[str, Any]:
         if self.begun is None:
@@ -148,7 +151,7 @@ class PateParty(VdGanParty):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if self.begun is not None:
-            self.__dict__["assigned"] = state["assigned"]
+            self._assigned = state["assigned"]
             self.teachers.load_state_dict(state["teachers"])
 
 
