@@ -8,7 +8,7 @@ parties of the same people may bring: "table" alone unless it says more) and `AR
 import dataclasses
 from collections.abc import Iterable, Mapping
 from types import ModuleType
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from understudy.check import known_keys, nearest
 from understudy.errors import ConfigError
@@ -87,9 +87,10 @@ def agreed(module: ModuleType, config: Any) -> dict[str, Any]:
 
 
 def messages_of(module: ModuleType) -> tuple[type[Message], ...]:
-    """The protocol's messages: those of the party that its `build_party` says it returns."""
-    messages: tuple[type[Message], ...] = get_type_hints(module.build_party)["return"].messages
-    return messages
+    """The protocol's messages: those of the parties that its `build_party` says it returns."""
+    built = get_type_hints(module.build_party)["return"]
+    parties = get_args(built) or (built,)
+    return tuple(dict.fromkeys(message for party in parties for message in party.messages))
 
 
 def require_kinds(protocol: str, schemas: Mapping[str, object]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, TypeVar, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -50,9 +50,6 @@ STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"
 UNREAD = "Rows were made up from the schema, no real one was read: this audits code and settings, not data."
 ROUNDS, CRITIC_STEPS = 2, 10  # the most of an audited run
-
-
-R = TypeVar("R", bound=CriticRound)
 
 
 @lru_cache(maxsize=16)
@@ -82,17 +79,15 @@ class WatchedRound(CriticRound):
     evidence: float
     drawn: Tensor
 
-    @classmethod
-    def of(cls, work: CriticRound, world: World, rate: float | None) -> "WatchedRound":
-        """The same work, watched. `rate`: how likely the canary is drawn; None where it is known when."""
-        watched = _turned(work, cls)
-        watched.world, watched.rate, watched.evidence = world, rate, 0.0
-        watched.drawn = torch.zeros(len(work.rows), dtype=torch.int64)  # how often each person was
+    def watched(self, world: World, rate: float | None) -> Self:
+        """In this world. `rate`: how likely the canary is drawn; None where it is known when."""
+        self.world, self.rate, self.evidence = world, rate, 0.0
+        self.drawn = torch.zeros(len(self.rows), dtype=torch.int64)  # how often each person was
         if world.alone:
-            watched.noise_multiplier = 0.0
+            self.noise_multiplier = 0.0
             # Under much noise RMSprop divides by about the same everywhere: the mean moves as in plain descent.
-            watched.optimizer = torch.optim.SGD(watched.critic.parameters(), lr=0.01)  # type: ignore[assignment]
-        return watched
+            self.optimizer = torch.optim.SGD(self.critic.parameters(), lr=0.01)  # type: ignore[assignment]
+        return self
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
         canary = self.world.canary
@@ -146,10 +141,9 @@ class WatchedParty(VertiGanParty):
         super().__init__(*holder, **more)
         self.world = world
 
-    @cached_property
-    def critic_round(self) -> WatchedRound:
+    def make_round(self) -> WatchedRound:
         secret = self.config.sampling == "private" and self.rate < 1
-        return WatchedRound.of(super().critic_round, self.world, self.rate if secret else None)
+        return self._round_of(WatchedRound).watched(self.world, self.rate if secret else None)
 
 
 class IdleRound(CriticRound):
@@ -162,9 +156,8 @@ class IdleRound(CriticRound):
 class IdleParty(VertiGanParty):
     """The other party: the adversary's own, who does not mind what it sends."""
 
-    @cached_property
-    def critic_round(self) -> CriticRound:
-        return _turned(super().critic_round, IdleRound)
+    def make_round(self) -> IdleRound:
+        return self._round_of(IdleRound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,13 +236,6 @@ def gradients(party: Any, replies: list[Reply]) -> Tensor:
     size = sum(parameter.numel() for parameter in party.network.parameters())
     sent = [reply for reply in replies if isinstance(reply, Gradient)]
     return torch.cat([densify(cast(dict[str, Any], reply.gradient.value), size) for reply in sent])
-
-
-def _turned(work: CriticRound, kind: type[R]) -> R:
-    """The same work, by another class."""
-    turned = kind.__new__(kind)
-    vars(turned).update(vars(work))
-    return turned
 
 
 def _flat(layers: Sequence[tuple[Tensor | None, Tensor | None]]) -> Tensor:

@@ -7,7 +7,7 @@ only indices, weights and latent points, or synthetic rows, are copied in. Nothi
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -68,7 +68,7 @@ class CriticRound:
         *,
         rng: Rng,
         noise_multiplier: float,
-    ) -> "CriticRound":
+    ) -> Self:
         """As a protocol's config says; without privacy nothing is clipped."""
         return cls(
             network,

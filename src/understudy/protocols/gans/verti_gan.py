@@ -19,7 +19,6 @@ paper's, buys the parties' joint two-way tables for a share of the budget and ad
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -68,6 +67,7 @@ KINDS = ("table", "series", "image")
 SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
 
 T = TypeVar("T", bound=Tensor)
+R = TypeVar("R", bound=CriticRound)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,53 +134,14 @@ class VertiGanParty(GanParty):
     before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
     Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
     Edges: an empty batch is noise alone; a spent budget answers nothing; weights of another number, that are not
-    float32, or beyond 10⁹ → MessageError, nothing is charged. Asks of a coupling are answered only where the
-    holder agreed to one (`coupled`), since a server that deals masks to a party it made up could read the rows.
+    float32, or beyond 10⁹ → MessageError, nothing is charged. It knows no asks of a coupling (`CoupledParty`).
     """
 
-    messages: ClassVar[tuple[type[Message], ...]] = (
-        *dict.fromkeys((*GanParty.messages, Begin, Round, Couple, *GramParty.messages)),
-    )
+    messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
     config_type = Config
     begin_type = Begin
     takes_arrays = True
     config: Config
-
-    def __init__(self, *holder: Any, coupled: bool = False, **more: Any) -> None:
-        super().__init__(*holder, **more)
-        self.coupled = coupled
-        self.side: GramParty | None = None  # this holder's side of a coupling
-        self.share = 0.0
-
-    def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
-            raise self.unexpected(ask)  # as in `GramParty`
-        return super().answer(ask)
-
-    def respond(self, ask: Ask) -> Reply:
-        match ask:
-            case Couple() if self.coupled and self.begun is None:
-                self.share = Config(**ask.config).coupling_share
-                return Done(round=Public(0, "the server's own number"))
-            case gram_messages.Begin() if self.begun is None and self.share:
-                paid, self.side = self.paid_before(), self._coupled()
-                self.side.paid = paid
-                return self.side.answer(ask)
-            case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
-                if self.begun is None:  # later the critics' noise is fixed, and leaves nothing for a release
-                    return self.side.answer(ask)
-        return super().respond(ask)
-
-    def _coupled(self) -> GramParty:
-        if not isinstance(self.rows, Table):
-            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
-        budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
-        return coupling_party(
-            self, self.rows, self.ledger, budget, run=self.run, rng=self.rng, folder=self.folder
-        )
-
-    def paid_before(self) -> Spend:
-        return {} if self.side is None else self.side.paid
 
     # Algorithm 2, LocalInitialization
     def open(self, begin: Begin) -> None:
@@ -191,7 +152,7 @@ class VertiGanParty(GanParty):
                 f"{self.name}: the server's network does not fit this schema. Nothing was charged."
             )
         self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
-        self.__dict__.pop("critic_round", None)
+        self._critic_round: CriticRound | None = None
 
     # Algorithm 2, LocalUpdate
     def _round(self, ask: Round) -> Gradient:
@@ -207,10 +168,19 @@ class VertiGanParty(GanParty):
         gradient = self.critic_round(batches, ask.seed)
         return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
 
-    @cached_property
+    @property
     def critic_round(self) -> CriticRound:
-        """The tensor work of a round, over this party's rows."""
-        return CriticRound.from_settings(
+        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then."""
+        if self._critic_round is None:
+            self._critic_round = self.make_round()
+        return self._critic_round
+
+    def make_round(self) -> CriticRound:
+        """A critic that has seen no row, ready to work."""
+        return self._round_of(CriticRound)
+
+    def _round_of(self, kind: type[R]) -> R:
+        return kind.from_settings(
             self.config,
             self.network,
             self.name,
@@ -276,8 +246,7 @@ class VertiGanParty(GanParty):
         return sum(self.ledger.spend(against="outsider", run=self.run).values())
 
     def state_dict(self) -> dict[str, Any]:
-        coupled = {} if self.side is None else {"side": self.side.state_dict()}
-        before = super().state_dict() | {"share": self.share, **coupled}
+        before = super().state_dict()
         if self.begun is None:
             return before
         held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
@@ -287,10 +256,6 @@ class VertiGanParty(GanParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.share, self.side = state["share"], None
-        if "side" in state:
-            self.side = self._coupled()
-            self.side.load_state_dict(state["side"])
         if self.begun is not None:
             self.participations = state["participations"]
             if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
@@ -300,9 +265,71 @@ class VertiGanParty(GanParty):
             self.critic_round.load_state_dict(state["critic_round"])
 
 
-def build_party(name: str, table: Rows, ledger: Ledger, **more: Any) -> VertiGanParty:
-    """A party of this protocol."""
-    return VertiGanParty(name, table, ledger, **more)
+class CoupledParty(VertiGanParty):
+    """A holder who agreed to a coupling: before its critic begins, a `GramParty` over the same rows has its part in
+    the release of the joint tables, for a share of the budget.
+
+    Guarantee: that of both; the critic's noise is the least with which they stay within the budget together.
+    Edges: only a holder who agreed builds this party, since a server that deals masks to a party it made up could read
+    the rows. After `Begin` of the critic no release is begun: its noise is fixed, and leaves nothing for one.
+    """
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *dict.fromkeys((*VertiGanParty.messages, Couple, *GramParty.messages)),
+    )
+
+    def __init__(self, *holder: Any, **more: Any) -> None:
+        super().__init__(*holder, **more)
+        self.side: GramParty | None = None
+        self.share = 0.0
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
+            raise self.unexpected(ask)  # as in `GramParty`
+        return super().answer(ask)
+
+    def respond(self, ask: Ask) -> Reply:
+        if self.begun is None:
+            match ask:
+                case Couple():
+                    self.share = Config(**ask.config).coupling_share
+                    return Done(round=Public(0, "the server's own number"))
+                case gram_messages.Begin() if self.share:
+                    paid, self.side = self.paid_before(), self._side()
+                    self.side.paid = paid
+                    return self.side.answer(ask)
+                case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
+                    return self.side.answer(ask)
+        return super().respond(ask)
+
+    def _side(self) -> GramParty:
+        if not isinstance(self.rows, Table):
+            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
+        budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
+        return coupling_party(
+            self, self.rows, self.ledger, budget, run=self.run, rng=self.rng, folder=self.folder
+        )
+
+    def paid_before(self) -> Spend:
+        return {} if self.side is None else self.side.paid
+
+    def state_dict(self) -> dict[str, Any]:
+        side = {} if self.side is None else {"side": self.side.state_dict()}
+        return super().state_dict() | {"share": self.share, **side}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.share, self.side = state["share"], None
+        if "side" in state:
+            self.side = self._side()
+            self.side.load_state_dict(state["side"])
+
+
+def build_party(
+    name: str, table: Rows, ledger: Ledger, *, coupled: bool = False, **more: Any
+) -> VertiGanParty | CoupledParty:
+    """A party of this protocol: one that takes part in a coupling where the holder agreed to one."""
+    return (CoupledParty if coupled else VertiGanParty)(name, table, ledger, **more)
 
 
 def agreed(config: Config) -> dict[str, Any]:
