@@ -25,7 +25,6 @@ from typing import Any
 
 from understudy.check import plain_name
 from understudy.classifier import Classifier
-from understudy.data.described import load_schema
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.durable import own_folder, replace, replace_json
@@ -165,69 +164,74 @@ def run_file(
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
     config_for(file.protocol, file.settings)
-    module = protocol_named(file.protocol)
-    if file.rows is not None and artefact_of(module) != "generator":
+    if file.rows is not None and artefact_of(protocol_named(file.protocol)) != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')
     out = file.path(file.out)
-    note = out / "run.toml"
-    if note.exists() and not resume:
+    told = _told(file, out, resume=resume, rehearsal=seed is not None)
+    federation = _federation(file, seed)
+    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
+    with _noted(file, out, told):
+        result = train(
+            file.protocol, federation, folder=out, resume=resume, watch=watch, run=told["run"], holdout=holdout,
+            public=public, **dict(file.settings),
+        )  # fmt: skip
+    result.save(out, rows=file.rows)
+    return result, out
+
+
+def _told(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[str, Any]:
+    """The run's name and whether it is a rehearsal: a new run's, or those of the one that is to be resumed."""
+    begun = (out / "run.toml").exists()
+    if begun and not resume:
         raise ArtefactError(
             f"{out} already has a run in it. Choose another `out`, or go on with that run by --resume. "
             "Nothing was read or charged."
         )
-    if resume and not note.exists():
+    if not resume:
+        return {"run": f"{file.protocol}-{uuid.uuid4().hex[:8]}", "rehearsal": rehearsal}
+    if not begun:
         raise ArtefactError(f"{out} has no run to resume. Nothing was read or charged.")
-    told: dict[str, Any] = (
-        json.loads((out / "run.json").read_text())
-        if resume
-        else {"run": f"{file.protocol}-{uuid.uuid4().hex[:8]}", "rehearsal": seed is not None}
-    )
-    if told.get("rehearsal", False) != (seed is not None):
+    told: dict[str, Any] = json.loads((out / "run.json").read_text())
+    if told.get("rehearsal", False) != rehearsal:
         raise ArtefactError(
             f"{out}: a rehearsal is resumed with its --seed, and any other run without one. "
             "Nothing was read or charged."
         )
-    run = told["run"]
-    schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
-    for schema in schemas.values():
-        schema.require_public()
+    return told
+
+
+def _federation(file: RunFile, seed: int | None) -> Federation:
+    """The holders that a run file names, their rows and ledgers opened; with a seed, a rehearsal of them."""
+    schemas = file.schemas()
     paths = {name: file.path(section.table) for name, section in file.parties.items()}
-    same = same_people(module, (schema.names for schema in schemas.values()))
+    same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
     tables = open_held(paths, schemas, same_people=same)
-    holders = (
-        Holder(
-            name,
-            tables[name],
-            Ledger.rehearsal(holder=name, budget=section.total())
-            if seed is not None
-            else open_ledger(file.ledger_path(name), name, section.total()),
-            section.budget(),
-            None if seed is None else seed * 1_000_003 + number,
-            section.noise,
-            section.people_are_elsewhere,
-        )
-        for number, (name, section) in enumerate(file.parties.items())
-    )
-    if seed is None:
-        for name, section in file.parties.items():
+    holders = []
+    for number, (name, section) in enumerate(file.parties.items()):
+        if seed is None:
             if section.ledger is None:
                 own_folder(file.ledger_path(name).parent)
-    federation = Federation.of(holders, same_people=same)
+            ledger = open_ledger(file.ledger_path(name), name, section.total())
+        else:
+            ledger = Ledger.rehearsal(holder=name, budget=section.total())
+        own = None if seed is None else seed * 1_000_003 + number
+        elsewhere = section.people_are_elsewhere
+        holders.append(Holder(name, tables[name], ledger, section.budget(), own, section.noise, elsewhere))
+    return Federation.of(holders, same_people=same)
+
+
+@contextmanager
+def _noted(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
+    """The folder holds this run from now on; one that is refused before it began leaves it free."""
     out.mkdir(parents=True, exist_ok=True)
-    replace(note, file.to_toml().encode())
-    replace_json(out / "run.json", told)
-    holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
+    replace(out / "run.toml", file.to_toml().encode())
+    replace_json(out / "run.json", dict(told))
     try:
-        result = train(
-            file.protocol, federation, folder=out, resume=resume, watch=watch, run=run, holdout=holdout,
-            public=public, **dict(file.settings),
-        )  # fmt: skip
+        yield
     except (ConfigError, SchemaError):
         if not (out / "checkpoint").exists():
-            note.unlink()  # refused before it began: the folder stays free
+            (out / "run.toml").unlink()
         raise
-    result.save(out, rows=file.rows)
-    return result, out
 
 
 def _fits(protocol: str, same_people: bool) -> None:

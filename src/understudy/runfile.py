@@ -45,6 +45,7 @@ import tomli_w
 
 from understudy.bounded import read_toml
 from understudy.check import known_keys, plain_names
+from understudy.data.described import AnySchema, load_schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
@@ -140,6 +141,13 @@ class RunFile:
     def path(self, text: str) -> Path:
         """A path of this run file, made absolute."""
         return (self.folder / text).resolve()
+
+    def schemas(self) -> dict[str, AnySchema]:
+        """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
+        found = {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
+        for schema in found.values():
+            schema.require_public()
+        return found
 
     def ledger_path(self, party: str) -> Path:
         """Where this party's ledger lies."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from understudy.data.described import AnySchema, load_schema
+from understudy.data.described import AnySchema
 from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
 from understudy.network.status import Prices, Status
@@ -75,9 +75,7 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
     if file.rows is not None and artefact_of(module) != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
-    schemas = {name: load_schema(file.path(section.schema)) for name, section in file.parties.items()}
-    for schema in schemas.values():
-        schema.require_public()
+    schemas = file.schemas()
     same = same_people(module, (schema.names for schema in schemas.values()))
     holdout, public = (None if name is None else file.path(name) for name in (file.holdout, file.public))
     more = opened(file.protocol, config, schemas, same_people=same, holdout=holdout, public=public)
