@@ -1,5 +1,8 @@
 """Holders in one process: their rows, their ledgers, and what a run may cost them.
 
+Holders on machines of their own are a federation, too: `understudy federation` founds it, `network/` runs it, and the
+class here has no part in it.
+
     federation = Federation({"clinic": clinic, "insurer": insurer}, schemas, budget=Budget(epsilon=2, delta=1e-6))
 
 A federation's ledgers are real files unless it is a rehearsal; seeds are for rehearsals alone.
@@ -49,8 +52,9 @@ class Holder:
 
 
 class Federation:
-    """Several holders of tables, in this process.
+    """Several holders of tables, all in this process: for one who may see all rows, and for rehearsals.
 
+    Holders who keep their rows to themselves each run a party instead (`understudy federation`, `understudy join`).
     `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
     `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
     the same people, a row each; without it they have the same columns about different people, who may have

@@ -1,4 +1,7 @@
-"""`understudy federation`: found one, invite parties, renew, revoke."""
+"""`understudy federation`: found one of many machines, invite parties, renew, revoke.
+
+The class `Federation` is another thing: holders in one process.
+"""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
     from understudy.runtime.authority import Authority
 
 app = typer.Typer(
-    no_args_is_help=True, help="A federation of holders: found it, invite parties, renew, revoke."
+    no_args_is_help=True,
+    help="A federation of holders on machines of their own: found it, invite parties, renew, revoke.",
 )
 FolderOption = Annotated[Path, typer.Option("--folder", help="The federation's folder.")]
 FEDERATION = Path("federation")
