@@ -98,7 +98,7 @@ def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -
     assert holders["insurer"].end() == 1
     assert server.end() == 1
     assert "insurer: its holder has not accepted" in server.err
-    assert "Nothing waits" in desk.done("approve", "clinic")
+    assert "No contract waits" in desk.done("approve", "clinic")
     os.kill(holders["clinic"].process, signal.SIGINT)
     assert holders["clinic"].end() == 130
 

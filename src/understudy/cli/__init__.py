@@ -29,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Private stand-ins for data that cannot leave home.\n\n"
+    help="Private synthetic data for data that must not leave its holder.\n\n"
     "Several holders obtain **one synthetic table** from rows that never leave them, at a privacy price that is "
     "written into each holder's ledger before anything is sent.\n\n"
     "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "
@@ -80,14 +80,14 @@ def demo(
 @app.command()
 def run(
     file: Annotated[Path | None, typer.Argument(help="The run file (TOML).")] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run in the output folder.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume the run in the output folder.")] = False,
     example: Annotated[bool, typer.Option("--example", help="Print a run file to start from.")] = False,
     seed: Annotated[
         int | None,
         typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only."),
     ] = None,
 ) -> None:
-    """Carry out a run file: align people, train, save generator, synthetic rows and privacy statement."""
+    """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement."""
     if example:
         out.print(_EXAMPLE, markup=False)
         return
@@ -121,13 +121,13 @@ def report(
         Path | None, typer.Option(help="Real rows that no training has seen (CSV or Parquet).")
     ] = None,
 ) -> None:
-    """Write the page by which a holder decides whether to publish."""
+    """Write the page that helps a holder decide whether to publish."""
     from understudy.report.page import write_report
 
     page = write_report(
         folder, out=to, publish=publish, parties=party or None, target=target, holdout=holdout
     )
-    rest = "" if publish else " For the holder alone; --publish writes one that may go out."
+    rest = "" if publish else " Only for the holder; --publish writes one that may be published."
     out.print(f"Written to {page}.{rest}")
 
 
@@ -139,9 +139,9 @@ def evaluate(
     holdout: Annotated[Path | None, typer.Option(help="Real rows that the generator has not seen.")] = None,
     target: Annotated[str | None, typer.Option(help="A column to predict.")] = None,
     another: Annotated[
-        bool, typer.Option("--second-opinion", help="Figures of the library sdmetrics, too.")
+        bool, typer.Option("--second-opinion", help="Also show figures of the library sdmetrics.")
     ] = False,
-    to: Annotated[Path | None, typer.Option("--out", help="Write a page, too (HTML).")] = None,
+    to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare a synthetic table with the real one, for the holder of the real rows."""
     from understudy.data.schema import Schema
@@ -175,15 +175,21 @@ def evaluate(
 @app.command()
 def audit(
     file: FileArg,
-    party: Annotated[str | None, typer.Option(help="Whose promise; default: the smallest ε.")] = None,
-    trials: Annotated[int, typer.Option(min=50, help="Runs with the person, and as many without.")] = 1000,
-    seconds: Annotated[float, typer.Option(help="Stop after so long, with what there is.")] = 120.0,
+    party: Annotated[
+        str | None, typer.Option(help="The party to audit; default: the one with the smallest ε.")
+    ] = None,
+    trials: Annotated[
+        int, typer.Option(min=50, help="How many runs with the person, and how many without.")
+    ] = 1000,
+    seconds: Annotated[
+        float, typer.Option(help="Stop after this time, and use the trials done so far.")
+    ] = 120.0,
 ) -> None:
     """Try to catch the code breaking its promise: an empirical lower bound on ε.
 
     Many small runs with and without one worst-case person, on made-up rows that fit the schemas; no row of yours is
-    read. It fails (exit 1) when more is observed than is claimed, and ends with 2 where nothing could be audited. Where
-    the run was carried out, the result is saved beside it, and `understudy report` shows it.
+    read. It fails (exit 1) if the measured ε is above the claimed ε, and exits with 2 if nothing could be audited. If
+    the run was carried out, the result is saved in its folder, and `understudy report` shows it.
     """
     body = RunFile.load(file)
     from understudy.evaluate.audit.audit_file import audit_run_file
@@ -207,13 +213,13 @@ def audit(
 @app.command()
 def sample(
     folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many.")] = 1000,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
     to: Annotated[
         Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
-    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many."""
+    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.generator import Generator
     from understudy.privacy.accounts.statement import first_said, rehearsal_of
 
@@ -248,7 +254,7 @@ def _training() -> Iterator["Callable[[Rounds], None] | None"]:
             yield watch
     except KeyboardInterrupt:
         err.print(
-            "Stopped. What was finished is saved, and the ledger holds all that was spent. Go on with --resume."
+            "Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume."
         )
         raise typer.Exit(130) from None
 
@@ -293,7 +299,7 @@ _ARTEFACTS = {
     "model": "weights, schema and card of the classifier",
     "synthetic.parquet": "the joint synthetic table",
     "privacy.json": "what was spent, per party and per person, against whom",
-    "transcript.json": "what crossed the line: messages, bytes, paid values",
+    "transcript.json": "messages exchanged: counts, bytes, paid values",
     "run.toml": "the run as it was carried out",
 }
 

@@ -20,7 +20,9 @@ At = Annotated[str, typer.Option("--at", envvar="UNDERSTUDY_EXCHANGE", help="The
 TokenFile = Annotated[Path | None, typer.Option(help="A file with the token; else UNDERSTUDY_TOKEN.")]
 Authorities = Annotated[
     Path | None,
-    typer.Option("--ca", envvar="UNDERSTUDY_CA", help="A certificate to trust besides the usual ones."),
+    typer.Option(
+        "--ca", envvar="UNDERSTUDY_CA", help="A certificate to trust in addition to the usual ones."
+    ),
 ]
 
 

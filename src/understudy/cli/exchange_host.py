@@ -1,4 +1,4 @@
-"""`understudy exchange`, for who runs one: serve it, say who may call, see who did."""
+"""`understudy exchange`, for the operator of an exchange: serve it, say who may call, see who did."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,8 +15,8 @@ token_app = typer.Typer(no_args_is_help=True, help="Who may call: issue, list, r
 
 
 def serve(
-    data: Annotated[Path, typer.Option(help="The exchange's folder; made if it is not there.")],
-    pool: Annotated[list[Path] | None, typer.Option(help="A pool to found (TOML); may be repeated.")] = None,
+    data: Annotated[Path, typer.Option(help="The exchange's folder; it is made if it does not exist.")],
+    pool: Annotated[list[Path] | None, typer.Option(help="A pool to create (TOML); may be repeated.")] = None,
     listen: Annotated[str, typer.Option(help="HOST:PORT.")] = "127.0.0.1:8600",
     database: Annotated[
         str | None,
@@ -26,12 +26,14 @@ def serve(
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     proxied: Annotated[bool, typer.Option(help="A proxy in front speaks TLS.")] = False,
     rate: Annotated[float, typer.Option(help="Requests a second for each token.")] = 20.0,
-    largest: Annotated[int, typer.Option(help="Bytes of a generator at most, in any pool.")] = 1 << 26,
+    largest: Annotated[int, typer.Option(help="The largest size of a generator in bytes, in any pool.")] = 1
+    << 26,
     connections: Annotated[
-        int, typer.Option(help="Connections at once from one address; with --proxied the proxy's matter.")
+        int,
+        typer.Option(help="Connections at once from one address; with --proxied the proxy must limit them."),
     ] = 128,
     new_admin: Annotated[
-        bool, typer.Option(help="Write another administrator's token: the last is lost.")
+        bool, typer.Option(help="Write another administrator's token, if the last one was lost.")
     ] = False,
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
@@ -60,14 +62,14 @@ def serve(
 
 @token_app.command("new")
 def token_new(
-    silo: Annotated[str, typer.Argument(help="For whom.")],
+    silo: Annotated[str, typer.Argument(help="The silo that gets the token.")],
     at: At,
     pool: Annotated[str | None, typer.Option(help="The pool that it is for.")] = None,
-    admin: Annotated[bool, typer.Option(help="For an administrator, of no pool.")] = False,
+    admin: Annotated[bool, typer.Option(help="For an administrator, who belongs to no pool.")] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Print a new token. It is shown this once: hand it over by a way that both trust."""
+    """Print a new token. It is shown only once: hand it over on a channel that both sides trust."""
     with client_of(at, token_file, ca) as client:
         out.print(client.issue(silo, pool=pool, role="admin" if admin else "member"))
 
@@ -88,9 +90,9 @@ def token_revoke(
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """End a token, from the next request on."""
+    """Revoke a token. It is refused from the next request on."""
     with client_of(at, token_file, ca) as client:
-        out.print(f"The token {id} of {client.revoke(id)['silo']} is ended.")
+        out.print(f"The token {id} of {client.revoke(id)['silo']} is revoked.")
 
 
 def log(

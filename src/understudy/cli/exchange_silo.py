@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from understudy.protocols.sgde.party import Recipe
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
-Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only of this silo; may be repeated.")]
+Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only offers of this silo; may be repeated.")]
 MostEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Only at this ε or less.")]
 
 
@@ -32,7 +32,7 @@ def subscribe(
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Join the pool of this token: what a generator must fulfil there."""
+    """Join the pool of this token, and show what it requires of a generator."""
     with client_of(at, token_file, ca) as client:
         name, _ = membership(client)
         required = client.subscribe(name)
@@ -56,13 +56,15 @@ def train(
     ledger: Annotated[Path, typer.Option(help="This silo's ledger; a new one gets ε and δ as its budget.")],
     at: At,
     to: Annotated[Path, typer.Option("--out", help="A folder for the generators.")] = Path("offers"),
-    epsilon: Annotated[float | None, typer.Option(help="What to spend; default: the pool's limit.")] = None,
-    delta: Annotated[float | None, typer.Option(help="At which δ; default: the pool's limit.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The ε to spend; default: the pool's limit.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="The δ of the price; default: the pool's limit.")
+    ] = None,
     person: Annotated[
         str | None,
         typer.Option(
             help="The column, or array, that identifies people; default: the pool's. "
-            "Of several images of one, the first counts."
+            "If a person has several images, only the first is used."
         ),
     ] = None,
     steps: Annotated[
@@ -71,13 +73,13 @@ def train(
     kind: Annotated[
         str,
         typer.Option(
-            help="beta-vae: a network for each class; marginals: the levels' counts, where rows are few."
+            help="beta-vae: a network for each class; marginals: counts of levels, for silos with few rows."
         ),
     ] = "beta-vae",
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Train a generator for each class by the pool's requirements. Paid from the ledger; nothing is sent."""
+    """Train a generator for each class, as the pool requires. The price is charged to the ledger; nothing is sent."""
     from understudy.federation import open_ledger
     from understudy.privacy.accounts.budget import Budget
     from understudy.protocols.sgde.offer import check_price
@@ -132,7 +134,7 @@ def list_offers(
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """What is on offer."""
+    """List the offers of the pool."""
     with client_of(at, token_file, ca) as client:
         name, _ = membership(client)
         chosen = _chosen(client.subscribe(name), label)
@@ -147,19 +149,19 @@ def list_offers(
 
 def pull(
     at: At,
-    to: Annotated[Path, typer.Option("--out", help="A folder for the generators and the pool of them.")],
+    to: Annotated[
+        Path, typer.Option("--out", help="A folder for the offers and the generator made of them.")
+    ],
     label: Labels = None,
     silo: Silos = None,
     epsilon: MostEpsilon = None,
-    suspects: Annotated[
-        bool, typer.Option("--suspects", help="Also take offers that look poisoned into the pool.")
-    ] = False,
+    suspects: Annotated[bool, typer.Option("--suspects", help="Also use offers that look poisoned.")] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
-    """Take what is on offer, and make one generator of it in which every class is as likely as any other.
+    """Download the offers, and make one generator of them in which all classes are equally likely.
 
-    Offers that the rest of the pool does not recognise are left out of it, unless --suspects. Draw rows with
+    Offers that do not look like the rest of the pool are left out, unless --suspects is given. Draw rows with
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
     from understudy.data.images import ImageSchema
@@ -171,7 +173,7 @@ def pull(
         required = client.subscribe(name)
         offers = client.offers(name, labels=_chosen(required, label), silos=silo or (), epsilon=epsilon)
         if not offers:
-            raise ConfigError("nothing is on offer that fits this choice.")
+            raise ConfigError("no offer fits this choice.")
         pulled = []
         for o in offers:
             folder = to / "offers" / _place(o)
@@ -194,12 +196,14 @@ def pull(
 
 
 def draw(
-    folder: Annotated[Path, typer.Argument(help="What `pull` wrote, of a pool of images.")],
+    folder: Annotated[Path, typer.Argument(help="The folder that `pull` wrote, for a pool of images.")],
     to: Annotated[Path, typer.Option("--out", help="A .npz file.")],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many, over all classes.")] = 1000,
+    rows: Annotated[
+        int, typer.Option("--rows", "-n", min=1, help="How many images, over all classes.")
+    ] = 1000,
     seed: Annotated[int | None, typer.Option(help="Draw the same images again.")] = None,
 ) -> None:
-    """Draw images with their classes, every class as likely as any other. Drawing costs no privacy, however many.
+    """Draw images with their classes; all classes are equally likely. Drawing costs no privacy, however many are drawn.
 
     The file holds the arrays `images` and, under the name of the pool's class, the class of each.
     """
@@ -212,7 +216,7 @@ def draw(
     generator = Generator.load(folder)
     if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
         raise ConfigError(
-            f"{folder} is no pulled pool of images. Rows of a table: understudy sample {folder}."
+            f"{folder} is not a pulled pool of images. For rows of a table: understudy sample {folder}."
         )
     if to.suffix != ".npz":
         raise ConfigError(f"images are written into a .npz file, not {to.name}. Nothing was drawn.")

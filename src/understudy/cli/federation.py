@@ -1,4 +1,4 @@
-"""`understudy federation`: found one of many machines, invite parties, renew, revoke.
+"""`understudy federation`: create one of many machines, invite parties, renew, revoke.
 
 The class `Federation` is another thing: holders in one process.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="A federation of holders on machines of their own: found it, invite parties, renew, revoke.",
+    help="A federation of holders on machines of their own: create it, invite parties, renew, revoke.",
 )
 FolderOption = Annotated[Path, typer.Option("--folder", help="The federation's folder.")]
 FEDERATION = Path("federation")
@@ -29,18 +29,18 @@ FEDERATION = Path("federation")
 @app.command("init")
 def init(
     name: Annotated[str, typer.Argument(help="What the federation is called.")],
-    at: Annotated[str, typer.Option(help="Where parties dial: HOST:PORT, as they see it.")],
-    party: Annotated[list[str] | None, typer.Option(help="Invite this party, too.")] = None,
+    at: Annotated[str, typer.Option(help="The address that parties connect to: HOST:PORT, as they see it.")],
+    party: Annotated[list[str] | None, typer.Option(help="Also invite this party; may be repeated.")] = None,
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, typer.Option(min=1, help="How long certificates are good.")] = DAYS,
+    days: Annotated[int, typer.Option(min=1, help="For how many days certificates are valid.")] = DAYS,
 ) -> None:
-    """Found a federation: a private authority, the server's certificate, and an invitation for each party."""
+    """Create a federation: a private authority, the server's certificate, and an invitation for each party."""
     from understudy.runtime.authority import Authority
 
     plain_names(party or (), "party")
     authority = Authority.found(folder, name=name, address=at, days=days)
     out.print(
-        f"{name} is founded in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."
+        f"{name} is created in {folder}. ca.key signs invitations: keep it safe, and offline when all have joined."
     )
     for one in party or ():
         _invited(authority, one, INVITED_DAYS)
@@ -50,16 +50,20 @@ def init(
 def invite(
     party: Annotated[str, typer.Argument(help="The party's name.")],
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
+    days: Annotated[
+        int, typer.Option(min=1, help="For how many days the invitation is valid.")
+    ] = INVITED_DAYS,
     finished: Annotated[
         bool,
-        typer.Option("--finished", help="With its key, for a party that never dials `understudy serve`."),
+        typer.Option(
+            "--finished", help="Include the key, for a party that never connects to `understudy serve`."
+        ),
     ] = False,
 ) -> None:
     """Invite a party. The invitation is exchanged once, for a certificate whose key the party makes itself.
 
-    A finished one is the party's identity already, to be kept as identity.toml in its home: whoever sees it on its
-    way can pose as that party to the server.
+    With --finished, the file is the party's identity itself: the party keeps it as identity.toml in its home. Anyone
+    who sees it on the way can pose as that party to the server.
     """
     from understudy.runtime.authority import Authority
 
@@ -67,7 +71,7 @@ def invite(
     if party in authority.roster.parties:
         raise ConfigError(
             f"{party} was invited before. `understudy federation renew {party}` invites it again, and from then on "
-            "refuses the certificate that it has. Nothing was changed."
+            "refuses its old certificate. Nothing was changed."
         )
     if finished:
         path = authority.issue(party).save(folder / "invitations" / f"{party}.toml")
@@ -83,15 +87,17 @@ def renew(
     party: Annotated[str | None, typer.Argument(help="The party that gets a new invitation.")] = None,
     server: Annotated[bool, typer.Option("--server", help="Renew the server's own certificate.")] = False,
     folder: FolderOption = FEDERATION,
-    days: Annotated[int, typer.Option(min=1, help="How long the invitation is good.")] = INVITED_DAYS,
+    days: Annotated[
+        int, typer.Option(min=1, help="For how many days the invitation is valid.")
+    ] = INVITED_DAYS,
 ) -> None:
-    """Renew a party (a new invitation; what it had is refused from now on) or the server's certificate."""
+    """Renew a party (a new invitation; its old certificate is refused from now on) or the server's certificate."""
     from understudy.runtime.authority import Authority
 
     authority = Authority(folder)
     if server:
         authority.renew_server()
-        out.print("The server has a new certificate: restart `understudy serve`. Parties notice nothing.")
+        out.print("The server has a new certificate: restart `understudy serve`. Parties need to do nothing.")
     elif party is None:
         raise typer.BadParameter("Which party? Or --server.")
     elif party not in authority.roster.parties:

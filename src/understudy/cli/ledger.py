@@ -14,9 +14,9 @@ app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on 
 @app.command("show")
 def ledger_show(
     ledger: FileArg,
-    last: Annotated[int, typer.Option(help="Only the last so many entries; 0 for all.")] = 20,
+    last: Annotated[int, typer.Option(help="How many of the last entries to show; 0 for all.")] = 20,
 ) -> None:
-    """When, what, which run, price, total."""
+    """Show each entry: when, what, which run, its price and the total."""
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def join(
-    invitation: Annotated[Path | None, typer.Argument(help="What the operator handed over.")] = None,
+    invitation: Annotated[
+        Path | None, typer.Argument(help="The invitation file from the operator of the hub.")
+    ] = None,
     table: Annotated[Path | None, typer.Option(help="The rows (CSV or Parquet).")] = None,
     schema: Annotated[Path | None, typer.Option(help="Their public schema.")] = None,
     policy: Annotated[Path | None, typer.Option(help="What may run here (TOML).")] = None,
@@ -31,14 +33,16 @@ def join(
     ] = None,
     home: Annotated[
         Path | None,
-        typer.Option(help="Where this party keeps what is its own; default: a folder of its name."),
+        typer.Option(help="The folder for this party's own files; default: a folder with its name."),
     ] = None,
     address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
-    noise: Annotated[str, typer.Option(help='"fast": not secure, and named in the card.')] = "secure",
-    patience: Annotated[float, typer.Option(help="Seconds to try while no server is there.")] = 86_400.0,
+    noise: Annotated[str, typer.Option(help='"fast" is not secure, and the card says so.')] = "secure",
+    patience: Annotated[
+        float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
+    ] = 86_400.0,
     example: Annotated[bool, typer.Option("--example", help="Print a policy to start from.")] = False,
 ) -> None:
-    """Take part in one run with your own rows: sign its contract if your policy allows it, answer until it ends."""
+    """Take part in one run with your own rows: sign its contract if your policy allows it, and answer until it ends."""
     if example:
         out.print(_POLICY)
         return
@@ -75,17 +79,17 @@ def join(
 
 def approve(
     home: Annotated[Path, typer.Argument(help="The party's home.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Accept what waits, without asking.")] = False,
-    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse what waits.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Accept all waiting contracts without asking.")] = False,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse all waiting contracts.")] = False,
 ) -> None:
-    """Decide about the contracts that wait at a party whose policy says "ask"."""
+    """Accept or refuse the contracts that wait for a decision (policy: accept = "ask")."""
     with_grpc()
     from understudy.network.holder import Queue, known_party
 
     queue, party = Queue(home=home), known_party(home)
     waiting = queue.waiting()
     if not waiting:
-        out.print("Nothing waits.")
+        out.print("No contract waits for a decision.")
     for contract in waiting:
         _show(contract, party)
         accept = not refuse and (yes or typer.confirm("Accept?"))
@@ -113,7 +117,7 @@ def _show(contract: "Contract", party: str) -> None:
     if sys.stdin.isatty():
         err.print("Accept? [y/N] ", end="")
     else:
-        err.print("`understudy approve HOME` decides.")
+        err.print("Decide with `understudy approve HOME`.")
 
 
 def _answered() -> Any:
@@ -140,18 +144,18 @@ def _interruptible(stopped: threading.Event) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        err.print("Stopped. The same command goes on with the run, if the server still waits.")
+        err.print("Stopped. The same command resumes the run, if the server still waits.")
         raise typer.Exit(130) from None
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 _POLICY = """\
-protocols = ["gram", "verti-gan"]   # which systems may run here
+protocols = ["gram", "verti-gan"]   # which protocols may run here
 epsilon_run = 2.0                   # the most that one run may cost a person here
 epsilon_total = 8.0                 # the most that all runs may cost
 delta = 1e-6
-people = 1000                       # fewer people than this are not enough to hide among
+people = 1000                       # a run over fewer people than this is refused
 accept = "ask"                      # "always": within these limits, sign without asking
 partners = ["insurer"]              # who else may take part; leave it out for anybody
-people_are_elsewhere = false        # true: other holders of rows may have some of these people, too"""
+people_are_elsewhere = false        # true: other holders of rows may also hold some of these people"""

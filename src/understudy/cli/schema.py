@@ -49,22 +49,22 @@ def schema_infer(
 
     write_draft(infer_schema(table, person=person), to)
     out.print(
-        f"Draft written to {to}. It was read from rows and is private: read its header before you go on."
+        f"Draft written to {to}. It was read from rows and is private: read its header before you continue."
     )
 
 
 @app.command("buy")
 def schema_buy(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
-    draft: Annotated[Path, typer.Argument(help="A schema whose column names and kinds are right.")],
+    draft: Annotated[Path, typer.Argument(help="A schema with the right column names and kinds.")],
     ledger: Annotated[
         Path, typer.Option(help="The holder's ledger; a new one gets this purchase as its budget.")
     ],
     to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
     cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
-    epsilon: Annotated[float, typer.Option(help="What to spend.")] = 0.5,
-    delta: Annotated[float, typer.Option(help="At which δ.")] = 1e-6,
-    holder: Annotated[str | None, typer.Option(help="Whose ledger it is, when it is new.")] = None,
+    epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.5,
+    delta: Annotated[float, typer.Option(help="The δ of the price.")] = 1e-6,
+    holder: Annotated[str | None, typer.Option(help="The holder's name, if the ledger is new.")] = None,
     confirm: Annotated[
         bool,
         typer.Option("--names-and-kinds-are-public", help="State that names and kinds are publicly known."),

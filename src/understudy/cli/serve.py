@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 def serve(
     federation: Annotated[Path, typer.Argument(help="The federation's folder, or its federation.toml.")],
-    run: Annotated[Path, typer.Argument(help="The run file (TOML), without tables: those are the holders'.")],
+    run: Annotated[
+        Path, typer.Argument(help="The run file (TOML), without tables: they stay at the holders.")
+    ],
     resume: Annotated[
-        bool, typer.Option(help="Go on with the run in the output folder, if one was begun there.")
+        bool, typer.Option(help="Resume the run in the output folder, if one was started there.")
     ] = False,
     listen: Annotated[
-        str | None, typer.Option(help="HOST:PORT to listen on; default: where parties dial.")
+        str | None, typer.Option(help="HOST:PORT to listen on; default: the address that parties connect to.")
     ] = None,
-    patience: Annotated[float, typer.Option(help="Seconds that one answer may take.")] = 3600.0,
-    wait: Annotated[float, typer.Option(help="Seconds until all have to have joined.")] = 604_800.0,
+    patience: Annotated[float, typer.Option(help="How many seconds one answer may take.")] = 3600.0,
+    wait: Annotated[float, typer.Option(help="How many seconds to wait until all have joined.")] = 604_800.0,
 ) -> None:
-    """Carry out a run file with holders elsewhere: wait until all have signed, train, save."""
+    """Carry out a run file with holders on other machines: wait until all have signed, train, save."""
     with_grpc()
     from understudy.network.serve import serve_file
     from understudy.network.status import FILE, read_status
@@ -60,11 +62,11 @@ def serve(
             )
         except KeyboardInterrupt:
             stack.close()
-            err.print("Stopped. What was finished is saved; the parties wait. Go on with --resume.")
+            err.print("Stopped. What was finished is saved; the parties wait. Resume with --resume.")
             raise typer.Exit(130) from None
         except PartyAway as away:
             raise PartyAway(
-                f"{away} What was finished is saved; the parties wait. When it is back, go on with --resume."
+                f"{away} What was finished is saved; the parties wait. When it is back, resume with --resume."
             ) from None
     out.print(str(result.privacy))
     for name, note in result.artefact.card.get("gone", {}).items():

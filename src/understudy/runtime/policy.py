@@ -4,12 +4,12 @@
     epsilon_run = 2.0             # the most that one run may cost a person here
     epsilon_total = 8.0           # the most that all runs may cost; the ledger's own limit binds besides
     delta = 1e-6                  # the largest δ
-    people = 1000                 # fewer people than this are not enough to hide among
+    people = 1000                 # a run over fewer people than this is refused
     accept = "ask"                # "ask" a person about every contract, or accept "always" within these limits
     partners = ["insurer"]        # who else may take part; leave it out for anybody
     against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
     message_mb = 1024             # the largest message
-    people_are_elsewhere = false  # true: other holders of rows may have some of these people, too
+    people_are_elsewhere = false  # true: other holders of rows may also hold some of these people
 
     [settings]                    # the least and the most that a setting of a contract may be; others are free
     clip_norm = [0.1, 10]
