@@ -9,7 +9,7 @@ in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` pr
 first: the first seed, ε of 1 and 8, two holders of columns; so a run that is cut short leaves the rest undone.
 
     Gram           over columns and rows, 2, 4 and 8 holders; mixed: two groups of columns, two holders of rows in each
-    Gram+target    over columns, 2 holders: the column that classifiers are to foretell is named
+    Gram+target    over columns, 2 holders: the column that classifiers are to predict is named
     VertiGAN, VertiGAN+gram, VDGAN-DPSGD, DPLT   over columns, 2 holders; ε is each party's
     MST, AIM       all data in one place; rows made by central.py (see there), read from `--central`
     independent    every column shuffled by itself, not private

@@ -1,4 +1,4 @@
-"""Which pairs of columns are worth a second measurement: none, the strongest, or those with the column to be foretold?
+"""Which pairs of columns are worth a second measurement: none, the strongest, or those with the column to be predicted?
 
     python benchmarks/joint/twice.py --data data --jobs 8 --out benchmarks/joint/twice.csv
 
