@@ -28,7 +28,7 @@ from understudy.report.page import write_report
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 
-FALSE = ("The price is paid", "cryptographic source", "at no further price", "may go out; this page")
+FALSE = ("The price is paid", "cryptographic source", "at no further price", "may be published; this page")
 FAST = {"components": 4, "steps": 5, "chunk": 25, "device": "cpu"}
 
 
@@ -92,8 +92,8 @@ def test_every_artefact_says_first_that_nothing_is_private(unreal: tuple[Path, s
 def test_the_holders_page_says_it_before_all_else_and_praises_nothing(unreal: tuple[Path, str]) -> None:
     out, why = unreal
     page = write_report(out).read_text()
-    assert 0 < page.index("Rehearsal: nothing here is private") < page.index("For the holder alone")
-    assert page.index(why) < page.index("For the holder alone")
+    assert 0 < page.index("Rehearsal: nothing here is private") < page.index("Only for the holder")
+    assert page.index(why) < page.index("Only for the holder")
     assert "The run is a rehearsal, and nothing here is private." in page
     assert not [words for words in FALSE if words in page]
 
@@ -175,7 +175,7 @@ def test_a_rehearsal_does_not_go_on_as_the_real_thing_nor_the_reverse(tmp_path: 
             watch=gone,
             **few,
         )
-    with pytest.raises(ArtefactError, match="a rehearsal goes on as a rehearsal"):
+    with pytest.raises(ArtefactError, match="a rehearsal is resumed as a rehearsal"):
         train(
             "central-gan",
             Federation(tables, schemas, budget=budget, ledgers=tmp_path),

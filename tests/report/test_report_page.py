@@ -130,7 +130,7 @@ def test_a_published_page_does_not_tell_what_is_left_in_a_holder_s_ledger(copied
 def test_the_holder_s_page_says_that_it_is_private_and_is_readable_by_its_owner_alone(
     folder: Path, page: str
 ) -> None:
-    assert "For the holder alone" in page
+    assert "Only for the holder" in page
     assert stat.S_IMODE((folder / "report.html").stat().st_mode) == 0o600
 
 
@@ -233,7 +233,10 @@ def test_the_page_shows_the_prices_of_the_statement(folder: Path, page: str) -> 
 
 
 def test_the_page_says_whether_the_parties_charges_compose(copied: Path) -> None:
-    compose, together = "whose uses of the same people compose", "who paid for one release together"
+    compose, together = (
+        "they hold the same people, so their prices compose",
+        "they paid together for one release",
+    )
     (copied / "synthetic.parquet").unlink()
     privacy = json.loads((copied / "privacy.json").read_text())
     for one_release in (False, True):
@@ -249,8 +252,8 @@ def test_a_ledger_that_holds_less_than_the_statement_says_is_called_short(copied
     (copied / "privacy.json").write_text(json.dumps(privacy))
     (copied / "synthetic.parquet").unlink()
     text = private(copied)
-    assert "the ledger is short. Find out why before you publish." in text
-    assert "The ledger of clinic does not bear the price out." in text
+    assert "the ledger records less than stated. Find out why before you publish." in text
+    assert "The ledger of clinic records less than stated." in text
     assert text.count("agree on this run") == 1
 
 

@@ -45,7 +45,7 @@ class Artefacts:
 
     @property
     def owners(self) -> Mapping[str, str] | None:
-        """Whose column is whose, where parties hold columns."""
+        """Which party holds which column, where parties hold columns."""
         owners = (self.card or {}).get("owners")
         return owners if isinstance(owners, dict) else None
 
@@ -75,7 +75,7 @@ class Artefacts:
 
     @property
     def target(self) -> str | None:
-        """The column that the run was told is to be foretold, if it was."""
+        """The column to predict that the run named, if it named one."""
         target = self.config.get("target")
         return target if isinstance(target, str) else None
 

@@ -1,4 +1,4 @@
-"""A holder's ledger for the page: ε over its entries, the last of them in words, and whether it bears the run out.
+"""A holder's ledger for the page: ε over its entries, the last of them in words, and whether it records the stated ε.
 
 Guarantee: reads a ledger and writes nothing. A ledger tells of the holder's other runs too, so it is shown to the
 holder alone. Edges: a ledger that is missing, locked or damaged → the reason.
@@ -82,10 +82,10 @@ def _cells(entry: Entry) -> tuple[str, ...]:
 
 
 def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
-    """Whether the ledger bears out the statement: it may hold more (a run that was resumed), never less."""
+    """Whether the ledger records what is stated: it may hold more (a run that was resumed), never less."""
     if party is None:
         return (
-            "It cannot be held against a statement: the run's name or its privacy statement is missing.",
+            "It cannot be compared with a statement: the run's name or its privacy statement is missing.",
             True,
         )
     stated = party["epsilon"]["server"]
@@ -94,13 +94,13 @@ def _check(charged: float, party: Mapping[str, Any] | None) -> tuple[str, bool]:
     if charged < stated * (1 - 1e-6):
         return (
             f"The ledger records {at_price(charged)} for this run and the statement says {shown(stated)}: "
-            "the ledger is short. Find out why before you publish.",
+            "the ledger records less than stated. Find out why before you publish.",
             False,
         )
     if charged > stated * (1 + 1e-6):
         return (
             f"The ledger records {at_price(charged)} for this run, more than the stated {shown(stated)}: "
-            "rounds that were begun again are charged again. The ledger rules.",
+            "rounds that were started again are charged again. The ledger is right.",
             True,
         )
     return f"The ledger and the statement agree on this run: {at_price(charged)}.", True

@@ -43,18 +43,20 @@ def measure(
 ) -> Measured:
     """Compare the synthetic rows with the real rows that can be read here.
 
-    `target`: what models learn to foretell; by default what the run itself was told of, where its column is here.
+    `target`: the column that models learn to predict; by default the run's own target, if that column is here.
     """
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
     if run.kind != "table":
-        return Measured(reason=f"{KINDS[run.kind]}, and this page compares tables alone.")
+        return Measured(reason=f"{KINDS[run.kind]}, and this page compares only tables.")
     if run.synthetic is None or run.schema is None:
         return Measured(reason="the run's synthetic rows or its schema cannot be read.")
     sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})
     if strange := sorted(set(parties or ()) - sources.keys()):
         known = ", ".join(sources) or "none"
-        raise ConfigError(f"there is no table of a party {strange[0]!r}; known: {known}. Nothing was read.")
+        raise ConfigError(
+            f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read."
+        )
     sources = {name: source for name, source in sources.items() if parties is None or name in parties}
     try:
         schemas = {name: _schema(run, run.schema, name) for name in sources}

@@ -24,7 +24,7 @@ SCORES = {
 ATTACKS = {
     r"mia": (
         "Membership",
-        "does the synthetic table crowd around a person more if the person took part? (Hilprecht 2019)",
+        "are synthetic rows closer to a person if the person took part? (Hilprecht 2019)",
     ),
     r"mia_(nearest|log)": ("Membership, {0}", "the same, by the {0} synthetic row (Chen 2020)"),
     r"mia(?:_nearest|_log|)_(\d+)pct_outliers": (
@@ -33,11 +33,11 @@ ATTACKS = {
     ),
     r"closer_to_train": (
         "Closeness",
-        "do synthetic rows stand closer to people who took part than to others? (Platzer 2021)",
+        "are synthetic rows closer to people who took part than to others? (Platzer 2021)",
     ),
     r"singling_out_(\w+)": (
         "Singling out, {0}",
-        "does a predicate over one or more columns that fits one synthetic row fit one person? (Giomi 2023)",
+        "does a condition on columns that only one synthetic row meets also single out one person? (Giomi 2023)",
     ),
     r"linkability_?(\w*)": (
         "Linking {0}",
@@ -45,11 +45,11 @@ ATTACKS = {
     ),
     r"inference_?(.*)": (
         "Inference of {0}",
-        "does the nearest synthetic row give away a column of a person who is otherwise known? (Giomi 2023)",
+        "does the nearest synthetic row reveal a column of a person whose other columns are known? (Giomi 2023)",
     ),
     r"shadow": (
         "Shadow models",
-        "does a classifier tell tables made with a person from others? (Stadler 2022)",
+        "can a classifier tell tables made with a person from tables made without? (Stadler 2022)",
     ),
 }
 MEASURES = {
@@ -57,7 +57,7 @@ MEASURES = {
     "auc": "AUC",
     "tpr_at_1pct": "caught at 1 % false alarms",
     "share": "share closer",
-    "copies": "people whose row is there",
+    "copies": "people whose row is in the table",
     "success": "success",
 }
 CLOSENESS = {

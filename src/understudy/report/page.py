@@ -43,9 +43,9 @@ OMITTED = (
     ("Distances, correlations and shares of real rows", "they come from rows, and no ledger entry pays for them"),
     ("Scores of models tested on real rows", "the same"),
     ("Attacks and their controls", "the same"),
-    ("The holders' ledgers", "they tell of each holder's other runs; the price of this one is stated"),
-    ("Sizes of messages", "they tell how many people each party held before they were matched"),
-    ("Paths of tables, schemas and ledgers", "they are the holders' own"),
+    ("The holders' ledgers", "they show each holder's other runs; the price of this run is stated"),
+    ("Sizes of messages", "they show how many people each party held before alignment"),
+    ("Paths of tables, schemas and ledgers", "they are the holders' private information"),
 )  # fmt: skip
 LIBRARIES = ("understudy", "torch", "dp-accounting", "numpy", "pandas", "scikit-learn", "scipy")
 
@@ -73,7 +73,10 @@ def write_report(
     run = load_artefacts(folder)
     if publish:
         _require_real(run)
-        real, books = Measured(reason="this page is for everyone, and real rows are for their holders."), {}
+        real, books = (
+            Measured(reason="this page is for everyone, and real rows are only for their holders."),
+            {},
+        )
     else:
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
         if real.comparison is not None and attacks:
@@ -87,7 +90,7 @@ def write_report(
 def _require_real(run: Artefacts) -> None:
     """PrivacyError unless the run's statement says that it was no rehearsal."""
     if run.rehearsal:
-        raise PrivacyError(f"{run.folder}: this is not published. {run.rehearsal} No page was written.")
+        raise PrivacyError(f"{run.folder}: this may not be published. {run.rehearsal} No page was written.")
     if sound(run) and run.privacy is not None and "rehearsal" not in run.privacy:
         raise PrivacyError(
             f"{run.folder}: the privacy statement does not say whether this was a rehearsal, so it is not published. "

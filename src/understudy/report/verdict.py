@@ -25,28 +25,28 @@ LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is no
 STRONG, REASONABLE = 1.0, 10.0
 
 RULES = (
-    "Every measure has two ends: what real rows reach (one half of them held against the other, or against "
-    "held-out ones), and what a naive table reaches. For single columns the naive table has all levels of the "
+    "Every measure has two ends: what real rows reach (one half of them compared with the other half, or with "
+    "held-out rows), and what a naive table reaches. For single columns the naive table has all levels of the "
     "schema equally often; for pairs and correlations it has real columns, each shuffled by itself; for a model "
     "it is a constant guess.",
     f"“Close”: at most {CLOSE:.0%} of the way from the real end to the naive end. “Partly kept”: at most "
     f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
-    f"Where the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
-    f"{BLUR:g} apart, and cannot be judged otherwise.",
-    "An attack is said to succeed when it beats its control by more than chance. Who took part is drawn again by "
-    "lot among all who were attacked, and it is counted how often an attack does as well by luck; over all attacks "
+    f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
+    f"{BLUR:g} apart; otherwise it cannot be judged.",
+    "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
+    "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
     f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
-    f"control has fewer than {LEAST} people is not judged. An attack that fails proves nothing about the next one; "
+    f"control has fewer than {LEAST} people is not judged. An attack that fails proves nothing about the next attack; "
     "ε does.",
     f"ε up to {STRONG:g} is called strong, up to {REASONABLE:g} reasonable, above it weak (Ponomareva et al., "
-    "“How to DP-fy ML”, 2023). It is the worst figure over everyone whom the statement names.",
+    "“How to DP-fy ML”, 2023). It is the largest ε that the statement names, over all from whom a person is protected.",
 )
 
 # Protocols, by the beginning of their name, in which each party judges its own columns and nobody all of them.
 APART = {"verti-gan": "VertiGAN", "vd-gan": "VDGAN"}
 LIMIT = (
-    "In {} each party judges its own columns alone, so nothing in the loss ties the parties' columns together: it "
-    "does not learn them."
+    "In {} each party judges only its own columns, so nothing in the loss links columns of different parties: it "
+    "does not learn these links."
 )
 
 
@@ -97,7 +97,7 @@ def verdict(
 ) -> tuple[Finding, ...]:
     """All findings, utility first, then attacks, then the price.
 
-    `short` says of each party's ledger that does not bear the price out why it does not. `rehearsal` says why nothing
+    `short` says, for each party whose ledger records less than stated, why. `rehearsal` says why nothing
     here is private: that then comes first, and takes the place of the price.
     """
     found: list[Finding] = []
@@ -111,7 +111,7 @@ def verdict(
         found.append(attack_finding(comparison.attacks))
     if privacy is not None and not rehearsal:
         found.append(_price(privacy))
-    said = "does not bear the price out"
+    said = "records less than stated"
     found += [
         Finding("poor", f"the ledger of {name}", said, why, "privacy") for name, why in (short or {}).items()
     ]
@@ -150,7 +150,7 @@ def _judged(figure: Figure, subject: str, naive: str, section: str, limit: str =
     detail = f"Distance {number(figure.value)}; {ends}."
     words = _words(figure, naive)
     if mark(figure) == "unknown":
-        detail += " Real rows differ as much among themselves: there are too few of them for so many levels."
+        detail += " Real rows differ from each other as much: there are too few of them for so many levels."
     elif mark(figure) != "good":
         detail = f"{detail} {limit}".strip()
     return Finding(mark(figure), subject, words, detail, section)
@@ -194,7 +194,7 @@ def _downstream(evaluation: Evaluation, target: str | None) -> Iterable[Finding]
         f"{number(figure.value)} with synthetic rows, {number(figure.floor)} by a constant guess."
     )
     if mark(figure) == "unknown":
-        detail += " Real rows hardly beat the constant guess, so there is nothing to keep."
+        detail += " Models trained on real rows hardly beat the constant guess, so there is nothing to keep."
     words = _words(figure, "a constant guess").replace("the real rows", "those from real rows")
     yield Finding(mark(figure), subject, words, detail, section)
 
@@ -230,10 +230,10 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
     tier = {"good": "strong", "partly": "reasonable", "poor": "weak"}[mark]
     said = f"costs each person at most {at_price(worst, person['delta'])}{over}"
     detail = (
-        f"By convention a {tier} guarantee. The price is paid: passing on what the run made, or drawing more "
-        "rows from it, adds nothing."
+        f"By convention a {tier} guarantee. The price is paid: publishing the results of the run, or drawing more "
+        "rows from it, costs nothing more."
     )
-    detail += "".join(f" Taken for granted is {text}." for text in privacy.get("assumed", ()))
+    detail += "".join(f" This assumes {text}." for text in privacy.get("assumed", ()))
     if privacy["unguarded"]:
         mark, tier = "poor", "in part"
         detail += " Parts of the release have no formal guarantee; they are listed below."

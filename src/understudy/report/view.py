@@ -94,7 +94,7 @@ def heat_maps(
     maps = {"Synthetic": (synthetic, "in the synthetic rows")}
     if real is not None:
         maps = {"Real": (real, "in the real rows")} | maps
-        maps["Difference"] = (difference, "synthetic less real: a blank map is best")
+        maps["Difference"] = (difference, "synthetic minus real: a blank map is best")
     return [
         (
             title,
@@ -186,7 +186,7 @@ def _party(party: Mapping[str, Any], whom: Mapping[str, str]) -> dict[str, Any]:
 
 
 def transcript(rows: Sequence[Mapping[str, Any]], *, sizes: bool) -> dict[str, list[dict[str, str]]] | None:
-    """What crossed the line, in cells, by kind of message; None where the transcript is damaged."""
+    """Messages exchanged, in cells, by kind of message; None where the transcript is damaged."""
     kinds: dict[str, list[dict[str, str]]] = {}
     try:
         for row in rows:

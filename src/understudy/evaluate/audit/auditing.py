@@ -1,7 +1,7 @@
 """Does the code keep its promise? Run it many times with and without one person, and try to tell which it was.
 
 A mechanism or a protocol claims an ε through its ledger. An audit plays the adversary: it gives every run a score
-that should be high where the person took part, and `bounds` turns the scores into an ε that was lost at least. If
+that should be high where the person took part, and `bounds` turns the scores into a lower bound on ε. If
 that is above the claim, something is wrong in the code, the accounting or the randomness. If not, nothing is
 proved: a better adversary might reach more.
 
@@ -31,7 +31,7 @@ from understudy.privacy.accounts.events import describe
 from understudy.privacy.noise import Rng, SecureRng
 from understudy.protocols.core import Parties, Party, Reply
 
-SERVER = "the server, who sees all that crosses the line"
+SERVER = "the server, who sees every message"
 LEARNED = "by a linear rule learned from half of the trials"
 LEAST_TRIALS = math.ceil(4 / PILOT)  # half of them may go into a learned rule
 
@@ -80,7 +80,7 @@ class AuditResult:
 
     @property
     def observed(self) -> float:
-        """No less than this ε was lost, with the stated confidence for all adversaries together."""
+        """The measured ε is at least this, with the stated confidence for all adversaries together."""
         return max(view.observed for view in self.views)
 
     @property
