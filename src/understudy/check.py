@@ -128,7 +128,7 @@ def _mark(text: str) -> str:
 def _name_fault(value: object) -> str:
     """What is wrong with a name, or nothing."""
     if not isinstance(value, str) or not value:
-        return "is no text, or an empty one"
+        return "is not text, or is empty"
     if not value.isprintable():  # control characters, NUL, line ends, what turns the direction of writing
         return "holds a character that cannot be seen"
     if len(value.encode()) > LONGEST_NAME:

@@ -137,7 +137,7 @@ def _where(folder: Path, file: Path) -> str:
         f"  {folder.name}/generator/          weights, schema, card: `understudy sample {folder} -n 1000`\n"
         f"  {folder.name}/synthetic.parquet   the joint synthetic table\n"
         f"  {folder.name}/privacy.json        the statement above, for machines\n"
-        f"  {folder.name}/transcript.json     what crossed the line\n"
+        f"  {folder.name}/transcript.json     messages exchanged\n"
         f"  {folder.name}/report.html         all of it on one page: open it in a browser\n\n"
         f"Next: `understudy ledger show {home}/holders/clinic/clinic.ledger`"
     )

@@ -75,8 +75,8 @@ def require_priced(
     for name in elsewhere:
         if len(schemas) > 1 and not same and getattr(config, "most_holders", 1) == 1:
             raise ConfigError(
-                f"{name} says that its people are with other holders too: set most_holders, with how many of the "
-                f"{len(schemas)} a person may be, so that the price is theirs. Nothing was charged."
+                f"{name} says that other holders may also hold its people: set most_holders, how many of the "
+                f"{len(schemas)} may hold one person, so that the price covers them. Nothing was charged."
             )
 
 

@@ -44,7 +44,7 @@ Artefact = Generator | Classifier
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gives: a generator or a classifier, its price, and what crossed the line."""
+    """What a run gives: a generator or a classifier, its price, and the messages exchanged."""
 
     artefact: Artefact
     privacy: PrivacyStatement
@@ -184,7 +184,7 @@ def _told(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[st
     begun = (out / "run.toml").exists()
     if begun and not resume:
         raise ArtefactError(
-            f"{out} already has a run in it. Choose another `out`, or go on with that run by --resume. "
+            f"{out} already has a run in it. Choose another `out`, or resume that run with --resume. "
             "Nothing was read or charged."
         )
     if not resume:

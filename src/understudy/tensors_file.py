@@ -92,7 +92,7 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f'the key "{key}" stands twice in its header.')
+            raise ValueError(f'the key "{key}" appears twice in its header.')
         found[key] = value
     return found
 

@@ -172,7 +172,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     header["__metadata__"]["understudy"] = text.replace('"epsilon":', '"epsilon": 0.1, "epsilon":')
     head = json.dumps(header).encode()
     (tmp_path / "bad").write_bytes(len(head).to_bytes(8, "little") + head + data[8 + length :])
-    with pytest.raises(ArtefactError, match="stands twice"):
+    with pytest.raises(ArtefactError, match="appears twice"):
         OfferFile.read(tmp_path / "bad", POOL)
 
 

@@ -126,7 +126,7 @@ def test_gram_priced_for_people_at_one_holder_says_so_and_would_be_false_for_two
     ((sigma, _),) = card["releases"]
     stated = privacy.epsilon(against="server")
     assert true_delta(sigma, [1] * 3, stated) <= BUDGET.delta < true_delta(sigma, [2] * 3, stated)
-    assert "taken for granted: each person is with one party alone" in str(privacy)
+    assert "assumed: only one party holds each person" in str(privacy)
     assert any("nobody has checked it" in text for text in privacy.to_dict()["assumed"])
     assert privacy.to_dict()["person"]["most_holders"] == 1
 
@@ -188,7 +188,7 @@ def test_prices_of_parties_compose_over_as_many_as_hold_a_person() -> None:
     both = PrivacyStatement(parties=parties[:2], same_people=False, most_holders=2)
     assert both.epsilon(against="server") == pytest.approx(1.0)
     assert both.epsilon(against="another_party") == pytest.approx(0.5)
-    assert "with up to 2 of the parties" in str(both)
+    assert "up to 2 of the parties hold a person" in str(both)
 
 
 def test_events_of_some_parties_together_are_never_fewer_than_those_of_any_of_them() -> None:
@@ -228,7 +228,7 @@ def test_protocols_over_rows_compose_where_people_are_elsewhere(protocol: str) -
 
 def test_a_holder_whose_people_are_elsewhere_is_not_priced_as_if_they_were_not() -> None:
     fed = federation(2, people_are_elsewhere=["host 1"])
-    with pytest.raises(ConfigError, match="host 1 says that its people are with other holders too"):
+    with pytest.raises(ConfigError, match="host 1 says that other holders may also hold its people"):
         released(fed)
     assert all(holder.ledger.spent() == 0 for holder in fed.holders.values())
     assert released(fed, most_holders=2)[0].most_holders == 2
@@ -274,6 +274,6 @@ def test_a_policy_says_it_over_the_network() -> None:
             schemas=dict.fromkeys(columns, "same"), budgets=dict.fromkeys(columns, BUDGET),
         )  # fmt: skip
 
-    with pytest.raises(PartyError, match="with other holders too"):
+    with pytest.raises(PartyError, match="other holders may also hold its people"):
         policy.check(contract(), "north", schema="same", people=9, spent=0.0)
     policy.check(contract(most_holders=2), "north", schema="same", people=9, spent=0.0)

@@ -113,7 +113,7 @@ def test_a_written_draft_warns_and_reads_back(tmp_path: Path) -> None:
 
 def test_wrong_drafts_are_refused(tmp_path: Path) -> None:
     frame, schema = toy()
-    with pytest.raises(SchemaError, match="public and no draft"):
+    with pytest.raises(SchemaError, match="public and not a draft"):
         write_draft(schema, tmp_path / "s.toml")
     with pytest.raises(SchemaError, match=r"written as \.toml"):
         write_draft(infer_schema(frame), tmp_path / "s.json")

@@ -182,7 +182,7 @@ def test_a_target_that_is_no_class_is_refused(target: str, message: str) -> None
         ({"rows_per_person": 0}, "at least 1"),
         ({"people": [1, 2]}, "each of 3 rows"),
         ({"people": [1, 2, 3], "rows_per_person": 1}, "needs no rows_per_person"),
-        ({"people": ["a", None, "b"]}, "row 2 is of no person"),
+        ({"people": ["a", None, "b"]}, "row 2 belongs to no person"),
     ],
 )
 def test_arrays_that_make_no_population_are_refused(more: dict[str, object], message: str) -> None:

@@ -193,7 +193,7 @@ def test_a_wrong_header_is_named_with_the_nearest(tmp_path: Path) -> None:
     path = written(tmp_path, "id,coin,rate,rate\n1,5,1,1\n")
     assert [str(v) for v in check_table(path, schema)] == [
         'insurer.csv, column "coins": the header has no such column. Did you mean "coin"?',
-        'insurer.csv, column "rate": stands 2 times in the header.',
+        'insurer.csv, column "rate": appears 2 times in the header.',
         'insurer.csv, column "coin": is not in the schema, and is not read.',
     ]
     with pytest.raises(SchemaError, match=r'Did you mean "coin"\? \(and 1 more'):

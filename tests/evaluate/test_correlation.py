@@ -120,7 +120,7 @@ def test_constant_columns_are_left_out_or_counted_as_uncorrelated_and_named():
     synthetic[:, 1] = 0
     result = correlations(real, synthetic, names=list("uvwxyz"))
     assert result.figures[0].value > 0.05
-    assert "synthetic rows alone, counted as uncorrelated: v" in result.figures[0].note
+    assert "only in the synthetic rows, counted as uncorrelated: v" in result.figures[0].note
     assert result.synthetic[1].tolist() == [0, 1, 0, 0, 0, 0]
 
 

@@ -154,7 +154,7 @@ def test_a_test_set_of_one_class_has_an_accuracy_and_a_reason_for_the_missing_au
         ({"real": Examples(np.zeros((9, 4), int), np.ones(9, int))}, "constant"),
         ({"synthetic": examples(0, 0)}, "no synthetic row"),
         ({"test": examples(0, 0)}, "no real test row"),
-        ({"real": Examples(np.zeros((9, 0), int), np.arange(9) % 2)}, "no column besides the target"),
+        ({"real": Examples(np.zeros((9, 0), int), np.arange(9) % 2)}, "no column except the target"),
     ],
 )
 def test_what_hinders_learning_is_said_for_every_figure(change, reason):

@@ -182,7 +182,7 @@ def test_what_hinders_the_attack_is_said():
         singling_out(rows, rows, rows, columns=2)["success"].attack.value == 0
     )  # one distinct synthetic row
     mixed = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-    assert "fits one synthetic row alone" in singling_out(rows, rows, mixed, columns=1).reason
+    assert "fits exactly one synthetic row" in singling_out(rows, rows, mixed, columns=1).reason
     one = singling_out(rows[:1], rows[:1], rows[:1], columns=1)
     assert one["success"].attack.value == 1
     assert one["success"].control.value == 1

@@ -132,7 +132,7 @@ def test_a_silo_trains_for_a_pool_of_images_from_the_command_line(
     offer = Generator.load("new/0")
     assert offer.card["network"]["kind"] == "class-image-decoder"
     assert offer.images(2, seed=0).shape == (2, 28, 28)
-    with pytest.raises(ConfigError, match="no pulled pool of images"):
+    with pytest.raises(ConfigError, match="not a pulled pool of images"):
         run("exchange", "draw", "new/0", "--out", "set.npz")
 
 
@@ -183,7 +183,7 @@ def test_a_file_of_labelled_images_is_read_whole_or_refused_in_words(tmp_path: P
         with pytest.raises(SchemaError, match=said):
             read(**arrays)
     file.write_bytes(b"PK no")
-    with pytest.raises(SchemaError, match="this is none"):
+    with pytest.raises(SchemaError, match="this is not one"):
         read_labelled_images(file, schema, target="half", labels=POOL.labels)
     with pytest.raises(SchemaError, match="cannot be read"):
         read_labelled_images(tmp_path / "none.npz", schema, target="half", labels=POOL.labels)

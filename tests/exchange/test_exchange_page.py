@@ -66,7 +66,7 @@ def test_the_page_of_a_pool_says_who_offers_what_at_which_price(
     assert page.count("north</th>") == 1
     assert "ε 0.5</td>" in page
     assert "10⁻⁶" in page
-    assert "the silo's own word" in page
+    assert "what the silo states" in page
     assert page.count("<h3>") == len(LABELS)  # a look at each class
     having = re.search(r"silos in all</th>(.*?)</tr>", page)
     assert having

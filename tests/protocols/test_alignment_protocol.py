@@ -104,7 +104,7 @@ def test_the_ledger_names_the_disclosure_before_a_masked_id_leaves():
     align_people(LocalParties(parties))
     (entry,) = [entry for entry in parties["clinic"].ledger.entries() if entry.run == "r1"]
     assert entry.what == (
-        "alignment with insurer (6 people), lab (4 people): who is held by all is disclosed, outside ε"
+        "alignment with insurer (6 people), lab (4 people): which people all parties hold is disclosed, outside ε"
     )
     assert parties["clinic"].ledger.spent() == 0
 

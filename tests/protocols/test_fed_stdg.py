@@ -292,7 +292,7 @@ def test_tables_are_for_another_protocol_and_other_channels_for_another_run() ->
         budget=FREE,
         same_people=False,
     )
-    with pytest.raises(ConfigError, match="do not describe their rows alike"):
+    with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("fed-stdg", both, **SMALL)
 
 

@@ -256,7 +256,9 @@ def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None
 def test_the_ledger_says_that_a_price_is_of_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
-    assert all("of one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run)
+    assert all(
+        "protects one row" in entry.what for entry in holders.holders["host"].ledger.entries() if entry.run
+    )
 
 
 def test_a_ledger_of_people_takes_prices_of_rows_only_where_rows_are_people(tmp_path: Path) -> None:

@@ -633,7 +633,7 @@ def test_parts_of_a_wrong_shape_are_put_aside() -> None:
             return replace(message, blocks=Paid({"0": part["0"][:-1]}, message.blocks.receipt))
         return message
 
-    with pytest.raises(MessageError, match="put aside"):
+    with pytest.raises(MessageError, match="discarded"):
         measure(Seen(all_parties(tables, schemas), cropped), schemas)
 
 

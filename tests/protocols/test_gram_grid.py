@@ -184,9 +184,9 @@ def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
     assert outcome.privacy.epsilon(None, "server") == pytest.approx(parties["a0"].ledger.spent())
     assert outcome.generator.card["owners"][SCHEMA.names[0]] == "a0"
     assert outcome.people == len(FRAME)
-    assert "with which of the parties" in str(outcome.privacy)
+    assert "which parties hold a person" in str(outcome.privacy)
     entries = [entry.what for entry in parties["c0"].ledger.entries()]
-    assert any("who is with whom" in what for what in entries)
+    assert any("which of them hold a person" in what for what in entries)
 
 
 def test_a_grid_runs_from_a_federation() -> None:

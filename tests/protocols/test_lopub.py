@@ -249,7 +249,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
     fed = Federation.rehearsal(
         dict.fromkeys(schemas, FRAME), schemas, budget=Budget(3.0, 0.0), same_people=False
     )
-    with pytest.raises(ConfigError, match="do not describe their rows alike"):
+    with pytest.raises(ConfigError, match="do not describe their rows in the same way"):
         train("lopub", fed)
     with pytest.raises(SchemaError, match="another schema"):
         a_party().answer(Begin(config={}, schema=SCHEMA.drop(["age"]).to_dict()))
@@ -269,7 +269,7 @@ def test_reports_of_another_shape_are_put_aside() -> None:
             return replies
 
     fed = federation()
-    with pytest.raises(MessageError, match="put aside"):
+    with pytest.raises(MessageError, match="discarded"):
         lopub.train(lopub.Config(epsilon_total=300.0), Short(fed.parties("lopub", run="r")), fed.schemas)
 
 

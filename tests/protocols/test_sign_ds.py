@@ -104,7 +104,7 @@ def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_per
     for words in (
         "replace the content of all reports",
         "ε at δ=0",
-        "each person is with one party alone",
+        "only one party holds each person",
         "30",
     ):
         assert words in text

@@ -100,8 +100,8 @@ def test_the_kept_decoder_is_the_mean_of_the_last() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"epochs": 2}, "epochs, learning_rate and optimizer are no choices"),
-        ({"optimizer": "adam"}, "epochs, learning_rate and optimizer are no choices"),
+        ({"epochs": 2}, "epochs, learning_rate and optimizer cannot be chosen"),
+        ({"optimizer": "adam"}, "epochs, learning_rate and optimizer cannot be chosen"),
         ({"dreams": 0}, "dreams must be a whole number"),
         ({"dream_rate": 0.0}, "dream_rate"),
         ({"average": -0.1}, "average"),

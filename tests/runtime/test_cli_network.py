@@ -89,7 +89,7 @@ def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -
     desk.change("policy.toml", accept="ask")
     holders = {name: desk.join(name) for name in COLUMNS}
     server = desk.serve()
-    holders["clinic"].says("`understudy approve HOME` decides")
+    holders["clinic"].says("Decide with `understudy approve HOME`")
     assert "at most ε=3 at δ=0.0001" in holders["clinic"].err
     assert "Accepted." in desk.done("approve", "clinic", "--yes")
     holders["clinic"].says("Signed")

@@ -300,7 +300,7 @@ def test_a_server_needs_an_invitation_for_everybody_and_a_free_port(tmp_path: Pa
         pass
     with (
         network.serve(contract_for("a")) as parties,
-        pytest.raises(ConfigError, match="cannot be listened on"),
+        pytest.raises(ConfigError, match="cannot be used for listening"),
         network.serve(contract_for("a"), listen=f"127.0.0.1:{parties.port}"),
     ):
         pass

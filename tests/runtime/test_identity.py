@@ -29,7 +29,7 @@ def test_an_invited_party_is_admitted_under_its_name_alone(authority: Authority)
     roster = authority.roster
     assert roster.refusal("clinic", clinic.certificate) is None
     assert roster.refusal("insurer", insurer.certificate) is None
-    assert roster.refusal("insurer", clinic.certificate) == "the certificate bears another name"
+    assert roster.refusal("insurer", clinic.certificate) == "the certificate has another name"
     assert roster.refusal("nobody", clinic.certificate) is not None
 
 

@@ -83,7 +83,7 @@ class ArrayTable(Generic[S]):
         owner, ids = pd.factorize(np.asarray(people))
         if (missing := owner < 0).any():
             row = int(missing.argmax()) + 1
-            raise SchemaError(f"{source}: row {row:,} is of no person. Nothing was read further.")
+            raise SchemaError(f"{source}: row {row:,} belongs to no person. Nothing was read further.")
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source)
 
 

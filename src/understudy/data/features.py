@@ -82,8 +82,8 @@ class TableFeatures:
             )
         if column.nullable or column.levels < 2 or len(self.schema.columns) < 2:
             raise ConfigError(
-                f'target "{self.target}" must have two levels or more, must not be nullable, and must stand '
-                "beside another column. Nothing was charged."
+                f'target "{self.target}" must have two levels or more, must not be nullable, and '
+                "needs another column beside it. Nothing was charged."
             )
 
     @cached_property
@@ -173,7 +173,9 @@ class ArrayFeatures:
     def codes(self, source: ArrayLike | Tensor) -> Tensor:
         values = source.detach().cpu().numpy() if isinstance(source, Tensor) else np.asarray(source)
         if values.ndim != 1:
-            raise SchemaError(f"labels are one a row, not of the shape {values.shape}. Nothing was read.")
+            raise SchemaError(
+                f"there must be one label for each row, not labels of the shape {values.shape}. Nothing was read."
+            )
         codes = pd.Index(self.labels).get_indexer(pd.Index(values))
         if (wrong := codes < 0).any():
             row = int(wrong.argmax())

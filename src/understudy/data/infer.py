@@ -53,9 +53,9 @@ FEW = 10  # so many different whole numbers are read as an order of categories
 HEADER = """\
 # A draft, read from rows.
 #
-# The categories, bounds and bins below were taken from the rows of a table. Whoever sees them learns
+# The categories, bounds and bins below were taken from the rows of a table. Anyone who sees them learns
 # something about the people in it: the age of the oldest, the one rare diagnosis. They are as private as
-# the rows, and so this schema is refused wherever it would leave its holder. There are two ways on:
+# the rows, and so this schema is refused wherever it would leave its holder. There are two ways to continue:
 #
 #   1. The domains are known publicly, from a codebook, a form or the law. Write what is known there in
 #      place of what was read here, and then set  origin = "public".
@@ -101,7 +101,7 @@ def write_draft(schema: Schema, path: str | Path) -> None:
     if path.suffix.lower() != ".toml":
         raise SchemaError(f"{path.name}: a draft is written as .toml, which can hold its warning.")
     if schema.origin != "rows":
-        raise SchemaError("this schema is public and no draft; use its save().")
+        raise SchemaError("this schema is public and not a draft; use its save().")
     replace(path, (HEADER + schema.to_toml()).encode())
 
 

@@ -58,5 +58,5 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         ) from None
     except (ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
         raise SchemaError(
-            f"{path.name}: labelled images come as a .npz file of plain arrays, and this is none. Nothing was read."
+            f"{path.name}: labelled images come as a .npz file of plain arrays, and this is not one. Nothing was read."
         ) from None

@@ -44,7 +44,7 @@ class MixedSchema(Document):
         if tables := {name: part for name, part in self.parts.items() if isinstance(part, Schema)}:
             join(tables)
         if twice := repeated(self.names):
-            raise SchemaError(f'column "{twice[0]}" stands for two things: rename a column or a party.')
+            raise SchemaError(f'column "{twice[0]}" has two meanings: rename a column or a party.')
 
     @cached_property
     def names(self) -> tuple[str, ...]:

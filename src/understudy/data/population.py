@@ -97,7 +97,9 @@ class Population:
         """Bring each person's rows together; where they are already, nothing is copied."""
         who, ids = pd.factorize(people)
         if (missing := who < 0).any():
-            raise SchemaError(f"row {int(missing.argmax()) + 1:,} is of no person. Nothing was read further.")
+            raise SchemaError(
+                f"row {int(missing.argmax()) + 1:,} belongs to no person. Nothing was read further."
+            )
         if (np.diff(who) < 0).any():
             order = torch.from_numpy(np.argsort(who, kind="stable"))
             rows, codes = rows[order], codes[order]

@@ -14,7 +14,7 @@
 
 Times are numbers, or ISO dates and times, which count in seconds. A row of the table is one step.
 
-Who is one person? Whoever `person` names, with all series and windows; without it each series, with all its windows
+Who is one person? The one `person` names, with all series and windows; without it each series, with all its windows
 (overlapping windows share values, so they can never be people of their own); and where the table names neither, it is
 one long series, and one person. `windows_are_people = true` says otherwise, for windows that do not overlap: then a
 guarantee covers one window, a stretch of time, and not the person behind all of them.
@@ -70,7 +70,7 @@ class SeriesSchema(Document):
                 raise SchemaError(f"{name} must name a column, not {value!r}.")
         columns = [*self.names, *filter(None, (self.person, *self._places))]
         if twice := repeated(columns):
-            raise SchemaError(f'"{twice[0]}" stands for two things: every column has one meaning.')
+            raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
         for name, least in (("length", 2), ("stride", 1)):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < least):

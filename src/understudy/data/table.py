@@ -164,7 +164,7 @@ def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
             spare = [str(label) for label in raw.header if label not in declared]
             yield Fault(column=name, reason=f"the header has no such column.{nearest(name, spare)}")
         elif raw.header.count(name) > 1:
-            yield Fault(column=name, reason=f"stands {raw.header.count(name)} times in the header.")
+            yield Fault(column=name, reason=f"appears {raw.header.count(name)} times in the header.")
     for label in dict.fromkeys(raw.header):
         if label not in declared:
             yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)

@@ -82,7 +82,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
         return "no party names a person column and their tables differ in length: rows cannot be joined."
     for label, frame in frames.items():
         if frame.index.has_duplicates:
-            return f"a person is with two of {label}, which have the same columns: rows cannot be joined."
+            return f"two of {label} hold the same person and the same columns: rows cannot be joined."
     joint = pd.concat(frames.values(), axis=1, join="inner")
     if joint.empty:
         return f"{' and '.join(frames)} share no person."
@@ -103,7 +103,7 @@ def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | s
     apart = tuple(group for group in outsiders if len(group.outside))
     notes += [
         f"In attacks on the columns of {group.label}, the {len(group.outside):,} people whom it holds and another "
-        "party does not stand for those who took no part."
+        "party does not hold are used as people who took no part."
         for group in apart
     ]
     return Holdings(

@@ -56,13 +56,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The request breaks off, or is no HTTP or JSON"},
+    400: {"model": Problem, "description": "The request is cut off, or is not HTTP or JSON"},
     401: {"model": Problem, "description": "No token, or one that is not valid"},
     403: {"model": Problem, "description": "The token does not allow this"},
-    404: {"model": Problem, "description": "Not there, or not for this token"},
+    404: {"model": Problem, "description": "It does not exist, or this token may not see it"},
     411: {"model": Problem, "description": "The request does not say how long it is"},
     413: {"model": Problem, "description": "Too large"},
-    422: {"model": Problem, "description": "The request or the generator does not fulfil what is required"},
+    422: {"model": Problem, "description": "The request or the generator does not meet the requirements"},
     429: {"model": Problem, "description": "Too many requests; Retry-After says how long to wait"},
 }
 CONFLICT: dict[int | str, dict[str, Any]] = {
@@ -174,7 +174,7 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
                 408, f"An upload may take {exchange.limits.seconds:g} s. Nothing was stored."
             ) from None
         except ClientDisconnect:
-            raise ExchangeError(400, "The upload broke off. Nothing was stored.") from None
+            raise ExchangeError(400, "The upload was cut off. Nothing was stored.") from None
         except OSError as error:
             raise ExchangeError(
                 507, f"The exchange has no room ({error.strerror}). Nothing was stored."
@@ -286,7 +286,7 @@ class Guard:
 def _out_of_shape(request: Request, pushing: bool) -> Response | None:
     """A request that is refused for its length, before anything else is looked at."""
     if "transfer-encoding" in request.headers and "content-length" in request.headers:
-        return _problem(400, "This request tells its length twice.")
+        return _problem(400, "This request states its length twice.")
     if not pushing and "transfer-encoding" in request.headers:
         return _problem(411, "This request needs a Content-Length.")
     if not pushing and (_length(request) or 0) > MOST_JSON:

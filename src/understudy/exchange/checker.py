@@ -202,7 +202,7 @@ def _read(answer: dict[str, Any], size: int, seconds: float) -> Checked:
         what = {
             "time": f"takes more than {seconds:g} s",
             "memory": f"takes more than {allowed(size):,} bytes of memory",
-            "process": "ended the process that looked",
+            "process": "ended the process that checks it",
         }
-        raise ArtefactError(f"to look at this offer {what[answer['spent']]}. Nothing was exchanged.")
+        raise ArtefactError(f"to check this offer {what[answer['spent']]}. Nothing was exchanged.")
     return Checked(answer["card"], answer["size"], answer["preview"], answer["peak"])

@@ -112,7 +112,7 @@ class Client:
             with path.open("rb") as file:
                 found = file_digest(file, "sha256").hexdigest()
             if found != digest:
-                raise ArtefactError(f"{found} came where {digest} was asked for. Nothing was kept.")
+                raise ArtefactError(f"{found} arrived, but {digest} was asked for. Nothing was kept.")
             generator = self._check(pool, path)
         if to is not None:
             _save(generator, Path(to))

@@ -145,7 +145,7 @@ class DoorsServer(Server):
         except OSError as error:
             for opened in made:
                 opened.close()
-            raise ConfigError(f"{host}:{port} cannot be listened on ({error.strerror}).") from None
+            raise ConfigError(f"{host}:{port} cannot be used for listening ({error.strerror}).") from None
         return made
 
 

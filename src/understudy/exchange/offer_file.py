@@ -75,7 +75,7 @@ class OfferFile:
             header = read_header(path)
             parts = _read_json(header.metadata[_KEY])
             if not isinstance(parts, dict) or parts.keys() != {"card", "schema"} or len(header.metadata) != 1:
-                raise TypeError("it holds something else than a card, a schema and weights")
+                raise TypeError("it holds something other than a card, a schema and weights")
         except OSError as error:
             raise ArtefactError(f"{path.name} cannot be read ({error.strerror}).") from None
         except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _all_finite(value: Tensor) -> bool:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice in its card or schema.")
+        raise ValueError("a key appears twice in its card or schema.")
     return found
 
 

@@ -80,7 +80,7 @@ def server_for(
         raise ConfigError("TLS needs a certificate and its key.")
     if certificate is None and not proxied and not loopback(host):
         raise ConfigError(
-            f"on {host} tokens would cross the network readable: give a certificate and its key, "
+            f"on {host} tokens could be read on the network: give a certificate and its key, "
             "or say that a proxy in front speaks TLS."
         )
     limits = exchange.limits

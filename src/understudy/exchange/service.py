@@ -92,7 +92,7 @@ class Exchange:
         """Join a pool: its requirements. Joining twice changes nothing."""
         pool = self.pool(caller, name)
         if caller.admin:
-            raise ExchangeError(403, "An administrator is no silo: subscribe with a member's token.")
+            raise ExchangeError(403, "An administrator is not a silo: subscribe with a member's token.")
         with self.database.write() as session:
             if session.get(Member, (name, caller.silo)) is None:
                 session.add(Member(pool=name, silo=caller.silo, since=now()))
@@ -144,7 +144,7 @@ class Exchange:
         with self._watched(caller, "push", pool, digest):
             if caller.admin:
                 raise ExchangeError(
-                    403, f"An administrator is no silo: push with a member's token. {NOTHING}"
+                    403, f"An administrator is not a silo: push with a member's token. {NOTHING}"
                 )
             self._joined(caller, pool)
             requirements = requirements_of(self.pool(caller, pool))
@@ -284,7 +284,7 @@ class Exchange:
             )
         if found.silo != caller.silo:
             raise ExchangeError(403, f"This generator is offered by another silo. {NOTHING}")
-        raise ExchangeError(409, f"This generator is on offer since {found.created}. {NOTHING}")
+        raise ExchangeError(409, f"This generator has been on offer since {found.created}. {NOTHING}")
 
     @contextmanager
     def _watched(self, caller: Caller, action: str, pool: str, digest: str) -> Iterator[None]:

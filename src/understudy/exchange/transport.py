@@ -37,7 +37,7 @@ class Transport:
                 f"an exchange's address looks like https://exchange.example.org, not {address!r}."
             )
         if url.scheme == "http" and not loopback(url.host):
-            raise ConfigError(f"over {address} the token would cross the network readable: use https.")
+            raise ConfigError(f"over {address} the token could be read on the network: use https.")
         self._tries = tries
         self._http = httpx.Client(
             base_url=f"{url}/v1/",

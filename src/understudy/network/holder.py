@@ -3,7 +3,7 @@
     home/
       identity.toml       certificate and key of this party; the key was made here and was never elsewhere
       NAME.ledger         what its people have paid, in all runs (or wherever --ledger says)
-      audit.jsonl         what crossed the line or was refused
+      audit.jsonl         messages exchanged or refused
       runs/DIGEST/        of each signed contract: its text, the answers that can be repeated, the party's state
       waiting/ decided/   contracts that wait for the holder, and what the holder said
       status.json
@@ -212,7 +212,7 @@ def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
         ("protocol", contract.protocol),
         ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
         ("with", others or "nobody else"),
-        ("price here", f"at most {price}, of each of your people"),
+        ("price here", f"at most {price}, for each of your people"),
         ("digest", contract.digest),
     ]
 

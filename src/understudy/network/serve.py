@@ -131,7 +131,7 @@ def _contract(
     kept = out / "contract.json"
     if kept.exists() and not resume:
         raise ArtefactError(
-            f"{out} already has a run in it. Choose another `out`, or go on with that run by --resume. "
+            f"{out} already has a run in it. Choose another `out`, or resume that run with --resume. "
             "Nothing was sent."
         )
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
@@ -147,7 +147,7 @@ def _contract(
     if before is not None and before != json.loads(contract.text):
         raise ArtefactError(
             f"{out} holds a run under another contract: settings, schemas, budgets or parties have changed since. "
-            "Go on with the run file as it was, or choose another `out`. Nothing was sent."
+            "Use the run file as it was, or choose another `out`. Nothing was sent."
         )
     return contract
 

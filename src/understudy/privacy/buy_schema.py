@@ -173,7 +173,7 @@ def buy_schema(
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
     for name in names:
         if (times := raw.header.count(name)) != 1:
-            said = f"stands {times} times in the header." if times else "is not in the header."
+            said = f"appears {times} times in the header." if times else "is not in the header."
             hint = "" if times else nearest(name, map(str, raw.header))
             raise SchemaError(f'{raw.name}: "{name}" {said}{hint} Nothing was charged, and no row was read.')
     return raw.name

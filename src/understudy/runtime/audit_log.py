@@ -1,4 +1,4 @@
-"""The audit log: one JSON line for each thing that crossed the line or was refused, at both ends.
+"""The audit log: one JSON line for each message exchanged or refused, at both ends.
 
 Lines are chained: each carries a digest over its own text and the line before, so that a line which was changed
 or taken out shows (`verify`); cutting off the end does not. No row, no path and no text of a peer's choosing

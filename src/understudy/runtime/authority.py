@@ -83,7 +83,7 @@ class Authority:
             entry = self.roster.read()["parties"].get(party)
             used = entry is not None and not entry.get("once") and entry.get("key") != mark
             if used or not self.roster.may_enrol(party, shown):
-                raise PartyError("the invitation was exchanged already, or is not good any more")
+                raise PartyError("the invitation was exchanged already, or is no longer valid")
             certificate = self._sign(party, key, self.days)
             self._pin(party, certificate, key=mark, invitation=fingerprint(shown))
         return certificate

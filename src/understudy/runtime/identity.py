@@ -113,8 +113,8 @@ class Roster:
             stat = self.path.stat()
         except OSError as error:
             raise ConfigError(
-                f"{self.path}: no federation is founded here ({error.strerror}). "
-                "`understudy federation init` founds one."
+                f"{self.path}: there is no federation here ({error.strerror}). "
+                "`understudy federation init` creates one."
             ) from None
         if (seen := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
             values = read_toml(self.path, "a federation file")
@@ -143,7 +143,7 @@ class Roster:
         values, mark = self.read(), fingerprint(certificate)
         entry = values["parties"].get(party)
         if common_name(certificate) != party:
-            return "the certificate bears another name"
+            return "the certificate has another name"
         if mark in values["revoked"]:
             return "the certificate was revoked"
         if entry is None:

@@ -41,9 +41,9 @@ class Line:
                 self.entry = receipt.entry
 
     def price(self, party: PartyPrivacy) -> float | None:
-        """ε of the payments behind these messages for the party's worst-off person; None: nothing, or no guarantee.
+        """ε of these messages' payments for the person with the highest spend; None: nothing, or no guarantee.
 
-        Where a payment is for some people only, no person bears more uses of an event than the worst-off one.
+        Where a payment is for some people only, nobody pays for more uses of an event than the one who spends most.
         """
         try:
             spend: Counter[DpEvent] = Counter()
@@ -61,7 +61,7 @@ class Line:
 
 
 class Transcript:
-    """What crossed the line, by party and kind of ask: counts, bytes each way, paid values and their price."""
+    """Messages exchanged, by party and kind of ask: counts, bytes each way, paid values and their price."""
 
     def __init__(self) -> None:
         self.lines: dict[tuple[str, str], Line] = defaultdict(Line)

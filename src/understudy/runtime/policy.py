@@ -4,7 +4,7 @@
     epsilon_run = 2.0             # the most that one run may cost a person here
     epsilon_total = 8.0           # the most that all runs may cost; the ledger's own limit binds besides
     delta = 1e-6                  # the largest δ
-    people = 1000                 # a run over fewer people than this is refused
+    people = 1000                 # with fewer people than this here, every run is refused
     accept = "ask"                # "ask" a person about every contract, or accept "always" within these limits
     partners = ["insurer"]        # who else may take part; leave it out for anybody
     against = "anyone"            # "outsider" also lets runs that protect less from the server and the parties
@@ -147,8 +147,8 @@ class Policy:
             return "there are too few people here to hide among", f"See `people` in {limits}."
         over_rows = len(contract.parties) > 1 and len({tuple(c) for c in contract.columns.values()}) <= 1
         if self.people_are_elsewhere and over_rows and contract.settings.get("most_holders", 1) == 1:
-            why = "its people are with other holders too, and the price is for people who are not"
-            return why, "Set `most_holders` in the run file, with how many of its parties a person may be."
+            why = "other holders may also hold its people, and the price is for people whom only one holds"
+            return why, "Set `most_holders` in the run file: how many of its parties may hold one person."
         if contract.message > self.message_mb << 20:
             why = f"messages of up to {contract.message:,} bytes are above {self.message_mb} MB"
             return why, f"See `message_mb` in {limits}."

@@ -197,7 +197,7 @@ class Session:
             raise MessageError(f"{self.seat.name}: {message.kind()} is not an ask.")
         if isinstance(message, Opening) and not self.contract.same_settings(message.config):
             raise MessageError(
-                f"{self.seat.name}: {message.kind()} bears other settings than the contract. Nothing was charged."
+                f"{self.seat.name}: {message.kind()} has other settings than the contract. Nothing was charged."
             )
         if isinstance(message, Assembly) and not self.contract.same_parties(message.schemas):
             raise MessageError(

@@ -105,7 +105,7 @@ def _released(value: Any, hint: type, where: str) -> Paid | Public:
             return Paid(value["value"], Receipt.from_dict(value["paid"]))
         if hint is Public and value.keys() == {"public", "value"} and isinstance(value["public"], str):
             return Public(value["value"], value["public"])
-    raise MessageError(f"{where} bears neither a receipt nor a public reason.")
+    raise MessageError(f"{where} has neither a receipt nor a public reason.")
 
 
 def size(message: Message) -> int:

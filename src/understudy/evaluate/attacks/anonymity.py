@@ -89,7 +89,7 @@ def inference(
     _in_table([secret, *known], train.shape[1])
     if secret in known:
         raise ConfigError(f"column {secret} is both known and secret. Nothing was attacked.")
-    if reason := lacking(given) or ("" if known else "nothing is known besides the secret."):
+    if reason := lacking(given) or ("" if known else "nothing is known except the secret."):
         return Attack.absent("inference", reason)
     rng = np.random.default_rng([seed, 0])
     rows, answers = Rows(synthetic[:, known], space.take(known)), synthetic[:, secret]

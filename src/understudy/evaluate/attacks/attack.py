@@ -144,7 +144,7 @@ def _refused(attack: Attack) -> Attack:
         return attack
     return Attack.absent(
         attack.name,
-        f"its control has {attack.control} people, and beside fewer than {LEAST} a leak cannot be told from luck.",
+        f"its control has {attack.control} people, and with fewer than {LEAST} a leak cannot be told from luck.",
     )
 
 

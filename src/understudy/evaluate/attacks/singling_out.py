@@ -112,7 +112,7 @@ def singling_out(
     else:
         guesses = multivariate(table, space, columns, predicates, rng)
     if not len(guesses):
-        return Attack.absent(name, f"no predicate over {columns} columns fits one synthetic row alone.")
+        return Attack.absent(name, f"no predicate over {columns} columns fits exactly one synthetic row.")
     people = min(len(train), len(holdout))
     inside, outside = (table[rng.permutation(len(table))[:people]] for table in (train, holdout))
     tried, naive = len(guesses), random_predicates(table, space, columns, len(guesses), rng)

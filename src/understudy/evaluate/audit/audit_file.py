@@ -151,7 +151,7 @@ def _tables(paths: Mapping[str, Path]) -> dict[str, Schema]:
         described = load_schema(path)
         if not isinstance(described, Schema):
             raise ConfigError(
-                f"{name} holds rows of the kind {described.kind!r}, and an audit makes up tables alone. "
+                f"{name} holds rows of the kind {described.kind!r}, and an audit can make up only tables. "
                 "Nothing was audited."
             )
         schemas[name] = described

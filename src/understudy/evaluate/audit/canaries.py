@@ -174,7 +174,7 @@ class VertiGanAudit:
         """One person there or not, searched by the server and by one who sees every step."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        # Where batches are known to all, the worst-off person is the one drawn most often.
+        # Where batches are known to all, the person with the highest spend is the one drawn most often.
         canary = self._busiest() if self.config.sampling == "shared" else 0
         towards, away = (self._reference(World(canary=canary, present=p, alone=True)) for p in (True, False))
 

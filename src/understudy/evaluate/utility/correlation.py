@@ -152,7 +152,7 @@ def _figure(
 def _note(labels: NDArray[np.object_], real: NDArray[np.bool_], synthetic: NDArray[np.bool_]) -> str:
     said = (
         ("constant in the real rows, left out", labels[~real]),
-        ("constant in the synthetic rows alone, counted as uncorrelated", labels[real & ~synthetic]),
+        ("constant only in the synthetic rows, counted as uncorrelated", labels[real & ~synthetic]),
     )
     return "; ".join(
         f"{what}: {', '.join(map(str, dict.fromkeys(which)))}" for what, which in said if len(which)

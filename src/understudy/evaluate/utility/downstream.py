@@ -145,7 +145,7 @@ def classification_scores(
         "f1": float((2 * hits[named] / (held + guessed)[named]).mean()),
     }
     if seen.sum() < 2:
-        return scores | {"auc": "the test rows hold one class alone."}
+        return scores | {"auc": "the test rows hold only one class."}
     picks = np.flatnonzero(seen)
     return scores | {"auc": float(roc_auc_score(truth[:, None] == picks, probabilities[:, picks]))}
 
@@ -153,7 +153,7 @@ def classification_scores(
 def regression_scores(truth: NDArray[Any], guess: NDArray[Any]) -> Scores:
     """R² and mean absolute error."""
     spread = float(((truth - truth.mean()) ** 2).sum())
-    r2 = 1 - float(((truth - guess) ** 2).sum()) / spread if spread else "the test rows hold one value alone."
+    r2 = 1 - float(((truth - guess) ** 2).sum()) / spread if spread else "the test rows hold only one value."
     return {"r2": r2, "mae": float(np.abs(truth - guess).mean())}
 
 
@@ -163,7 +163,7 @@ def _hindrance(real: Examples, synthetic: Examples, test: Examples) -> str:
         if not len(part):
             return f"no {name} row has a target."
     if not real.features.shape[1]:
-        return "the table has no column besides the target."
+        return "the table has no column except the target."
     if (real.target == real.target[0]).all():
         return "the target is constant in the real training rows: there is nothing to learn."
     return ""

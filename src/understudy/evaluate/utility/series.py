@@ -188,7 +188,7 @@ def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int
     repeat = float(np.abs(np.diff(test, axis=1)).mean())
     note = (
         f"trained on {len(synthetic):,} synthetic and {len(train):,} real series, tested on {len(test):,} "
-        f"real ones; to repeat the last step errs by {repeat:.4f}"
+        f"real ones; repeating the last step has an error of {repeat:.4f}"
     )
     return Figure(name="next_step_mae", value=tstr, floor=trtr, ceiling=naive, note=note)
 

@@ -25,8 +25,8 @@ class Entry:
     """One entry, or several of one price that followed each other. ε is computed when asked for.
 
     `people` is how many were charged, None for everyone. `cost` and `after` are, in the eyes of an outsider
-    and of an insider, what this entry added and what the worst-off person had spent after it (an upper bound
-    where people took part in different things). A budget that was set is an entry without cost.
+    and of an insider, what this entry added and what the person with the highest spend had spent after it (an upper
+    bound where people took part in different things). A budget that was set is an entry without cost.
     """
 
     number: int
@@ -56,7 +56,7 @@ class Entry:
 
     @property
     def total(self) -> float:
-        """ε of everything up to and with this entry, for the worst-off person."""
+        """ε of everything up to and with this entry, for the person with the highest spend."""
         return self._epsilon(self.after)
 
     def _epsilon(self, spends: Mapping[str, Spend]) -> float:

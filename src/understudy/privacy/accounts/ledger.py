@@ -249,13 +249,13 @@ class Ledger:
     def spent(
         self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None
     ) -> float:
-        """The ε of everything charged so far to a person; to the worst-off person for None."""
+        """The ε of everything charged so far to a person; to the person with the highest spend for None."""
         return self._worst(person, against, delta, None)[0]
 
     def spend(
         self, person: int | str | None = None, *, against: str = "anyone", run: str | None = None
     ) -> Counter[DpEvent]:
-        """How often each event was charged to a person (the worst-off for None), in all or in one run."""
+        """How often each event was charged to a person (None: the one with the highest spend), in all or one run."""
         return self._worst(person, against, None, run)[1]
 
     def remaining(self, person: int | str | None = None) -> float:
@@ -293,7 +293,7 @@ class Ledger:
         figures = {against: self.spent(against=against) for against in AGAINST}
         left = max(0.0, budget.epsilon - figures[budget.against])
         return (
-            f"{self.holder} allows {budget}. Spent by the worst-off person: ε={shown(figures['anyone'])} "
+            f"{self.holder} allows {budget}. Spent by the person with the highest spend: ε={shown(figures['anyone'])} "
             f"against anyone, ε={shown(figures['outsider'])} against an outsider. Left: {shown_left(left)}."
         )
 
@@ -352,7 +352,7 @@ def _spend(priced: list[Priced], own: Mapping[int, int], view: str) -> Counter[D
 
 
 def _maximal(spends: Iterable[Counter[DpEvent]]) -> list[Counter[DpEvent]]:
-    """Those that no other exceeds in every count: the worst-off person is among them."""
+    """Those that no other exceeds in every count: the person with the highest spend is among them."""
     kept: list[Counter[DpEvent]] = []
     for spend in sorted(spends, key=Counter.total, reverse=True):
         if not any(spend <= other for other in kept):

@@ -49,14 +49,14 @@ AGAINST = {
     "another_party": "another party",
 }
 REHEARSED = {  # why what a party did protects nobody
-    "seed": "noise was drawn from a seed, and whoever finds the seed can take it off",
+    "seed": "noise was drawn from a seed, and anyone who finds the seed can remove it",
     "fast": "noise came from a fast generator that is not secure",
     "ledger": "no lasting ledger was charged",
 }
-ALONE = "each person is with one party alone"
+ALONE = "only one party holds each person"
 ELSEWHERE = (
-    f"that {ALONE}. This is the holders' word, and nobody has checked it: a person who is with several of "
-    "them pays more than what stands here"
+    f"that {ALONE}. The holders state this, and nobody has checked it: a person whom several of them hold "
+    "pays more than stated here"
 )
 OUTSIDE = (
     "which people the parties share: alignment reveals the intersection",
@@ -68,7 +68,7 @@ OUTSIDE = (
 
 @dataclass(frozen=True, kw_only=True)
 class PartyPrivacy:
-    """One party's price for its worst-off person: uses of each event, as an outsider and an insider see them.
+    """One party's price for its person with the highest spend: uses of each event, as outsider and insider see them.
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
     person took part in); `noise` names the generator of the noise; `people` is None where not disclosed; `rehearsal`
@@ -91,7 +91,7 @@ class PartyPrivacy:
     def stated(
         cls, name: str, info: Mapping[str, Any], outsider: Spend, insider: Spend, *, rounds: int = 1
     ) -> "PartyPrivacy":
-        """What was spent, beside what the party stated when it began: budget (None: no limit), noise and people.
+        """What was spent, with what the party stated when it began: budget (None: no limit), noise and people.
 
         `noise` is as `Party.stated_noise` has it.
         """
@@ -113,9 +113,9 @@ class PartyPrivacy:
 class PrivacyStatement:
     """The privacy of a run. `str` for people, `to_dict` for files.
 
-    `same_people`: the parties hold columns of the same people; otherwise a person is with at most `most_holders` of
-    them, by the holders' word.
-    `one_release`: the parties' charges are for one joint release, each for the whole of a person.
+    `same_people`: the parties hold columns of the same people; otherwise at most `most_holders` of them hold a
+    person, as the holders state.
+    `one_release`: the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
@@ -178,9 +178,9 @@ class PrivacyStatement:
         rounds: bool = False,
         most: int | None = None,
     ) -> float:
-        """Of all these parties, or of any so many that are the `most` a person is with.
+        """Of all these parties, or of any `most` of them, if at most so many hold a person.
 
-        An insider sees the release too, so no less is lost to it than to an outsider.
+        An insider sees the release too, so its ε is at least that against an outsider.
         """
         views = {"outsider", against}
         spends = [[party.round(v) if rounds else party.spend(v) for party in parties] for v in views]
@@ -217,13 +217,14 @@ class PrivacyStatement:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What the price of a person takes for granted."""
+        """What the price of a person assumes."""
         if self.same_people or len(self.parties) == 1:
             return ()
         if self.most_holders == 1:
             return (ELSEWHERE,)
         return (
-            f"that a person is with at most {self.most_holders} of the parties. This is the holders' word",
+            f"that at most {self.most_holders} of the parties hold a person. The holders state this, and nobody has "
+            "checked it",
         )
 
     def _party(self, party: PartyPrivacy) -> dict[str, Any]:
@@ -262,7 +263,7 @@ class PrivacyStatement:
             [["against", "ε"], *([AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom())]
         )
         if self.assumed:
-            lines += ["", "Taken for granted", *(f"  - {text}" for text in self.assumed)]
+            lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
         if self.unguarded:
             lines += ["", "Without a formal guarantee", *(f"  - {text}" for text in self.unguarded)]
@@ -270,7 +271,7 @@ class PrivacyStatement:
 
     def _reason(self) -> str:
         if not self.same_people and self.most_holders > 1:
-            many = f"a person is with up to {self.most_holders} of the parties, by the holders' word"
+            many = f"up to {self.most_holders} of the parties hold a person, as the holders state"
             return (
                 f"{many}; the parties' charges are for one release"
                 if self.one_release
@@ -279,10 +280,10 @@ class PrivacyStatement:
         if self.one_release:
             return "one release; the parties' charges are for the same release"
         if self.same_people and self.common_steps is not None and len(self.parties) > 1:
-            return "the parties hold the same people in common samples, so their noises merge before sampling hides any"
+            return "the parties hold the same people in common samples: their noise is combined before sampling counts"
         if self.same_people:
             return "the parties hold the same people, so their prices compose"
-        return ALONE if len(self.parties) == 1 else f"taken for granted: {ALONE}"
+        return ALONE if len(self.parties) == 1 else f"assumed: {ALONE}"
 
     def _whom(self) -> list[str]:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]

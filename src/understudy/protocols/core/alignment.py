@@ -149,7 +149,7 @@ class AlignedParty(Party):
             raise self.unexpected(ask)
         mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh())
         peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
-        self._charge(f"alignment with {peers}: who is held by all is disclosed, outside ε")
+        self._charge(f"alignment with {peers}: which people all parties hold is disclosed, outside ε")
         self._mask, self._waiting, self._rows, self._aligned = mask, others, None, None
         return MaskedIds(masked=Public(torch.from_numpy(mask.own()), MASKED))
 

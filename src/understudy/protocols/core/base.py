@@ -103,7 +103,7 @@ class Reply(Message):
         for field in fields(self):
             if not isinstance(getattr(self, field.name), Paid | Public):
                 raise BareReplyError(
-                    f"{self.kind()}.{field.name} bears neither a receipt nor a public reason. Nothing was sent."
+                    f"{self.kind()}.{field.name} has neither a receipt nor a public reason. Nothing was sent."
                 )
 
 
@@ -130,7 +130,7 @@ class Done(Reply, kind="run.done"):
 
 @dataclass(frozen=True, kw_only=True)
 class Settle(Ask, kind="run.settle"):
-    """What has this run cost your worst-off person?"""
+    """What has this run cost your person with the highest spend?"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +160,7 @@ class Party(ABC):
         self.rng = rng if rng is not None else SecureRng()
         if self.rng.seeded and ledger.real:
             raise PrivacyError(
-                f"{name}: seeded noise can be repeated by whoever knows the seed, so it is for rehearsals; "
+                f"{name}: seeded noise can be repeated by anyone who knows the seed, so it is for rehearsals; "
                 "this ledger is real. Nothing was charged or sent."
             )
 
@@ -218,7 +218,7 @@ class Party(ABC):
         """
         if state.get("real", self.ledger.real) != self.ledger.real:
             raise ArtefactError(
-                f"{self.name}: a rehearsal goes on as a rehearsal, and a run with a real ledger with that ledger. "
+                f"{self.name}: a rehearsal is resumed as a rehearsal, and a run with a real ledger with that ledger. "
                 "Nothing was charged."
             )
         if "rng" in state and self.rng.seeded:

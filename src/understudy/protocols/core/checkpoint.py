@@ -54,16 +54,16 @@ class Checkpoint:
         return round, state
 
     def note(self, name: str, state: dict[str, Any]) -> None:
-        """Put aside what was paid for and received, before anything else is asked. The parties are asked nothing."""
+        """Save what was paid for and received, before anything else is asked. The parties are asked nothing."""
         self._write(self._note(name), pack(state))
 
     def noted(self, name: str) -> dict[str, Any] | None:
-        """What was put aside under that name, if anything was."""
+        """What was saved under that name, if anything was."""
         if not (file := self._note(name)).exists():
             return None
         state = unpack(file.read_bytes())
         if not isinstance(state, dict):
-            raise ArtefactError(f"{file} does not hold what a server put aside.")
+            raise ArtefactError(f"{file} does not hold what a server saved.")
         return state
 
     def secret(self, *, resume: bool) -> bytes:

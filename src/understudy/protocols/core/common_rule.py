@@ -40,7 +40,7 @@ def _alike(rules: Mapping[str, R]) -> R:
     for name, other in others:
         if other != rule:
             raise ConfigError(
-                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
+                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
                 "columns, levels and bounds. Nothing was charged."
             )
     return rule

@@ -56,7 +56,7 @@ class Present:
 def remarks(gone: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """What a privacy statement says of those who went away."""
     return tuple(
-        f"what {name}, which went away after {note['rounds']} rounds, has charged by its own ledger: its price here is "
-        "that of all that it was asked"
+        f"what {name} has charged in its own ledger: it went away after {note['rounds']} rounds, and its price here "
+        "counts all that it was asked"
         for name, note in gone.items()
     )

@@ -84,7 +84,7 @@ from understudy.protocols.dplt.tree import (
 __all__ = ["Config", "Outcome", "build_party", "train"]
 
 DEALT = (
-    "rows against the server together with a holder: the server deals the masks, so the two could take them off",
+    "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
 _FAR = 64  # noise beyond so many scales would wrap around: once in e^64
 
@@ -160,7 +160,7 @@ def train(
 def grow(
     config: Config, parties: Parties, schemas: Mapping[str, Schema], secret: bytes | None = None
 ) -> Grown:
-    """The four steps. Whoever goes away ends the run; who has answered a step by then has paid for it.
+    """The four steps. A party that goes away ends the run; a party that has answered a step by then has paid for it.
 
     A server that deals by the same `secret` again asks the same again: parties that record their answers repeat them.
     """
@@ -255,7 +255,7 @@ def _parameters(
 
 def _shaped(value: Any, pairs: int) -> Tensor:
     if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != (pairs, 2, 2):
-        raise MessageError(f"a party's tables are not {pairs} × 2 × 2 whole numbers. They were put aside.")
+        raise MessageError(f"a party's tables are not {pairs} × 2 × 2 whole numbers. They were discarded.")
     return value
 
 

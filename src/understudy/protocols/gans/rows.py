@@ -36,7 +36,7 @@ def roster(rows: Rows) -> Table:
     if (np.diff(rows.starts) > 1).any():
         raise PartyError(
             f"{rows.source} has {rows.rows:,} rows of {len(rows.ids):,} people, and where parties hold the same people "
-            "each has one row of everybody. Nothing was charged."
+            "each has one row of every person. Nothing was charged."
         )
     person = rows.schema.person
     frame = pd.DataFrame({_PLACE: np.arange(rows.rows)})

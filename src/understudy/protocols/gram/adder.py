@@ -71,7 +71,7 @@ class Adder:
         for name, sent in parts.items():
             value = sent.get(str(place)) if isinstance(sent, dict) else None
             if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != tuple(shape):
-                raise MessageError(f"{name}: a part is not {tuple(shape)} whole numbers. It was put aside.")
+                raise MessageError(f"{name}: a part is not {tuple(shape)} whole numbers. It was discarded.")
             total += self.ring.words(value)
         return self.ring.signed(total)
 

@@ -143,7 +143,7 @@ class Layout:
         if most_holders > 1 and (self.grid.partition != "rows" or most_holders > len(self.schemas)):
             raise ConfigError(
                 f"most_holders={most_holders} is for rows at so many holders or more; where columns are split, "
-                "alignment sees to it that a person is with one holder of each column. Nothing was charged."
+                "alignment makes sure that a person is with one holder of each column. Nothing was charged."
             )
         return most_holders
 

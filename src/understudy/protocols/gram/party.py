@@ -3,7 +3,7 @@
 The arithmetic stands in `understudy.privacy.secure`, the blocks in `gram_layout`, who learns what in
 docs/secure_products.md.
 
-Guarantee: before a release a party charges its ledger for what one person moves in the whole of it: a cell by 1 for
+Guarantee: before a release a party charges its ledger for what one person moves in all of it: a cell by 1 for
 every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of the
 scale that this party computes for the block (`Layout.spreads`) from the schemas, `colluding` and the release's σ, which
 is never below what its own budget needs. Over rows a person who may be with k holders (`most_holders`) moves a cell by
@@ -80,7 +80,7 @@ from understudy.protocols.gram.messages import (
 from understudy.protocols.gram.session import Session, check_noise, chunks_of, factors_of
 
 DEALT = (
-    "rows against the server together with a holder: the server deals the masks, so the two could take them off",
+    "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
 _SETTLED = ("private", "target", "refined", "triples", "colluding")  # told as they stand in a run's settings
 
@@ -183,7 +183,7 @@ class GramParty(AlignedParty):
         session, mark = self._open(ask), fingerprint(ask.keys)
         if session.products.factors:
             peers = ", ".join(session.products.factors)
-            where = " who is with whom of them is disclosed;" if len(ask.cells) > 1 else ""
+            where = " which of them hold a person is disclosed;" if len(ask.cells) > 1 else ""
             self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε;{where} keys {mark}")
         self.session = session
         return Agreed(fingerprint=Public(mark, "a hash of public keys"))

@@ -52,7 +52,7 @@ OUTSIDE_ROWS = (
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
-    "with which of the parties a person is: alignment reveals it to the parties they are with",
+    "which parties hold a person: alignment reveals it to the parties that hold this person",
 )
 
 
@@ -60,7 +60,7 @@ OUTSIDE_GRID = (
 class Config:
     """`components`, `steps` and `rate` are the fit's.
 
-    `target`: the column that is to be foretold from the others, if there is one. All pairs with it are measured a
+    `target`: the column to predict from the others, if there is one. All pairs with it are measured a
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
     pairs hardly suffers (benchmarks/joint).
@@ -70,8 +70,8 @@ class Config:
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
-    `most_holders`: over rows, with how many holders a person may be. Nobody can check it without an alignment, so it is
-    the holders' word; noise is for a person who moves every count by so much.
+    `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
+    holders state it; noise is for a person who moves every count by so much.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
@@ -234,12 +234,12 @@ def _ended(measured: Measured, *, twice: bool) -> str:
 
 
 def _missing(measured: Measured) -> tuple[str, ...]:
-    """What a privacy statement says of a second release that did not come about."""
+    """What a privacy statement says of a second release that did not take place."""
     if not measured.ended:
         return ()
-    paid = "who had answered for it by then has paid for it, and of who is gone the price here counts it"
+    paid = "a party that had answered by then has paid for it; for a party that is gone, the price here counts it"
     return (
-        f"the second of two releases, which did not come about ({measured.ended})"
+        f"the second of two releases, which did not take place ({measured.ended})"
         + (f": {paid}" if measured.lost else ": nobody was asked for it"),
     )
 

@@ -59,7 +59,7 @@ def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk
     start = 0
     for people, peers in ask.cells:
         if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
-            raise MessageError(f"{name}: people must be with one holder of each group. Nothing was sent.")
+            raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
         whole(people=people)
         stop = start + int(people)
         chunks += [(a, min(a + ask.chunk, stop), tuple(peers)) for a in range(start, stop, ask.chunk)]

@@ -237,7 +237,7 @@ def _adjacency(schema: Any) -> str:
     if not schema.windows_are_people:
         return ADJACENCY
     return (
-        f"replace the content of all reports on one window of {schema.length} steps; whoever is behind several windows "
+        f"replace the content of all reports on one window of {schema.length} steps; a person behind several windows "
         "is not covered by these figures, but by their sum"
     )
 

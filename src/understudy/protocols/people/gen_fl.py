@@ -65,7 +65,7 @@ ARTEFACT = "model"
 ADJACENCY = "add or remove one row of one client; that the client reported, and when, is public"
 UNGUARDED = (
     "synthetic rows: the generator that made them saw raw rows without noise, and the model learned from them; "
-    "the ε of the real rows stands in the card and does not cover this",
+    "the ε of the real rows is in the card and does not cover this",
 )
 BARE = ("everything: the run was asked to train without noise",)
 
@@ -209,7 +209,7 @@ class _Run:
             "real_rows": {
                 "epsilon": real_rows(config, [party.insider for party in privacy.parties]),
                 "delta": config.delta,
-                "what": "all private steps over real rows of the worst-off client, by the ledgers",
+                "what": "all private steps over real rows of the client with the highest spend, by the ledgers",
             },
             "synthetic_rows": "no formal guarantee" if privacy.unguarded else "within ε",
             "history": self.history,

@@ -43,7 +43,7 @@ from understudy.protocols.core import Ask, Message, Paid, Reply
 from understudy.protocols.people.gen_fl_local import draw, fit_gan, local_models, ratio
 from understudy.protocols.people.host import Begin, Hosting, HostParty, Round
 
-PER_ROW = "the price is of one row, not of a client with several"
+PER_ROW = "ε protects one row, not a client with several rows"
 MODELS = {"logistic": LogisticRegression, "mlp": Mlp}
 
 
@@ -134,8 +134,8 @@ class Config:
 
 
 def real_rows(config: Config, spends: Iterable[Spend]) -> float | None:
-    """The ε of all private steps over real rows (of reports, and of a private GAN) of the worst-off client, by what
-    the ledgers hold; None where no step is private.
+    """The ε of all private steps over real rows (of reports, and of a private GAN) of the client with the highest
+    spend, by what the ledgers hold; None where no step is private.
     """
     step = _step(config.rate, noise := needed_noise(config))
     return epsilon({step: max(spend.get(step, 0) for spend in spends)}, config.delta) if noise else None
@@ -186,7 +186,7 @@ class GenFlParty(HostParty):
         self.config = config = Config(**ask.config)
         if self.ledger.real and not config.rows_are_people:
             raise PrivacyError(
-                f"{self.name}: here a price protects one row of a client, and this ledger keeps the prices of people. "
+                f"{self.name}: here ε protects one row of a client, and this ledger keeps the prices of people. "
                 "Where every row is another person, say so: rows_are_people = true. Nothing was charged or sent."
             )
         network = from_description(ask.network)
@@ -231,7 +231,7 @@ class GenFlParty(HostParty):
         config, new = self.config, self.places[ask.people]
         if bool(self.made[new].any()):
             raise PartyError(
-                f"{self.name}: a client's synthetic rows stand already. Nothing was charged or sent."
+                f"{self.name}: a client's synthetic rows exist already. Nothing was charged or sent."
             )
         receipt = self.ledger.charge(
             config.making(self.noise), people=self.population.ids[new.numpy()], run=self.run,

@@ -261,7 +261,7 @@ def statement(
     gone: Mapping[str, Mapping[str, Any]] | None = None,
     most_holders: int = 1,
 ) -> PrivacyStatement:
-    """What was paid, from what the parties stated when they began and what their worst-off people spent.
+    """What was paid, from what the parties stated when they began and what their people with the highest spend spent.
 
     Of those who are `gone`, what they were asked.
     """

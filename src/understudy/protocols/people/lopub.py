@@ -290,7 +290,7 @@ def _common(schemas: Mapping[str, Schema]) -> Schema:
     for name, other in others:
         if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
             raise ConfigError(
-                f"{first} and {name} do not describe their rows alike: over rows, all parties have the same "
+                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
                 "columns, levels and bounds. Nothing was charged."
             )
     if not isinstance(schema, Schema):
@@ -301,5 +301,5 @@ def _common(schemas: Mapping[str, Schema]) -> Schema:
 def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
     shape = (people, math.ceil(mechanism.width / 8))
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.shape != shape:
-        raise MessageError(f"a party's reports are not {shape} bytes. They were put aside.")
+        raise MessageError(f"a party's reports are not {shape} bytes. They were discarded.")
     return value

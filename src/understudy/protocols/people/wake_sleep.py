@@ -77,7 +77,7 @@ class Config(Settings):
         in_range(0, 1, average=self.average)
         if (self.epochs, self.learning_rate, self.optimizer) != (1, 1.0, "sgd"):
             raise ConfigError(
-                "people of wake-sleep report on a plain gradient: epochs, learning_rate and optimizer are no choices. "
+                "wake-sleep reports on a plain gradient: epochs, learning_rate and optimizer cannot be chosen. "
                 "Nothing was charged."
             )
 

@@ -112,7 +112,7 @@ class Requirements:
             return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
             said = f"{error} is missing" if isinstance(error, KeyError) else error
-            raise ConfigError(f"these are no requirements of a pool: {said}.") from None
+            raise ConfigError(f"these are not requirements of a pool: {said}.") from None
 
 
 def offer_card(

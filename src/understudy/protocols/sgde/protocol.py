@@ -271,10 +271,10 @@ def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> 
 def _remark(name: str, state: Mapping[str, Any]) -> str:
     """What is to be said of a silo whose ledger cannot be asked."""
     if name not in state.get("pushed", ()):
-        return f"what {name} has charged, which went away before it had pushed: its own ledger says"
+        return f"what {name} has charged: it went away before it had pushed, and only its own ledger says"
     epsilon, delta = state["subscribed"][name]["price"]
     price = "no guarantee" if epsilon is None else f"ε={shown(epsilon)} at δ={delta:g}"
-    return f"what {name} has charged, which went away after it had pushed: its offers state {price}"
+    return f"what {name} has charged: it went away after it had pushed, and its offers state {price}"
 
 
 def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirements: Requirements) -> None:

@@ -164,7 +164,7 @@ class _Line:
         said = (details or "")[:200]
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
             return PartyError(
-                f"{self.identity.party}: the server turned this party away ({said}). "
+                f"{self.identity.party}: the server refused this party ({said}). "
                 + ("" if "take part" in said else "Ask its operator for a new invitation.")
             )
         return _Broken(_words(code, details or ""))
@@ -256,8 +256,8 @@ _WORDS = {
     "Connection refused": "nothing listens there",
     "DNS resolution failed": "its name is not known here",
     "Name or service not known": "its name is not known here",
-    "Network is unreachable": "there is no way to it from here",
-    "No route to host": "there is no way to it from here",
+    "Network is unreachable": "there is no route to it from here",
+    "No route to host": "there is no route to it from here",
     "Ssl handshake failed": "TLS failed: the other end is not of this federation, distrusts us, or a clock is wrong",
     "Connection timed out": "it does not answer; perhaps a firewall",
     "Cancelling all calls": "the server has stopped, and may come back",

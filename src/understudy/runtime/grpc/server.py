@@ -188,7 +188,7 @@ class GrpcParties:
             port = int(self._server.add_secure_port(listen, credentials))
         except RuntimeError:
             raise ConfigError(
-                f"{listen} cannot be listened on: {why_not(listen)}. Nothing was sent."
+                f"{listen} cannot be used for listening: {why_not(listen)}. Nothing was sent."
             ) from None
         await self._server.start()
         return port

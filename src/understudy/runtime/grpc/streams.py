@@ -80,7 +80,7 @@ class Streams:
             self.log.write("dropped", party=name, why=type(error).__name__)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "outside the protocol")
         except _Silent:
-            self.log.write("left", party=name, why="nothing was heard of it")
+            self.log.write("left", party=name, why="nothing was heard from it")
             await context.abort(grpc.StatusCode.UNAVAILABLE, "nothing was heard")
         except EOFError:
             self.log.write("left", party=name)
@@ -185,7 +185,7 @@ class Streams:
                 return head, body
             beats += 1
             if body or beats > 10 * (1 + (time.monotonic() - begin) / self.limits.silence):
-                raise MessageError("More signs of life than a party has to give.")
+                raise MessageError("Too many signs of life.")
 
     async def _put(self, link: Link, ask: Open, context: Any, read: within) -> None:
         left = max(0.0, ask.turn.expires - time.monotonic())
