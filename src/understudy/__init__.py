@@ -1,4 +1,4 @@
-"""Private stand-ins for data that cannot leave home.
+"""Private synthetic rows and models from data that must not leave its holders.
 
 Several holders obtain one synthetic table from rows that never leave them, at a price that is written into
 each holder's ledger before anything is sent. Start with `Federation` and `train`.

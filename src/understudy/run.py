@@ -244,7 +244,7 @@ def _fits(protocol: str, same_people: bool) -> None:
 
 @contextmanager
 def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
-    """Turn Ctrl-C into a stop between two rounds, so that what is saved is whole. A second one is immediate."""
+    """Turn Ctrl-C into a stop between two rounds, so that what is saved is complete. A second one is immediate."""
     asked = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

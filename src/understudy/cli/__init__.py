@@ -29,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Private synthetic data for data that must not leave its holder.\n\n"
+    help="Private synthetic rows and models from data that must not leave its holders.\n\n"
     "Several holders obtain **one synthetic table** from rows that never leave them, at a privacy price that is "
     "written into each holder's ledger before anything is sent.\n\n"
     "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "

@@ -109,7 +109,7 @@ def health() -> Health:
 
 @api.get("/me")
 def who_am_i(caller: By) -> CallerOut:
-    """For whom this token speaks."""
+    """The silo, the role and the pool of this token."""
     return CallerOut.model_validate(caller)
 
 
@@ -121,7 +121,7 @@ def list_pools(exchange: The, caller: By) -> list[PoolOut]:
 
 @api.post("/pools", status_code=201, responses={409: CONFLICT[409]})
 def found_pool(exchange: The, caller: By, new: NewPool) -> PoolOut:
-    """Found a pool (administrators)."""
+    """Create a pool (administrators)."""
     return PoolOut.of(exchange.add_pool(caller, new.name, Requirements.from_dict(new.requirements)))
 
 
@@ -217,13 +217,13 @@ def list_tokens(exchange: The, caller: By) -> list[TokenOut]:
 
 @api.post("/tokens", status_code=201)
 def issue_token(exchange: The, caller: By, new: NewToken) -> Issued:
-    """A new token, shown this once (administrators)."""
+    """A new token, shown only once (administrators)."""
     return Issued(token=exchange.add_token(caller, new.silo, role=new.role, pool=new.pool))
 
 
 @api.delete("/tokens/{id}")
 def revoke_token(exchange: The, caller: By, id: TokenId) -> TokenOut:
-    """End a token, from the next request on (administrators)."""
+    """Revoke a token: it is refused from the next request on (administrators)."""
     return TokenOut.model_validate(exchange.revoke(caller, id))
 
 
@@ -244,7 +244,7 @@ def _length(request: Request) -> int | None:
 
 
 class Guard:
-    """Headers on every answer, no large or slow bodies where none belong, and no body read on after an answer.
+    """Headers on every answer, no large or slow bodies where none belong, and no body is read after an answer.
 
     A request whose length is told twice is refused: whoever stands in front may have read another one out of it.
     """
@@ -332,7 +332,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
 
 
 async def _not_served(request: Request, error: Exception) -> Response:
-    """No such place, or not in this way."""
+    """No such address, or not with this method."""
     assert isinstance(error, HTTPException)
     return _said(request, error.status_code, f"{error.detail}.", dict(error.headers or {}))
 

@@ -60,7 +60,7 @@ class MaskOwn(Ask, kind="alignment.mask-own"):
 
 @dataclass(frozen=True, kw_only=True)
 class MaskOther(Ask, kind="alignment.mask-other"):
-    """Mask the set of this owner, too."""
+    """Mask the set of this party as well."""
 
     owner: str
     masked: Tensor
@@ -75,7 +75,7 @@ class MaskedIds(Reply, kind="alignment.masked-ids"):
 
 @dataclass(frozen=True, kw_only=True)
 class Found(Ask, kind="alignment.found"):
-    """Where the shared people stand in your masked set, in the common order. None: row by row."""
+    """The positions of the shared people in your masked set, in the common order. None: row by row."""
 
     positions: Tensor | None
 

@@ -109,7 +109,7 @@ class Reply(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Keep(Ask, kind="run.keep"):
-    """Save your state under this round, so that the run can go on from here."""
+    """Save your state under this round, so that the run can resume from here."""
 
     round: int
 
@@ -135,9 +135,9 @@ class Settle(Ask, kind="run.settle"):
 
 @dataclass(frozen=True, kw_only=True)
 class Settled(Reply, kind="run.settled"):
-    """How often each event stands in the ledger, in the eyes of an outsider and of anyone.
+    """How often each event is in the ledger, as an outsider and as anyone sees it.
 
-    The ledger's word, not the server's count: a round that was paid for and then lost, or asked twice, is in it.
+    The ledger counts, not the server: a round that was paid for and then lost, or asked twice, is in it.
     """
 
     spend: Public

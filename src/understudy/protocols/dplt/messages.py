@@ -61,7 +61,7 @@ class Grouped(Reply, kind="dplt.grouped"):
 
 @dataclass(frozen=True, kw_only=True)
 class Correlate(Ask, kind="dplt.correlate"):
-    """The others' last messages, and the dealer's corrections: how do latent attributes go together?"""
+    """The others' last messages, and the dealer's corrections: how do latent attributes depend on each other?"""
 
     inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]

@@ -109,7 +109,7 @@ class Couple(Opening, kind="verti-gan.couple"):
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(gan_party.Begin, kind="verti-gan.begin"):
-    """The run's settings, and the network with the common layers and this party's branch alone."""
+    """The run's settings, and the network with the common layers and only this party's branch."""
 
     network: dict[str, Any]
 

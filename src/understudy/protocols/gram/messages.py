@@ -14,7 +14,7 @@ from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
 
 @dataclass(frozen=True, kw_only=True)
 class Begin(Assembly, kind="gram.begin"):
-    """Every party's schema, by which all see how the table is cut, and what is to be released.
+    """Every party's schema, by which all see how the table is split, and what is to be released.
 
     `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
     `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
@@ -65,7 +65,7 @@ class Agree(Ask, kind="gram.agree"):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreed(Reply, kind="gram.agreed"):
-    """The fingerprint of all keys as this party was told them; it stands in the ledger too."""
+    """The fingerprint of all keys as this party was told them; it is also in the ledger."""
 
     fingerprint: Public
 

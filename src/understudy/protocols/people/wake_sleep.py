@@ -1,4 +1,4 @@
-"""Wake-sleep over people: their reports teach a decoder, whose dreams teach the encoder, for nothing.
+"""Wake-sleep over people: their reports train a decoder, and its synthetic rows train the encoder at no price.
 
 Hinton, Dayan, Frey, Neal (Science 1995; `models/wake_sleep`), under the rounds of DP-Fed-WAE (Jiang, dissertation,
 TUM 2024, Algorithm 5), with the mean of the last models as the result (Polyak, Juditsky, SIAM J. Control 1992).

@@ -13,7 +13,7 @@ from understudy.protocols.core import Ask, Opening, Paid, Public, Reply
 
 @dataclass(frozen=True, kw_only=True)
 class Subscribe(Opening, kind="sgde.subscribe"):
-    """The settings, by which a silo trains, and what the pool requires. `poison` has this silo lie, in a rehearsal."""
+    """The settings for a silo's training, and what the pool requires. `poison` makes this silo lie, in a rehearsal."""
 
     requirements: dict[str, Any]
     poison: str = "none"
