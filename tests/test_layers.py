@@ -12,6 +12,7 @@ LAYERS = [
     {"errors", "check", "bounded", "durable", "tensors_file", "pack", "padding"},
     {"data"},
     {"models", "privacy"},
+    {"answers"},
     {"generator", "classifier"},
     {"protocols"},
     {"evaluate"},

@@ -11,7 +11,8 @@ encoded; the person column is left out; a column that the schema does not know i
 is dropped.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Boolean, Categorical, Column, Date
-from understudy.data.dtypes import dtype, typed
+from understudy.data.pieces import Pieces, cut, values_of
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
@@ -67,6 +68,16 @@ class Codec:
             codes[j] = _to_codes(column, frame[column.name])
         return np.ascontiguousarray(codes.T)
 
+    def known(self, j: int, values: "pd.Series[Any]") -> Codes:
+        """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
+        column = replace(self.schema.columns[j], nullable=True)
+        codes = _to_codes(column, values)
+        return np.where(codes == column.levels, np.int32(-1), codes)
+
+    def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
+        """The levels of column `j`, cut at these places besides."""
+        return cut(self.schema.columns[j], cuts)
+
     def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
         """Rows as one-hot vectors, float32, (rows, width)."""
         return self.one_hot(self.codes(frame), device)
@@ -91,7 +102,7 @@ class Codec:
             inside[:, binned] = rng.uniform(len(codes), sum(binned)).cpu().numpy()
         return pd.DataFrame(
             {
-                column.name: _to_values(column, codes[:, j], inside[:, j])
+                column.name: values_of(column, codes[:, j], inside[:, j])
                 for j, column in enumerate(self.schema.columns)
             }
         )
@@ -164,23 +175,6 @@ def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
             inside &= numbers == np.floor(numbers)
         return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
     return np.where((numbers == 0) | (numbers == 1), numbers, -1).astype(np.int32)
-
-
-def _to_values(column: Column, codes: Codes, inside: NDArray[np.float64]) -> "pd.Series[Any]":
-    """The values of the levels; `inside` ∈ [0, 1) says where in its bin a value lies."""
-    missing = codes == column.levels
-    levels = np.where(missing, 0, codes)
-    values: NDArray[Any] = levels
-    if isinstance(column, Categorical):
-        values = np.array(column.categories, dtype=dtype(column).lower())[levels]
-    elif isinstance(column, Binned):
-        low, high = column.edges[levels], column.edges[levels + 1]
-        values = low + inside * (high - low)
-        if column.edges.dtype.kind == "i":
-            values = np.minimum(np.floor(values).astype(np.int64), high - 1)
-        else:
-            values = np.minimum(values, np.nextafter(high, low))  # rounding must not leave the bin
-    return typed(column, values, missing)
 
 
 def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
