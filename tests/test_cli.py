@@ -1,5 +1,6 @@
 """What a person sees: commands, artefacts, and errors in words."""
 
+import io
 import json
 import signal
 import tomllib
@@ -131,6 +132,16 @@ def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(
     again = pd.read_parquet(home / "s.parquet")
     expected = Generator.load(home / "joint").sample(1).dtypes
     assert again.dtypes.equals(expected)
+    code, out, err = understudy("sample", home / "joint", "-n", 7, "--where", "income >= 50 and age < 40")
+    assert code == 0
+    drawn = pd.read_csv(io.StringIO(out))
+    assert len(drawn) == 7
+    assert (drawn["income"] >= 50).all()
+    assert (drawn["age"] < 40).all()
+    assert "probability" in err
+    code, out, err = understudy("sample", home / "joint", "--where", "incom >= 50")
+    assert (code, out) == (1, "")
+    assert 'Did you mean "income"?' in err
 
 
 def test_the_ledger_is_shown_as_a_table(understudy: Run, home: Path) -> None:

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from understudy.answers import Answers
 from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
@@ -31,7 +32,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.errors import ArtefactError
+from understudy.errors import ArtefactError, ConfigError
 from understudy.models.claims import check_claim, expected
 from understudy.models.nets import (
     BranchedGenerator,
@@ -86,14 +87,26 @@ class Generator:
     schema: AnySchema | MixedSchema
     card: Mapping[str, Any]
 
-    def sample(self, n: int, *, seed: int | None = None, draw: str = "sample") -> pd.DataFrame:
+    def sample(
+        self, n: int, *, where: str | None = None, seed: int | None = None, draw: str = "sample"
+    ) -> pd.DataFrame:
         """`n` synthetic rows in the schema's columns and dtypes.
 
         Of a table, `draw="sample"` draws each column from its probabilities (a mixture of products by Latin hypercubes,
         whose tables err less than those of independent rows); `"argmax"` takes the likeliest level.
         Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
         come with a row for each person; `parts` has them apart.
+
+        `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). A mixture draws
+        from its law given the condition, however rare; of another network the rows that meet it are kept, within a
+        bound on the work. `attrs["answer"]` says which, `attrs["probability"]` what the model gives the condition.
         """
+        if where is not None:
+            if draw != "sample":
+                raise ConfigError(
+                    f"rows that meet a condition are drawn, so draw={draw!r} has no meaning here."
+                )
+            return self._ask().sample(n, where, FastRng(seed))
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self.parts(n, seed=seed, draw=draw))
         one_of(("sample", "argmax"), draw=draw)
@@ -106,6 +119,14 @@ class Generator:
         frames = [codec.decode(np.zeros((0, len(codec.sizes)), dtype=np.int32), rng)]
         frames += [_drawn(codec, rows, rng, draw) for rows in self._rows(n, rng)]
         return pd.concat(frames[1:] or frames, ignore_index=True)
+
+    def _ask(self) -> Answers:
+        """This generator, to be asked. ArtefactError where it draws no table."""
+        if not isinstance(self.schema, Schema):
+            raise ArtefactError(
+                f"Questions are answered of tables, and not of what {type(self.schema).__name__} describes."
+            )
+        return Answers(self.network, Codec(self.schema), self._rows)
 
     def parts(
         self, n: int, *, seed: int | None = None, draw: str = "sample"

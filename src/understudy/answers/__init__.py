@@ -1,0 +1,5 @@
+"""Questions to a generator: rows that meet a condition, what is missing of rows, tables. Post-processing, so free."""
+
+from understudy.answers.answers import Answers
+
+__all__ = ["Answers"]

@@ -217,6 +217,10 @@ def sample(
     to: Annotated[
         Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
     ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\"."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
@@ -226,7 +230,11 @@ def sample(
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
         _warn(said)
-    frame = generator.sample(rows, seed=seed)
+    frame = generator.sample(rows, where=where, seed=seed)
+    if where is not None:
+        err.print(
+            f"The model gives this the probability {frame.attrs['probability']:.3g} ({frame.attrs['answer']})."
+        )
     frame.attrs |= first_said(generator.card)
     if to is None:
         sys.stdout.write(frame.to_csv(index=False))

@@ -1,8 +1,8 @@
 """Distributions over tables: the mixture behind Gram with its fit and its priors, Bayesian networks, copulas."""
 
-from understudy.models.tables.bayes import BayesNet, Coded, GaussianCopula
+from understudy.models.tables.bayes import BayesNet, Coded, GaussianCopula, invert
 from understudy.models.tables.fit_gram import Triple, read_tables
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import MixtureOfProducts, latin
 
 __all__ = [
     "BayesNet",
@@ -10,5 +10,7 @@ __all__ = [
     "GaussianCopula",
     "MixtureOfProducts",
     "Triple",
+    "invert",
+    "latin",
     "read_tables",
 ]

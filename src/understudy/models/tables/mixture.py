@@ -73,20 +73,8 @@ class MixtureOfProducts(nn.Module):
         """
         order = torch.argsort(uniform(self.components))
         pick = order[torch.arange(n) % self.components].sort().values  # (n,), rising
-        share = torch.bincount(pick, minlength=self.components)
-        before = (share.cumsum(0) - share)[pick]
-        levels = torch.empty(n, len(self.sizes), dtype=torch.int32)
-        for column, odds in enumerate(torch.split(self.odds().detach().cpu().double(), list(self.sizes), 1)):
-            heap = odds.cumsum(1)
-            heap = heap / heap[:, -1:] + torch.arange(self.components)[:, None]  # rises over all components
-            place = torch.empty(n, dtype=torch.int64)
-            place[torch.argsort(pick + uniform(n))] = torch.arange(
-                n
-            )  # in a random order within each component
-            draw = ((place - before + uniform(n)) / share[pick]).clamp(max=_LAST)
-            found = torch.searchsorted(heap.flatten(), pick + draw, right=True)
-            levels[:, column] = (found - pick * odds.shape[1]).clamp(0, odds.shape[1] - 1)
-        return levels[torch.argsort(uniform(n))]
+        odds = torch.split(self.odds().detach().cpu().double(), list(self.sizes), 1)
+        return latin(pick, odds, uniform)[torch.argsort(uniform(n))]
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way beside it (width, width)."""
@@ -109,3 +97,24 @@ class MixtureOfProducts(nn.Module):
         if kind != "mixture" or not isinstance(sizes, list | tuple):
             raise ConfigError(f"this describes no mixture of products: kind {kind!r}, sizes {sizes!r}.")
         return cls(sizes, components)
+
+
+def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:
+    """Levels of rows of the components in `pick` (n,), rising: a Latin hypercube for each, int32 (n, columns).
+
+    `odds` has one table for each column, (components, size), float64. Rows need not sum to 1.
+    Edges: a level of odds 0 is never drawn; a component that is picked has odds above 0 in every column.
+    """
+    n, components = len(pick), len(odds[0])
+    share = torch.bincount(pick, minlength=components)
+    before = (share.cumsum(0) - share)[pick]
+    levels = torch.empty(n, len(odds), dtype=torch.int32)
+    for column, own in enumerate(odds):
+        heap = own.cumsum(1)
+        heap = heap / heap[:, -1:] + torch.arange(components)[:, None]  # rises over all components
+        place = torch.empty(n, dtype=torch.int64)
+        place[torch.argsort(pick + uniform(n))] = torch.arange(n)  # in a random order within each component
+        draw = ((place - before + uniform(n)) / share[pick]).clamp(max=_LAST)
+        found = torch.searchsorted(heap.flatten(), pick + draw, right=True)
+        levels[:, column] = (found - pick * own.shape[1]).clamp(0, own.shape[1] - 1)
+    return levels

@@ -1,0 +1,152 @@
+"""Weighted products of columns: what a mixture is, and what it is again once something is known of a row.
+
+A row comes from one product, picked by weight, and within it each column is drawn by itself. Given that the row lies
+in a box, the weights are multiplied by the box's probability under each product (Bayes' rule) and each column's odds
+are cut to the box: products again. So conditions, tables and predictions all have closed forms.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.answers.question import Box
+from understudy.data.pieces import Pieces
+from understudy.errors import ConfigError
+from understudy.models.pool import Pool
+from understudy.models.tables import MixtureOfProducts, invert, latin
+
+MOST_CELLS = 1 << 22  # of a table of answers
+_AT_ONCE = 1 << 22  # numbers held beside the products themselves
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """`weight` (G,) sums to 1; `odds` has (G, levels) for each column, every row of which sums to 1. All float64."""
+
+    weight: Tensor
+    odds: tuple[Tensor, ...]
+
+    @classmethod
+    def of_rows(cls, rows: Tensor, sizes: Sequence[int]) -> "Products":
+        """Equally likely products from probabilities side by side, (G, width)."""
+        blocks = torch.split(rows.detach().cpu().double(), list(sizes), 1)
+        odds = tuple(block / block.sum(1, keepdim=True) for block in blocks)
+        return cls(torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds)
+
+    @property
+    def width(self) -> int:
+        """Levels of all columns together."""
+        return sum(own.shape[1] for own in self.odds)
+
+    def cut(self, pieces: Mapping[int, Pieces]) -> "Products":
+        """The same in pieces of these columns, instead of levels."""
+        odds = list(self.odds)
+        for j, own in pieces.items():
+            odds[j] = odds[j][:, own.level.astype(np.int64)] * torch.from_numpy(own.share)
+        return Products(self.weight, tuple(odds))
+
+    def levels(self, pieces: Mapping[int, Pieces], sizes: Sequence[int]) -> "Products":
+        """The inverse of `cut`: levels of these columns again, whatever was learned of their pieces."""
+        odds = list(self.odds)
+        for j, own in pieces.items():
+            whole = torch.zeros(len(self.weight), sizes[j], dtype=torch.float64)
+            odds[j] = whole.index_add_(1, torch.from_numpy(own.level.astype(np.int64)), odds[j])
+        return Products(self.weight, tuple(odds))
+
+    def inside(self, box: Box) -> Tensor:
+        """The logarithm of a box's probability under each product, (G,)."""
+        parts = [(self.odds[j] @ torch.from_numpy(mask * 1.0)).log() for j, mask in box.items()]
+        return torch.stack(parts).sum(0) if parts else torch.zeros(len(self.weight), dtype=torch.float64)
+
+    def given(self, boxes: Sequence[Box]) -> tuple[float, "Products | None"]:
+        """The probability of boxes that do not overlap, and the products given that a row lies in one of them.
+
+        Edges: probability 0 → no products.
+        """
+        chances = [self.weight.log() + self.inside(box) for box in boxes]
+        everything = torch.cat(chances) if chances else torch.empty(0, dtype=torch.float64)
+        total = float(everything.logsumexp(0)) if len(everything) else -math.inf
+        if total == -math.inf:
+            return 0.0, None
+        kept = [chance > -math.inf for chance in chances]
+        parts = [self._cut_to(box, keep) for box, keep in zip(boxes, kept, strict=True)]
+        odds = tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return math.exp(total), Products((everything - total).exp()[torch.cat(kept)], odds)
+
+    def _cut_to(self, box: Box, keep: Tensor) -> list[Tensor]:
+        odds = [own[keep] for own in self.odds]
+        for j, mask in box.items():
+            part = odds[j] * torch.from_numpy(mask * 1.0)
+            odds[j] = part / part.sum(1, keepdim=True)
+        return odds
+
+    def draw(self, n: int, uniform: Callable[[int], Tensor]) -> Tensor:
+        """`n` rows of levels, int32 (n, columns): Latin hypercubes, as of a mixture.
+
+        Each row has the products' law; each product comes as often as its weight says, rounded up or down.
+        """
+        heap = self.weight.cumsum(0)
+        place = (torch.arange(n) + uniform(1)) / max(1, n) * heap[-1]
+        pick = torch.searchsorted(heap, place, right=True).clamp(max=len(heap) - 1)
+        return latin(pick, self.odds, uniform)[torch.argsort(uniform(n))]
+
+    def table(self, columns: Sequence[int]) -> Tensor:
+        """The joint probabilities of these columns' levels, one axis for each. ConfigError where there are too many."""
+        sizes = [self.odds[j].shape[1] for j in columns]
+        if (cells := math.prod(sizes)) > MOST_CELLS:
+            raise ConfigError(
+                f"a table of {cells:,} cells is larger than {MOST_CELLS:,}. Nothing was computed."
+            )
+        *first, last = columns
+        table = torch.zeros(cells // sizes[-1], sizes[-1], dtype=torch.float64)
+        for some in torch.split(torch.arange(len(self.weight)), max(1, _AT_ONCE // len(table))):
+            heap = self.weight[some, None]  # (products, cells of the columns so far)
+            for j in first:
+                heap = (heap[:, :, None] * self.odds[j][some, None]).flatten(1)
+            table += heap.T @ self.odds[last][some]
+        return table.reshape(sizes)
+
+    def posterior(self, known: Mapping[int, Tensor]) -> Tensor:
+        """log P(product | what is known of each row) (n, G), from the levels of known columns, −1 where unknown.
+
+        Edges: a row that no product allows → −inf throughout.
+        """
+        n = len(next(iter(known.values())))
+        chance = self.weight.log().expand(n, -1).clone()
+        for j, levels in known.items():
+            rows = (levels >= 0).nonzero()[:, 0]
+            by_level = self.odds[j].log().T.contiguous()  # (levels, G)
+            if len(rows) == n:
+                chance += by_level[levels.long()]
+            else:
+                chance[rows] += by_level[levels[rows].long()]
+        total = chance.logsumexp(1, keepdim=True)
+        return torch.where(total > -math.inf, chance - total, chance)
+
+
+def products_of(network: object) -> Products | None:
+    """A network that is products itself, as a mixture and a pool of mixtures. None for any other."""
+    if isinstance(network, MixtureOfProducts):
+        return Products.of_rows(network.odds(), network.sizes)
+    if not isinstance(network, Pool):
+        return None
+    found = [products_of(member) for member in network.members]
+    members = [one for one in found if one is not None]
+    if len(members) < len(found) or len({tuple(own.shape[1] for own in one.odds) for one in members}) > 1:
+        return None
+    total = math.fsum(network.shares)
+    weight = torch.cat(
+        [one.weight * share / total for one, share in zip(members, network.shares, strict=True)]
+    )
+    return Products(
+        weight, tuple(torch.cat(column) for column in zip(*(m.odds for m in members), strict=True))
+    )
+
+
+def pick(chance: Tensor, uniform: Tensor) -> Tensor:
+    """The product that each number in [0, 1] picks by its row's log-probabilities: (n, G), (n,) → (n,)."""
+    return invert(chance.exp(), uniform)

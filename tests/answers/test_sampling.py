@@ -1,0 +1,152 @@
+"""Rows that meet a condition have the model's law given the condition, whichever way they are drawn."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
+
+from understudy.answers import answers as room
+from understudy.answers import rejection
+from understudy.answers.products import products_of
+from understudy.answers.question import Question
+from understudy.data.codec import Codec
+from understudy.data.images import ImageSchema
+from understudy.errors import ArtefactError, ConfigError, SchemaError
+from understudy.generator import Generator
+from understudy.models.pool import Pool
+
+CONDITIONS = [
+    "sex == 'F' and age >= 70",
+    "age between 20 and 39 and income < 30 and smoker is not missing",
+    "smoker is missing or age is missing",
+    "age < 10 and sex == 'M' or income > 80 and smoker == true",
+    "not (age < 45 and sex == 'F' and smoker == true)",
+]
+
+
+def truth(where: str) -> tuple[float, np.ndarray]:
+    """The condition's probability, and the joint table of levels given it, by listing all combinations of pieces."""
+    question, table, met = Question.read(where, Codec(SCHEMA)), joint(), np.zeros(SIZES)
+    for cells in itertools.product(*(range(len(own.level)) for own in question.pieces.values())):
+        cell = dict(zip(question.pieces, cells, strict=True))
+        if question.met({j: np.array([piece]) for j, piece in cell.items()})[0]:
+            place = tuple(
+                question.pieces[j].level[cell[j]] if j in cell else slice(None) for j in range(len(SIZES))
+            )
+            met[place] += np.prod([question.pieces[j].share[piece] for j, piece in cell.items()])
+    return float((table * met).sum()), table * met / (table * met).sum()
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_mixture_given_a_condition_is_what_listing_every_row_says(where: str) -> None:
+    question = Question.read(where, Codec(SCHEMA))
+    boxes = question.boxes(64)
+    products = products_of(mixture())
+    assert boxes is not None
+    assert products is not None
+    probability, left = products.cut(question.pieces).given(boxes)
+    assert left is not None
+    expected, table = truth(where)
+    assert probability == pytest.approx(expected, rel=1e-6)
+    own = left.levels(question.pieces, SIZES)
+    np.testing.assert_allclose(own.table(range(len(SIZES))).numpy(), table, atol=1e-7)
+    np.testing.assert_allclose(own.table([2, 0]).numpy(), table.sum((1, 3)).T, atol=1e-7)
+
+
+def meets(frame: pd.DataFrame, where: str) -> pd.Series:
+    """The same conditions in pandas' words."""
+    age, income = frame["age"].astype("Float64"), frame["income"]
+    female, smoker = frame["sex"] == "F", frame["smoker"].fillna(False)
+    known = {
+        CONDITIONS[0]: female & (age >= 70).fillna(False),
+        CONDITIONS[1]: age.between(20, 39).fillna(False) & (income < 30) & frame["smoker"].notna(),
+        CONDITIONS[2]: frame["smoker"].isna() | age.isna(),
+        CONDITIONS[3]: (age < 10).fillna(False) & ~female | (income > 80) & smoker,
+        CONDITIONS[4]: ~((age < 45).fillna(False) & female & smoker),
+    }
+    return known[where].astype(bool)
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+@pytest.mark.parametrize("way", ["exact", "by rejection", "tested"])
+def test_rows_meet_the_condition_and_have_its_law(
+    where: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "tested":
+        monkeypatch.setattr(room, "_MOST_BOXES", 0)
+    n = 20_000
+    frame = (asked() if way == "exact" else behind()).sample(n, where=where, seed=3)
+    assert frame.attrs["answer"] == ("exact" if way == "exact" else "by rejection")
+    assert len(frame) == n
+    assert meets(frame, where).all()
+    probability, table = truth(where)
+    assert frame.attrs["probability"] == pytest.approx(probability, rel=0.15)
+    codes = Codec(SCHEMA).codes(frame)
+    drawn = np.bincount(np.ravel_multi_index(codes.T, SIZES), minlength=table.size) / n
+    spread = np.sqrt(table * (1 - table) / n).flatten()
+    assert (np.abs(drawn - table.flatten()) <= 5 * spread + 1e-9).all()
+    assert (drawn[table.flatten() == 0] == 0).all()
+
+
+def test_values_are_even_within_a_cut_level() -> None:
+    ages = asked().sample(30_000, where="age >= 80", seed=1)["age"].value_counts(normalize=True)
+    assert sorted(ages.index) == list(range(80, 90))
+    assert (ages - 0.1).abs().max() < 0.01
+
+
+def test_the_same_seed_draws_the_same_rows_and_none_may_be_asked_for() -> None:
+    for generator in (asked(), behind()):
+        first, again = (generator.sample(50, where="age > 50", seed=7) for _ in range(2))
+        pd.testing.assert_frame_equal(first, again)
+        none = generator.sample(0, where="age > 50")
+        assert none.empty
+        assert (none.dtypes == first.dtypes).all()
+
+
+def test_a_pool_of_mixtures_is_exact_and_weighs_its_members() -> None:
+    pool = Pool([mixture(3, seed=1), mixture(4, seed=2)], [1.0, 3.0])
+    frame = Generator(pool, SCHEMA, {}).sample(10, where="sex == 'F'", seed=0)
+    tables = [joint(mixture(3, seed=1)), joint(mixture(4, seed=2))]
+    assert frame.attrs["answer"] == "exact"
+    assert frame.attrs["probability"] == pytest.approx(
+        sum((0.25, 0.75)[i] * t[:, 0].sum() for i, t in enumerate(tables))
+    )
+
+
+def test_a_condition_that_nothing_meets_is_refused_with_its_probability() -> None:
+    for where in ("age >= 1000", "sex == 'F' and sex == 'M'"):
+        with pytest.raises(ConfigError, match="probability 0"):
+            asked().sample(3, where=where)
+
+
+def test_a_mixture_draws_what_is_very_rare_and_another_network_says_how_rare_it_is() -> None:
+    network = mixture()
+    with torch.no_grad():
+        network.logits[:, SIZES[0]] = -40.0
+    rare = asked(network).sample(100, where="sex == 'F'", seed=0)
+    assert (rare["sex"] == "F").all()
+    assert 0 < rare.attrs["probability"] < 1e-15
+    with pytest.raises(ConfigError, match=r"0 of .* draws meet this.*probability of about \d.*e-1"):
+        behind(network).sample(100, where="sex == 'F'", seed=0)
+
+
+def test_the_work_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rejection, "MOST", 1 << 14)
+    with pytest.raises(ConfigError, match="16,384 draws"):
+        behind().sample(10**6, where="sex == 'F'", seed=0)
+
+
+def test_bad_questions_are_refused_before_anything_is_drawn() -> None:
+    with pytest.raises(SchemaError, match='Did you mean "smoker"'):
+        asked().sample(3, where="smokr == true")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        asked().sample(3, where="age >")
+    with pytest.raises(ConfigError, match="draw='argmax'"):
+        asked().sample(3, where="age > 3", draw="argmax")
+    with pytest.raises(ConfigError, match="n must be"):
+        asked().sample(-1, where="age > 3")
+    with pytest.raises(ArtefactError, match="answered of tables"):
+        Generator(mixture(), ImageSchema(height=2, width=3), {}).sample(3, where="age > 3")
