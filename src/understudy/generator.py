@@ -120,6 +120,31 @@ class Generator:
         frames += [_drawn(codec, rows, rng, draw) for rows in self._rows(n, rng)]
         return pd.concat(frames[1:] or frames, ignore_index=True)
 
+    def complete(self, frame: pd.DataFrame, *, draws: int = 1, seed: int | None = None) -> pd.DataFrame:
+        """Each row of the frame, with what it lacks drawn from the model given what it has; with `draws`, so often.
+
+        What is there stays. A gap gets a value; a column that the frame lacks is drawn as the model draws it. A mixture
+        gives its exact law; any other network is represented by some thousand of its latent points.
+        """
+        return self._ask().complete(frame, draws, FastRng(seed))
+
+    def predict_proba(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> pd.DataFrame:
+        """The probability of each value (or bin) of a column, for each row, by Bayes' rule from the columns it has.
+
+        `seed` matters to networks that are no mixture, which are represented by draws.
+        """
+        return self._ask().predict_proba(frame, target, FastRng(seed))
+
+    def expectation(self, frame: pd.DataFrame, target: str, *, seed: int | None = None) -> "pd.Series[float]":
+        """The mean of a numeric column, for each row, as `predict_proba`."""
+        return self._ask().expectation(frame, target, FastRng(seed))
+
+    def quantile(
+        self, frame: pd.DataFrame, target: str, q: float, *, seed: int | None = None
+    ) -> "pd.Series[float]":
+        """The value below which a numeric column lies with probability `q`, for each row, as `predict_proba`."""
+        return self._ask().quantile(frame, target, q, FastRng(seed))
+
     def _ask(self) -> Answers:
         """This generator, to be asked. ArtefactError where it draws no table."""
         if not isinstance(self.schema, Schema):

@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
+from understudy.answers import completing
 from understudy.answers.products import Products, products_of
 from understudy.answers.question import Box, Levels, Question
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
@@ -32,6 +33,8 @@ _MOST_BOXES = 256
 Points = Callable[
     [int, Any], Iterable[Tensor]
 ]  # so many latent points, a source of them → their probabilities
+
+_Frame = TypeVar("_Frame", pd.DataFrame, "pd.Series[float]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,26 @@ class Answers:
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
         return self._kept(n, keep, question.pieces, rng)
 
+    def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
+        """Rows with what they lack drawn from the model given what they have."""
+        products = self.products(rng)
+        return self._said(completing.complete(frame, draws, self.levels, products, rng), products)
+
+    def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
+        """The probability of each value of the target for each row."""
+        products = self.products(rng)
+        return self._said(completing.probabilities(frame, target, self.levels, products), products)
+
+    def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
+        """The mean of a numeric target for each row."""
+        products = self.products(rng)
+        return self._said(completing.expectation(frame, target, self.levels, products), products)
+
+    def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
+        """A quantile of a numeric target for each row."""
+        products = self.products(rng)
+        return self._said(completing.quantile(frame, target, q, self.levels, products), products)
+
     def table(
         self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform
     ) -> pd.DataFrame:
@@ -81,11 +104,19 @@ class Answers:
         frame.attrs |= said
         return frame
 
+    def _said(self, answer: _Frame, products: Products) -> _Frame:
+        """The answer, with how it was found."""
+        answer.attrs["answer"] = self._how(products)
+        return answer
+
+    def _how(self, products: Products) -> str:
+        return "exact" if self.exact is not None else f"by {len(products.weight):,} draws"
+
     def _shares(
         self, places: Sequence[int], where: str | None, rng: Uniform
     ) -> tuple[Tensor, dict[str, Any]]:
-        products, exactly = self.products(rng), self.exact is not None
-        answer = "exact" if exactly else f"mean of {len(products.weight):,} draws"
+        products = self.products(rng)
+        answer = self._how(products)
         if where is None:
             return products.table(places), {"answer": answer}
         question = Question.read(where, self.levels)

@@ -17,7 +17,7 @@ from understudy.answers.question import Box
 from understudy.data.pieces import Pieces
 from understudy.errors import ConfigError
 from understudy.models.pool import Pool
-from understudy.models.tables import MixtureOfProducts, invert, latin
+from understudy.models.tables import MixtureOfProducts, latin
 
 MOST_CELLS = 1 << 22  # of a table of answers
 _AT_ONCE = 1 << 22  # numbers held beside the products themselves
@@ -110,12 +110,8 @@ class Products:
             table += heap.T @ self.odds[last][some]
         return table.reshape(sizes)
 
-    def posterior(self, known: Mapping[int, Tensor]) -> Tensor:
-        """log P(product | what is known of each row) (n, G), from the levels of known columns, −1 where unknown.
-
-        Edges: a row that no product allows → −inf throughout.
-        """
-        n = len(next(iter(known.values())))
+    def with_known(self, known: Mapping[int, Tensor], n: int) -> Tensor:
+        """log P(product, what is known of each of `n` rows), (n, G), from levels of known columns, −1 where unknown."""
         chance = self.weight.log().expand(n, -1).clone()
         for j, levels in known.items():
             rows = (levels >= 0).nonzero()[:, 0]
@@ -124,8 +120,7 @@ class Products:
                 chance += by_level[levels.long()]
             else:
                 chance[rows] += by_level[levels[rows].long()]
-        total = chance.logsumexp(1, keepdim=True)
-        return torch.where(total > -math.inf, chance - total, chance)
+        return chance
 
 
 def products_of(network: object) -> Products | None:
@@ -148,5 +143,11 @@ def products_of(network: object) -> Products | None:
 
 
 def pick(chance: Tensor, uniform: Tensor) -> Tensor:
-    """The product that each number in [0, 1] picks by its row's log-probabilities: (n, G), (n,) → (n,)."""
-    return invert(chance.exp(), uniform)
+    """Products by their row's log-probabilities, one for each number in [0, 1]: (n, G), (n, draws) → (n, draws).
+
+    Edges: a product of probability 0 is never picked.
+    """
+    heap = chance.exp().cumsum(1)
+    total = heap[:, -1:]
+    target = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(heap, target, right=True)

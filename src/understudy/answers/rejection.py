@@ -64,7 +64,7 @@ def by_boxes(boxes: Sequence[Box], rng: Uniform) -> Callable[[Products], tuple[C
         chance = torch.stack([products.inside(box) for box in boxes], 1)  # (points, boxes), logs
         total = chance.logsumexp(1)
         there = rng.uniform(len(total)) < total.exp()
-        which = pick(chance[there] - total[there, None], rng.uniform(int(there.sum())))
+        which = pick(chance[there] - total[there, None], rng.uniform(int(there.sum()), 1))[:, 0]
         drawn = [
             invert(own[there] * _allowed(boxes, j, which, own.shape[1]), rng.uniform(len(which)))
             for j, own in enumerate(products.odds)

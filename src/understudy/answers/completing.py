@@ -1,0 +1,189 @@
+"""What is not known of rows, given what is: fill it, or foretell one column of it.
+
+A known cell is evidence about the product that a row comes from (Bayes' rule); given the product, columns are
+independent. So all that is known of a row is in its posterior over products, and every unknown cell follows from
+that.
+
+A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not
+have is drawn as the model draws it, missing values included. A target is foretold as something that is there, and
+there a gap says nothing.
+
+Edges: a cell outside its declared domain, or a column that is not declared → SchemaError, and nothing is drawn. A row
+that the model holds to be impossible → ConfigError.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.answers.products import Products, pick
+from understudy.answers.question import Levels
+from understudy.check import in_range, nearest, whole
+from understudy.data.codec import Codes, Uniform
+from understudy.data.column import Boolean, Categorical, Column, Date
+from understudy.data.dtypes import dtype
+from understudy.data.pieces import Pieces, answers
+from understudy.errors import ConfigError, SchemaError
+from understudy.models.tables import invert
+
+_AT_ONCE = 1 << 21  # numbers of posteriors at a time
+
+Known = Mapping[int, Codes]
+
+
+def complete(
+    frame: pd.DataFrame, draws: int, levels: Levels, products: Products, rng: Uniform
+) -> pd.DataFrame:
+    """Each row `draws` times, one after another, with what it lacks drawn from the model given what it has.
+
+    What is there stays as it is, the index and the person's column too; columns that were not there come last.
+    """
+    whole(draws=draws)
+    known = known_cells(frame, levels)
+    gaps = {j: levels.pieces(j) for j, codes in known.items() if (codes < 0).any()}
+    absent = {j: levels.pieces(j) for j in range(len(levels.sizes)) if j not in known}
+    model = _there(products.cut({**gaps, **absent}), gaps)
+    cells = {j: np.zeros((len(frame), draws), dtype=np.int32) for j in (*gaps, *absent)}
+    widest = max((model.odds[j].shape[1] for j in cells), default=1)
+    for rows, chance in _posteriors(known, len(frame), products, model, gaps, each=draws * widest):
+        own = pick(chance, rng.uniform(len(chance), draws)).flatten()
+        for j, cell in cells.items():
+            drawn = invert(model.odds[j][own], rng.uniform(len(own)))
+            cell[rows] = drawn.reshape(-1, draws).numpy()
+    whole_rows = frame.loc[:, list(frame.columns)].iloc[np.repeat(np.arange(len(frame)), draws)]
+    index, whole_rows = whole_rows.index, whole_rows.reset_index(drop=True)
+    filled = {
+        j: own.values(cells[j].flatten(), rng.uniform(len(frame) * draws).numpy())
+        for j, own in {**gaps, **absent}.items()
+    }
+    for j, values in filled.items():
+        column = levels.schema.columns[j]
+        if j in gaps:
+            values = _filled(column, whole_rows[column.name], np.repeat(known[j] < 0, draws), values)
+        whole_rows[column.name] = values
+    return whole_rows.set_axis(index)
+
+
+def predict(
+    frame: pd.DataFrame, target: str, levels: Levels, products: Products
+) -> tuple[Pieces, NDArray[np.float64]]:
+    """The target's pieces, and the probability of each for each row, given that the target is there: (rows, pieces)."""
+    schema = levels.schema
+    place = schema.columns.index(schema.column(target))
+    pieces = levels.pieces(place)
+    known = known_cells(frame.drop(columns=target, errors="ignore"), levels)
+    model = _there(products.cut({place: pieces}), {place: pieces})
+    chances = np.zeros((len(frame), pieces.there))
+    for rows, chance in _posteriors(known, len(frame), products, model, {}):
+        chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
+    return pieces, chances / chances.sum(1, keepdims=True)
+
+
+def probabilities(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> pd.DataFrame:
+    """A column for each value (or bin) of the target."""
+    pieces, chances = predict(frame, target, levels, products)
+    return pd.DataFrame(chances, index=frame.index, columns=answers(pieces.column)[: pieces.there])
+
+
+def expectation(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> "pd.Series[float]":
+    """The mean of a numeric target for each row."""
+    low, high = _bounds(levels, target)
+    _, chances = predict(frame, target, levels, products)
+    return pd.Series(chances @ ((low + high) / 2), index=frame.index, name=target)
+
+
+def quantile(
+    frame: pd.DataFrame, target: str, q: float, levels: Levels, products: Products
+) -> "pd.Series[float]":
+    """The value below which a numeric target lies with probability `q`, for each row."""
+    in_range(0, 1, q=q)
+    low, high = _bounds(levels, target)
+    pieces, chances = predict(frame, target, levels, products)
+    order = np.argsort(low)
+    low, high, heap = low[order], high[order], np.cumsum(chances[:, order], axis=1)
+    place = np.minimum((heap < q).sum(axis=1), len(low) - 1)
+    own = np.take_along_axis(chances[:, order], place[:, None], 1)[:, 0]
+    before = np.take_along_axis(heap, place[:, None], 1)[:, 0] - own
+    share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
+    values = low[place] + share * (high - low)[place]
+    if (
+        pieces.edges is not None and pieces.edges.dtype.kind == "i"
+    ):  # [low − ½, high + ½): the whole number there
+        values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
+    return pd.Series(values, index=frame.index, name=target)
+
+
+def known_cells(frame: pd.DataFrame, levels: Levels) -> Known:
+    """The levels of a frame's cells, column by column, −1 where one is missing."""
+    names, person = levels.schema.names, levels.schema.person
+    if not frame.columns.is_unique:
+        raise SchemaError("the frame has two columns of one name. Nothing was drawn.")
+    if strange := [name for name in frame.columns if name not in names and name != person]:
+        raise SchemaError(
+            f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing was drawn.'
+        )
+    return {j: levels.known(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
+
+
+def _there(products: Products, pieces: Mapping[int, Pieces]) -> Products:
+    """The odds of these columns without their missing piece. They no longer sum to 1."""
+    odds = list(products.odds)
+    for j, own in pieces.items():
+        odds[j] = odds[j].clone()
+        odds[j][:, own.there :] = 0
+    return Products(products.weight, tuple(odds))
+
+
+def _posteriors(
+    known: Known, n: int, products: Products, model: Products, gaps: Mapping[int, Pieces], each: int = 1
+) -> Iterator[tuple[slice, Tensor]]:
+    """log P(product | row), some rows at a time: from the cells that are known, and that gaps hold values.
+
+    `each` is how many numbers the caller holds for a row.
+    """
+    there = {j: model.odds[j].sum(1).log() for j, own in gaps.items() if own.column.nullable}
+    step = max(1, _AT_ONCE // max(each, len(products.weight)))
+    for start in range(0, n, step):
+        rows = slice(start, min(n, start + step))
+        some = {j: torch.from_numpy(codes[rows]) for j, codes in known.items()}
+        chance = products.with_known(some, rows.stop - start)
+        for j, own in there.items():
+            chance[some[j] < 0] += own
+        total = chance.logsumexp(1, keepdim=True)
+        if (impossible := torch.isneginf(total[:, 0])).any():
+            raise ConfigError(
+                f"row {start + int(impossible.int().argmax()) + 1:,}: none of the model's {len(products.weight):,} "
+                "kinds of rows has what is known of it. Leave out cells that matter less. Nothing was drawn."
+            )
+        yield rows, chance - total
+
+
+def _filled(
+    column: Column, own: "pd.Series[Any]", gap: NDArray[np.bool_], drawn: "pd.Series[Any]"
+) -> "pd.Series[Any]":
+    """A column with its gaps filled, in the schema's dtype."""
+    if isinstance(column, Boolean):
+        own = own.eq(1)
+    elif isinstance(column, Date):
+        own = pd.to_datetime(own)
+    values = np.where(gap, drawn.to_numpy(object), own.to_numpy(object))
+    return pd.Series(values, dtype=dtype(column))
+
+
+def _bounds(levels: Levels, target: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Between which numbers each piece of a target lies, whole numbers ± ½. SchemaError where it is no number."""
+    schema = levels.schema
+    pieces = levels.pieces(schema.columns.index(schema.column(target)))
+    column = pieces.column
+    if isinstance(column, Categorical) and not isinstance(column.categories[0], str):
+        values = np.array(column.categories, dtype=np.float64)
+        return values, values
+    if pieces.edges is None or isinstance(column, Date):
+        raise column.error(f"a {column.kind} column has no mean and no quantiles. See predict_proba.")
+    half = 0.5 if pieces.edges.dtype.kind == "i" else 0.0
+    return pieces.edges[:-1] - half, pieces.edges[1:] - half
