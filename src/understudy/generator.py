@@ -145,6 +145,17 @@ class Generator:
         """The value below which a numeric column lies with probability `q`, for each row, as `predict_proba`."""
         return self._ask().quantile(frame, target, q, FastRng(seed))
 
+    def table(
+        self, *columns: str, where: str | None = None, rows: float | None = None, seed: int | None = None
+    ) -> pd.DataFrame:
+        """What the model expects of these columns together: a row for each combination of their levels.
+
+        `share` is its share among the rows that meet the condition; with `rows`, `count` is that of so many of them.
+        Bins have their labels; what is missing is None. A mixture's table is exact, without drawing; that of another
+        network is a mean over latent points (`attrs["answer"]`).
+        """
+        return self._ask().table(columns, where, rows, FastRng(seed))
+
     def _ask(self) -> Answers:
         """This generator, to be asked. ArtefactError where it draws no table."""
         if not isinstance(self.schema, Schema):

@@ -9,7 +9,7 @@ import pytest
 
 from understudy.answers.question import Question
 from understudy.data.codec import Codec
-from understudy.data.pieces import answers
+from understudy.data.pieces import labels_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError, SchemaError
 
@@ -161,5 +161,5 @@ def test_what_does_not_fit_the_schema_is_refused_with_the_nearest_name(text: str
 
 
 def test_each_level_has_an_answer_to_stand_for_it() -> None:
-    assert answers(SCHEMA.columns[0]) == ["0–4", "5–9", None]
-    assert answers(SCHEMA.columns[4]) == [False, True]
+    assert labels_of(SCHEMA.columns[0]) == ["0–4", "5–9", None]
+    assert labels_of(SCHEMA.columns[4]) == [False, True]

@@ -9,7 +9,6 @@ points. An answer says which of the two it is: `frame.attrs["answer"]`.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from understudy.answers.question import Box, Levels, Question
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
-from understudy.data.pieces import Pieces, answers
+from understudy.data.pieces import Pieces
 from understudy.errors import ConfigError
 
 POINTS = 1 << 13  # latent points that stand for a network which is no mixture
@@ -92,12 +91,22 @@ class Answers:
     ) -> pd.DataFrame:
         """The share of each combination of these columns' levels among the rows that meet the condition."""
         schema = self.levels.schema
-        places = [schema.columns.index(schema.column(name)) for name in names]
         if not names or len(set(names)) < len(names):
             raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
+        if clash := {"share", "count"} & set(names):
+            raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
+        if rows is not None:
+            not_negative(rows=rows)
+        places = [schema.columns.index(schema.column(name)) for name in names]
         share, said = self._shares(places, where, rng)
-        axes = [self._axis(j) for j in places]
-        frame = pd.DataFrame(list(product(*axes)), columns=list(names))
+        axes = [pd.Series(labels, dtype=_dtype(labels)) for labels in map(self.levels.labels, places)]
+        cells = np.unravel_index(np.arange(share.numel()), share.shape)
+        frame = pd.DataFrame(
+            {
+                name: axis.take(cell).reset_index(drop=True)
+                for name, axis, cell in zip(names, axes, cells, strict=True)
+            }
+        )
         frame["share"] = share.flatten().numpy()
         if rows is not None:
             frame["count"] = frame["share"] * rows
@@ -129,10 +138,6 @@ class Answers:
             raise _nothing(f"the condition {where!r}", answer)
         said = {"answer": answer, "probability": probability}
         return left.levels(question.pieces, self.levels.sizes).table(places), said
-
-    def _axis(self, j: int) -> list[Any]:
-        """What stands for each level of a column."""
-        return answers(self.levels.schema.columns[j])
 
     def _most_boxes(self, pieces: Mapping[int, Pieces]) -> int:
         if self.exact is None:
@@ -185,3 +190,8 @@ def _nothing(what: str, answer: str) -> ConfigError:
     return ConfigError(
         f"nothing meets {what}: the model gives it the probability 0 ({answer}). Nothing was drawn."
     )
+
+
+def _dtype(labels: list[Any]) -> str | None:
+    """Of an axis: as its labels are, where none is missing."""
+    return "object" if None in labels else None

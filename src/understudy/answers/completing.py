@@ -27,7 +27,7 @@ from understudy.check import in_range, nearest, whole
 from understudy.data.codec import Codes, Uniform
 from understudy.data.column import Boolean, Categorical, Column, Date
 from understudy.data.dtypes import dtype
-from understudy.data.pieces import Pieces, answers
+from understudy.data.pieces import Pieces, labels_of
 from understudy.errors import ConfigError, SchemaError
 from understudy.models.tables import invert
 
@@ -87,7 +87,7 @@ def predict(
 def probabilities(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> pd.DataFrame:
     """A column for each value (or bin) of the target."""
     pieces, chances = predict(frame, target, levels, products)
-    return pd.DataFrame(chances, index=frame.index, columns=answers(pieces.column)[: pieces.there])
+    return pd.DataFrame(chances, index=frame.index, columns=labels_of(pieces.column)[: pieces.there])
 
 
 def expectation(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> "pd.Series[float]":

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned, Boolean, Categorical, Column, Date
-from understudy.data.pieces import Pieces, cut, values_of
+from understudy.data.pieces import Pieces, cut, labels_of, values_of
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
@@ -77,6 +77,10 @@ class Codec:
     def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
         """The levels of column `j`, cut at these places besides."""
         return cut(self.schema.columns[j], cuts)
+
+    def labels(self, j: int) -> list[Any]:
+        """What stands for each level of column `j` in a table of answers."""
+        return labels_of(self.schema.columns[j])
 
     def encode(self, frame: pd.DataFrame, device: torch.device | str = "cpu") -> Tensor:
         """Rows as one-hot vectors, float32, (rows, width)."""

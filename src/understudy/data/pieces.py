@@ -79,7 +79,7 @@ def values_of(
     return typed(column, values, missing)
 
 
-def answers(column: Column) -> list[Any]:
+def labels_of(column: Column) -> list[Any]:
     """What stands for each level of a column in a table of answers: its declared value, or its bin's label.
 
     Edges: the missing level is None.
