@@ -23,7 +23,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from understudy.answers import Answers
+from understudy.answers import Answers, Weights
 from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
@@ -88,7 +88,14 @@ class Generator:
     card: Mapping[str, Any]
 
     def sample(
-        self, n: int, *, where: str | None = None, seed: int | None = None, draw: str = "sample"
+        self,
+        n: int,
+        *,
+        where: str | None = None,
+        weights: Weights | None = None,
+        like: pd.DataFrame | None = None,
+        seed: int | None = None,
+        draw: str = "sample",
     ) -> pd.DataFrame:
         """`n` synthetic rows in the schema's columns and dtypes.
 
@@ -97,16 +104,16 @@ class Generator:
         Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
         come with a row for each person; `parts` has them apart.
 
-        `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). A mixture draws
-        from its law given the condition, however rare; of another network the rows that meet it are kept, within a
-        bound on the work. `attrs["answer"]` says which, `attrs["probability"]` what the model gives the condition.
+        `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). `weights` asks
+        for shares of values, as `{"outcome": {"yes": 0.5, "no": 0.5}}`, `like` for the shares that all columns of a
+        public frame have; the rest follows the model. A mixture draws from the law that is asked for, however rare;
+        of another network the rows that fit are kept, within a bound on the work. `attrs["answer"]` says which,
+        `attrs["probability"]` what the model gives the condition.
         """
-        if where is not None:
+        if where is not None or weights is not None or like is not None:
             if draw != "sample":
-                raise ConfigError(
-                    f"rows that meet a condition are drawn, so draw={draw!r} has no meaning here."
-                )
-            return self._ask().sample(n, where, FastRng(seed))
+                raise ConfigError(f"rows that are asked for are drawn, so draw={draw!r} has no meaning here.")
+            return self._ask().sample(n, FastRng(seed), where=where, weights=weights, like=like)
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self.parts(n, seed=seed, draw=draw))
         one_of(("sample", "argmax"), draw=draw)

@@ -1,5 +1,6 @@
 """Questions to a generator: rows that meet a condition, what is missing of rows, tables. Post-processing, so free."""
 
 from understudy.answers.answers import Answers
+from understudy.answers.raking import Weights
 
-__all__ = ["Answers"]
+__all__ = ["Answers", "Weights"]

@@ -16,9 +16,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from understudy.answers import completing
+from understudy.answers import completing, raking
+from understudy.answers.completing import known_cells
 from understudy.answers.products import Products, products_of
 from understudy.answers.question import Box, Levels, Question
+from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
@@ -56,15 +58,58 @@ class Answers:
         count = max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
         return Products.of_rows(torch.cat(list(self.points(count, rng))), self.levels.sizes)
 
-    def sample(self, n: int, where: str, rng: Uniform) -> pd.DataFrame:
-        """`n` rows that meet the condition; `attrs["probability"]` is what the model gives it."""
+    def sample(
+        self,
+        n: int,
+        rng: Uniform,
+        *,
+        where: str | None = None,
+        weights: Weights | None = None,
+        like: pd.DataFrame | None = None,
+    ) -> pd.DataFrame:
+        """`n` rows that meet the condition, of the shares that are asked for.
+
+        `attrs["probability"]` is what the model gives the condition.
+        """
         not_negative(n=n)
-        question = Question.read(where, self.levels)
+        if weights is not None and like is not None:
+            raise ConfigError(
+                "shares come from weights or from a frame that rows are to be like, not from both."
+            )
+        asked = tests_of(weights or {}, self.levels)
+        also: dict[int, list[float]] = cuts_of(asked, self.levels)
+        if like is not None:
+            also = {j: [] for j in known_cells(like, self.levels)}
+        question = Question.read(where, self.levels, also)
         boxes = question.boxes(self._most_boxes(question.pieces))
+        if not also:
+            return self._rows(n, boxes, question, rng, where)
+        shares = {j: by_value(own, question.pieces[j]) for j, own in asked.items()}
+        if like is not None:
+            shares = raking.like(like, self.levels, question.pieces)
+        if boxes is None:
+            raise ConfigError(f"{where!r} ties too many columns to be weighted as well. Nothing was drawn.")
+        products = self.products(rng).cut(question.pieces)
+        probability, left = products.given(boxes)
+        if left is None:
+            raise _nothing(where)
+        factors = rake(left, shares, self.levels.schema.names)
+        frame = self._rows(n, [_weighed(box, factors) for box in boxes], question, rng, where)
+        return _told(frame, frame.attrs["answer"], probability)
+
+    def _rows(
+        self, n: int, boxes: Sequence[Box] | None, question: Question, rng: Uniform, where: str | None
+    ) -> pd.DataFrame:
+        """Rows by the closed form where there is one, and by rejection where not."""
+        pieces = question.pieces
         if self.exact is not None and boxes is not None:
-            return self._drawn(n, boxes, question.pieces, rng, f"the condition {where!r}")
+            probability, left = self.exact.cut(pieces).given(boxes)
+            if left is None:
+                raise _nothing(where)
+            return _told(self._frame(left.draw(n, rng.uniform).numpy(), pieces, rng), "exact", probability)
         keep = by_test(question, rng) if boxes is None else by_boxes(boxes, rng)
-        return self._kept(n, keep, question.pieces, rng)
+        cells, share = kept_rows(n, self._endless(rng), pieces, keep)
+        return _told(self._frame(cells, pieces, rng), "by rejection", share)
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         """Rows with what they lack drawn from the model given what they have."""
@@ -135,40 +180,15 @@ class Answers:
             )
         probability, left = products.cut(question.pieces).given(boxes)
         if left is None:
-            raise _nothing(f"the condition {where!r}", answer)
-        said = {"answer": answer, "probability": probability}
-        return left.levels(question.pieces, self.levels.sizes).table(places), said
+            raise _nothing(where)
+        table = left.levels(question.pieces, self.levels.sizes).table(places)
+        return table, {"answer": answer, "probability": probability}
 
     def _most_boxes(self, pieces: Mapping[int, Pieces]) -> int:
         if self.exact is None:
             return _MOST_BOXES
         width = sum(self.levels.sizes) + sum(len(own.level) for own in pieces.values())
         return max(1, min(_MOST_BOXES, _NUMBERS // (len(self.exact.weight) * width)))
-
-    def _drawn(
-        self, n: int, boxes: Sequence[Box], pieces: Mapping[int, Pieces], rng: Uniform, what: str
-    ) -> pd.DataFrame:
-        """Rows by the closed form."""
-        assert self.exact is not None
-        probability, left = self.exact.cut(pieces).given(boxes)
-        if left is None:
-            raise _nothing(what, "exact")
-        frame = self._frame(left.draw(n, rng.uniform).numpy(), pieces, rng)
-        frame.attrs |= {"answer": "exact", "probability": probability}
-        return frame
-
-    def _kept(
-        self,
-        n: int,
-        keep: Callable[[Products], tuple[Cells, float]],
-        pieces: Mapping[int, Pieces],
-        rng: Uniform,
-    ) -> pd.DataFrame:
-        """Rows by rejection."""
-        cells, share = kept_rows(n, self._endless(rng), pieces, keep)
-        frame = self._frame(cells, pieces, rng)
-        frame.attrs |= {"answer": "by rejection", "probability": share}
-        return frame
 
     def _endless(self, rng: Uniform) -> Iterator[Products]:
         while True:
@@ -186,10 +206,19 @@ class Answers:
         return frame
 
 
-def _nothing(what: str, answer: str) -> ConfigError:
-    return ConfigError(
-        f"nothing meets {what}: the model gives it the probability 0 ({answer}). Nothing was drawn."
-    )
+def _nothing(where: str | None) -> ConfigError:
+    return ConfigError(f"nothing meets {where!r}: the model gives it the probability 0. Nothing was drawn.")
+
+
+def _told(frame: pd.DataFrame, answer: str, probability: float) -> pd.DataFrame:
+    frame.attrs |= {"answer": answer, "probability": probability}
+    return frame
+
+
+def _weighed(box: Box, factors: Mapping[int, Tensor]) -> Box:
+    """A box that allows pieces by their factors, the largest fully."""
+    soft = {j: box.get(j, 1) * (factor / factor.max()).numpy() for j, factor in factors.items()}
+    return {**box, **soft}
 
 
 def _dtype(labels: list[Any]) -> str | None:

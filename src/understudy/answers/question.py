@@ -10,6 +10,7 @@ Edges: a condition that needs too many boxes has none (`boxes` is None), and can
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from understudy.data.schema import Schema
 Box = Mapping[
     int, NDArray[Any]
 ]  # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
+_NOTHING_ELSE: Mapping[int, Sequence[float]] = MappingProxyType({})
 
 
 class Levels(Protocol):
@@ -47,28 +49,38 @@ class Levels(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A condition, and the pieces of the columns that it speaks of."""
+    """A condition (or none), and the pieces of the columns that it speaks of."""
 
-    condition: Condition
+    condition: Condition | None
     pieces: Mapping[int, Pieces]
     place: Mapping[str, int]
 
     @classmethod
-    def read(cls, text: str, levels: Levels) -> "Question":
-        """The condition that a text says about a table. ConfigError or SchemaError where it makes no sense."""
-        condition, schema = parse(text), levels.schema
-        place = {name: schema.columns.index(schema.column(name)) for name in columns(condition)}
-        cut_at: dict[str, list[float]] = {name: [] for name in place}
-        for test in tests(condition):
-            cut_at[test.column] += cuts(test, schema.column(test.column))
-        return cls(condition, {j: levels.pieces(j, cut_at[name]) for name, j in place.items()}, place)
+    def read(
+        cls, text: str | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
+    ) -> "Question":
+        """The condition that a text says about a table. ConfigError or SchemaError where it makes no sense.
+
+        `also` names columns that are wanted in pieces besides, and where to cut them.
+        """
+        condition, schema = None if text is None else parse(text), levels.schema
+        said = () if condition is None else tests(condition)
+        place = {test.column: schema.columns.index(schema.column(test.column)) for test in said}
+        cut_at = {j: list(also.get(j, ())) for j in (*place.values(), *also)}
+        for test in said:
+            cut_at[place[test.column]] += cuts(test, schema.column(test.column))
+        return cls(condition, {j: levels.pieces(j, at) for j, at in cut_at.items()}, place)
 
     def met(self, drawn: Mapping[int, NDArray[np.integer]]) -> Mask:
         """Which rows meet the condition, from the piece of each in every column that it speaks of."""
+        if self.condition is None:
+            return np.ones(len(next(iter(drawn.values()))), dtype=np.bool_)
         return self._each(self.condition, drawn)
 
     def boxes(self, most: int) -> list[Box] | None:
         """The condition as at most so many boxes that do not overlap, or None."""
+        if self.condition is None:
+            return [{}]
         try:
             return self._boxes(self.condition, most)
         except _TooManyError:

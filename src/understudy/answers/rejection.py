@@ -50,8 +50,8 @@ def kept_rows(
         if tried >= MOST or (tried >= FIRST and expected / tried * MOST < n / 2):
             break
     raise ConfigError(
-        f"{have:,} of {tried:,} draws meet this: the model gives it a probability of about {expected / tried:.2g}, and "
-        f"{n:,} rows would take too long. Ask for fewer rows or for less. Nothing was drawn for you."
+        f"{have:,} of {tried:,} draws fit: the model gives what is asked the probability {expected / tried:.2g}, "
+        f"about, and {n:,} rows would take too long. Ask for fewer rows or for less. Nothing was drawn."
     )
 
 
