@@ -39,15 +39,17 @@ its own. Paths are relative to the run file. Every key is checked before a row i
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
 from understudy.bounded import read_toml
 from understudy.check import known_keys, plain_names
-from understudy.data.described import AnySchema, load_schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
+
+if TYPE_CHECKING:
+    from understudy.data.described import AnySchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +144,10 @@ class RunFile:
         """A path of this run file, made absolute."""
         return (self.folder / text).resolve()
 
-    def schemas(self) -> dict[str, AnySchema]:
+    def schemas(self) -> "dict[str, AnySchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
+        from understudy.data.described import load_schema  # loads pandas, and a command starts without it
+
         found = {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
         for schema in found.values():
             schema.require_public()
