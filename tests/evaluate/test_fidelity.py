@@ -71,8 +71,12 @@ def test_a_faithful_table_lies_near_the_good_ends_and_independent_columns_at_the
 def test_a_table_against_itself_has_no_distance():
     real = people(200, 3)
     evaluation = evaluate_tables(real, real, SCHEMA)
-    assert [figure.name for figure in evaluation.figures] == ["avd1", "avd2", "avd3", "avd4", "cmd"]
-    assert [figure.value for figure in evaluation.figures] == pytest.approx([0] * 5, abs=1e-12)
+    assert [figure.name for figure in evaluation.figures] == [
+        *("avd1", "avd2", "avd3", "avd4", "cmd"),
+        *("ks", "wasserstein", "quantile_error", "zero_share", "spike_share"),
+        *("pearson", "spearman", "cramers_v", "correlation_ratio"),
+    ]
+    assert [figure.value for figure in evaluation.figures] == pytest.approx([0] * 14, abs=1e-12)
     assert evaluation.correlations.real.shape == (6, 6)
 
 
@@ -114,6 +118,10 @@ def test_the_text_shows_every_figure_once_and_says_what_was_done():
     assert "cannot be computed" not in text
     assert "trained on 48 of 48 real and 50 of 50 synthetic rows" in text
     assert "a fifth of the real ones, which the generator may have seen" in text
+    for name, found in evaluation.numbers.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{name} ")]
+        assert " → ".join(map(found.shown, found.median)) in line
+    assert "What the figures are:" in text
 
 
 @pytest.mark.parametrize("target", ["visits", "income", "since"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from report_cases import columns_of
 
 from understudy.data.codec import Codec
@@ -15,11 +16,22 @@ from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.utility.marginals import Figure
-from understudy.report.verdict import Finding, headline, mark, place, verdict
+from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
+from understudy.report.verdict import Finding, headline, verdict
 
 OWNERS = dict.fromkeys(("colour", "grade", "smoker", "treated"), "clinic") | dict.fromkeys(
     ("age", "visits", "income", "joined"), "insurer"
 )
+
+
+class Noise:
+    """Seeded numbers in [0, 1)."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        self.generator = generator
+
+    def uniform(self, *shape: int) -> torch.Tensor:
+        return torch.rand(*shape, generator=self.generator, dtype=torch.float64)
 
 
 def lower(value: float | None, floor: float | None, ceiling: float | None) -> Figure:
@@ -104,6 +116,67 @@ def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> N
     }
     for subject in ("pairs within a party", "pairs across parties", "correlations"):
         assert lost[subject].mark == "poor", lost[subject]
+
+
+def pareto(rows: int, seed: int) -> pd.DataFrame:
+    """An income with a long tail, most of it within a thousandth of its bounds, and a tax that follows it."""
+    rng = np.random.default_rng(seed)
+    income = np.minimum(500 * (1 + rng.pareto(1.5, rows)), 9e6)
+    return pd.DataFrame({"income": income, "tax": np.log10(income) * 10 + rng.normal(0, 1, rows)})
+
+
+INCOMES = Schema(columns=(Real(name="income", low=0, high=1e7), Real(name="tax", low=0, high=100)))
+
+
+def drawn_in_bins(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of the same levels, evenly drawn inside their bins."""
+    codec = Codec(INCOMES)
+    return codec.decode(codec.codes(frame), Noise(torch.Generator().manual_seed(0)))
+
+
+def test_an_income_that_is_right_in_its_bins_and_wrong_in_them_gets_no_tick() -> None:
+    real = pareto(4000, 1)
+    found = compare(real, drawn_in_bins(pareto(4000, 2)), INCOMES)
+    income, _ = found.shares
+    assert income.figure is not None
+    assert income.numbers is not None
+    assert income.numbers.median is not None
+    true, made = income.numbers.median
+    assert made > 100 * true
+    assert mark(income.figure) == "good"
+    assert (number_mark(income.numbers), column_mark(income)) == ("poor", "poor")
+    said = {finding.subject: finding for finding in verdict(found, None)}
+    assert said["single columns"].mark in ("partly", "poor")
+    assert f"“income”: KS {income.numbers.figures[0].value:.3f}" in said["single columns"].detail
+    assert said["correlations"].mark in ("partly", "poor"), said["correlations"]
+    fresh = compare(real, pareto(4000, 3), INCOMES)
+    assert [column_mark(share) for share in fresh.shares] == ["good", "good"]
+    assert {f.subject: f.mark for f in verdict(fresh, None)}["correlations"] == "good"
+
+
+def test_zeros_that_are_lost_get_no_tick() -> None:
+    rng = np.random.default_rng(5)
+    schema = Schema(columns=(Real(name="gain", low=0, high=100, bins=50),))
+    real, fresh = (
+        pd.DataFrame({"gain": rng.exponential(0.4, 2000) * (rng.random(2000) < 0.3)}) for _ in range(2)
+    )
+    near = fresh.assign(gain=fresh["gain"].where(fresh["gain"] > 0, 1e-6))
+    assert [column_mark(compare(real, made, schema).shares[0]) for made in (fresh, near)] == ["good", "poor"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_too_few_real_rows_can_show_that_numbers_are_wrong_and_never_that_they_are_close(seed: int) -> None:
+    real, other = pareto(60, seed), pareto(60, seed + 10)
+    assert compare(real, other, INCOMES).shares[0].numbers is not None
+    assert column_mark(compare(real, other, INCOMES).shares[0]) != "good"
+    assert column_mark(compare(real, drawn_in_bins(other), INCOMES).shares[0]) == "poor"
+
+
+def test_weak_dependence_that_is_noise_is_not_called_lost() -> None:
+    assert dependence_mark(lower(0.013, 0.010, 0.0105)) == "good"
+    assert dependence_mark(lower(0.09, 0.010, 0.0105)) == "partly"
+    assert dependence_mark(lower(0.09, 0.010, 0.1)) == "poor"
+    assert dependence_mark(lower(None, None, None)) == "unknown"
 
 
 def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataFrame) -> None:

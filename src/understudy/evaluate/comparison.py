@@ -20,11 +20,18 @@ from understudy.data.column import Column
 from understudy.data.schema import Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables
+from understudy.evaluate.utility import (
+    Evaluation,
+    Figure,
+    Numbers,
+    Pair,
+    Yardstick,
+    column_means,
+    evaluate_tables,
+    table_values,
+)
 from understudy.evaluate.utility.downstream import MODELS
-from understudy.evaluate.utility.fidelity import Evaluation, evaluate_tables
-from understudy.evaluate.utility.marginals import Figure
 from understudy.evaluate.utility.second_opinion import second_opinion
-from understudy.evaluate.utility.yardstick import Yardstick
 
 People = NDArray[Any] | None
 """Whose each row is; None where that is not known, and each row counts as a person."""
@@ -44,6 +51,7 @@ class Shares:
     synthetic: NDArray[np.float64]
     real: NDArray[np.float64] | None = None
     figure: Figure | None = None
+    numbers: Numbers | None = None
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -88,13 +96,14 @@ class Comparison:
     `figures` are measured on the yardstick, those of `evaluation` on all rows with a bootstrap as the floor.
     `attacks` are judged together, whoever ran them: at most 5 % for a success by luck, over all of them.
     `closeness` holds the distances of synthetic to training rows, by the label of the group they were measured
-    on; `notes` say what the reader must know.
+    on, `pairs` how strongly two columns hang together by their values; `notes` say what the reader must know.
     """
 
     evaluation: Evaluation
     figures: tuple[Figure, ...]
     shares: tuple[Shares, ...]
     attacks: tuple[Attack, ...]
+    pairs: tuple[Pair, ...] = ()
     closeness: Mapping[str, tuple[Figure, ...]] = field(default_factory=dict)
     owners: Mapping[str, str] | None = None
     target: str | None = None
@@ -134,12 +143,15 @@ def compare(
         evaluation = replace(evaluation, figures=(*evaluation.figures, *more))
     figures = tuple(f for f in evaluation.figures if not f.name.startswith("tstr_"))
     shares: tuple[Shares, ...] = ()
+    pairs: tuple[Pair, ...] = ()
     if known is not None:
-        codes = Codec(known).codes
-        unseen = None if holdout is None else codes(holdout)
-        scale = Yardstick.of(known, codes(real), codes(synthetic), unseen, owners=owners, seed=seed)
-        figures = scale.figures()
-        shares = column_shares(known, synthetic, real, owners=owners, figures=scale.columns())
+        scale = _scale(known, real, synthetic, holdout, owners, seed)
+        numbers, strengths = scale.numbers(), scale.associations()
+        figures = (*scale.figures(), *column_means(numbers), *strengths.figures)
+        pairs = strengths.pairs
+        shares = column_shares(
+            known, synthetic, real, owners=owners, figures=scale.columns(), numbers=numbers
+        )
     if holdout is not None and known is not None:
         inside, outside = one_row_each(real, holdout, people, seed)
         outsiders = (Outsiders(inside=inside, outside=outside, schema=known), *outsiders)
@@ -150,6 +162,7 @@ def compare(
         evaluation=evaluation,
         figures=figures,
         shares=shares,
+        pairs=pairs,
         attacks=attacks or (Attack.absent("mia", NO_OUTSIDERS),),
         closeness={label: leakage.neighbours.figures for label, leakage in leakages.items()},
         owners=owners,
@@ -189,6 +202,20 @@ def attack_groups(
     return {group.label: group.attack(synthetic, owners, target, seed) for group in groups}
 
 
+def _scale(
+    schema: Schema,
+    real: pd.DataFrame,
+    synthetic: pd.DataFrame,
+    holdout: pd.DataFrame | None,
+    owners: Mapping[str, str] | None,
+    seed: int,
+) -> Yardstick:
+    frames = [real, synthetic, *([] if holdout is None else [holdout])]
+    codes = [Codec(schema).codes(frame) for frame in frames]
+    values = [table_values(schema, *both) for both in zip(frames, codes, strict=True)]
+    return Yardstick.of(schema, *codes, values=values, owners=owners, seed=seed)
+
+
 def column_shares(
     schema: Schema,
     synthetic: pd.DataFrame,
@@ -196,8 +223,9 @@ def column_shares(
     *,
     owners: Mapping[str, str] | None = None,
     figures: Mapping[str, Figure] | None = None,
+    numbers: Mapping[str, Numbers] | None = None,
 ) -> tuple[Shares, ...]:
-    """The shares of every column's levels, with the figure of the column where there is one."""
+    """The shares of every column's levels, with the figures of the column where there are any."""
     codec = Codec(schema)
     tables = [codec.codes(rows) for rows in (synthetic, real) if rows is not None]
     if not all(map(len, tables)):
@@ -212,6 +240,7 @@ def column_shares(
                 synthetic=fake,
                 real=true[0] if true else None,
                 figure=(figures or {}).get(column.name),
+                numbers=(numbers or {}).get(column.name),
             )
         )
     return tuple(found)

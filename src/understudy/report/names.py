@@ -13,6 +13,20 @@ MODELS = {
     "boosting": "gradient boosting",
     "linear": "linear model",
 }
+VALUES = {
+    "ks": "Largest difference of shares up to any number (KS)",
+    "wasserstein": "Distance to move, share of the bounds (Wasserstein)",
+    "quantile_error": "Error of quantiles, share of the real 5–95 % range",
+    "zero_share": "Share of exact zeros",
+    "negative_share": "Share of negative numbers",
+    "spike_share": "Share of the most frequent number",
+}
+STRENGTHS = {
+    "pearson": "Numbers (Pearson)",
+    "spearman": "Ranks of numbers (Spearman)",
+    "cramers_v": "Levels (Cramér’s V)",
+    "correlation_ratio": "Levels and numbers (correlation ratio)",
+}
 SCORES = {
     "auc": ("AUC", "how often the true class is ranked above another"),
     "acc": ("Accuracy", "share of right answers"),
@@ -73,7 +87,11 @@ def figure_name(name: str) -> str:
     if match := re.fullmatch(r"avd(\d+)(_within|_cross|)", name):
         return SETS.get(match[1], f"Sets of {match[1]}") + SCOPES[match[2]]
     if match := re.fullmatch(r"cmd(_within|_cross|)", name):
-        return "Correlations" + SCOPES[match[1]]
+        return "All columns, by level numbers" + SCOPES[match[1]]
+    if match := re.fullmatch(rf"({'|'.join(STRENGTHS)})(_within|_cross|)", name):
+        return STRENGTHS[match[1]] + SCOPES[match[2]]
+    if name in VALUES:
+        return VALUES[name]
     if match := re.fullmatch(r"tstr_([a-z]+)_\w+", name):
         return capital(MODELS.get(match[1], match[1]))
     return name

@@ -34,8 +34,10 @@ from understudy.evaluate.utility.correlation import pearson
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
 from understudy.report.ledgers import Timeline
+from understudy.report.marks import column_mark, mark, number_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
-from understudy.report.verdict import RULES, attack_finding, headline, mark, verdict
+from understudy.report.names import STRENGTHS
+from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
 
@@ -147,6 +149,8 @@ def _write(
         "level": LEVEL,
         "plots": plots,
         "mark": mark,
+        "column_mark": column_mark,
+        "number_mark": number_mark,
     }
     _save(path, _template().render(context), private)
     return path
@@ -171,15 +175,18 @@ def _tables(comparison: Comparison | None, run: Artefacts | None) -> dict[str, A
     seen, owners = comparison.evaluation, comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
     figures = {kind: [f for f in comparison.figures if f.name.startswith(kind)] for kind in ("avd", "cmd")}
+    strengths = [f for f in comparison.figures if f.name.startswith(tuple(STRENGTHS)) and f.value is not None]
     known = bool(seen.columns) and any(f.value is not None for f in figures["cmd"])
-    papers = [f for f in seen.figures if not f.name.startswith("tstr_")]
+    papers = [f for f in seen.figures if f.name.startswith(("avd", "cmd", "sdmetrics"))]
     return {
         "comparison": comparison,
         "marginals": view.lines(figures["avd"]),
         "linear": view.lines(figures["cmd"]),
+        "strengths": view.lines(strengths),
+        "numbers": view.number_rows(comparison.shares),
         "papers": view.lines(papers),
         "maps": view.heat_maps(*matrices, seen.columns, owners) if known else [],
-        "pairs": view.furthest_pairs(*matrices, seen.columns, owners) if known else [],
+        "pairs": view.furthest_pairs(comparison.pairs, owners),
         "shares": comparison.shares,
         "shown": min(plots.CELLS, len(seen.columns)),
         "downstream": list(view.downstream(seen.figures)),

@@ -1,27 +1,36 @@
 """The verdict in words: what is good, what is not, what it cost. Every word follows from a figure by a stated rule.
 
-A figure's *place* is where it stands between what real rows reach (0) and what a naive table reaches (1).
-`RULES` says in plain words where the lines are drawn; they are conventions, shown on the page beside the words.
+`RULES` says in plain words where the lines of the marks (`marks.py`) are drawn; they are conventions, shown on the page
+beside the words.
 The words for ε are the tiers of Ponomareva et al., "How to DP-fy ML" (JAIR 2023).
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any
 
 from understudy.evaluate.attacks.attack import LEAST, Attack
 from understudy.evaluate.attacks.chance import LEVEL
-from understudy.evaluate.comparison import Comparison
-from understudy.evaluate.utility import Evaluation, Figure
+from understudy.evaluate.comparison import Comparison, Shares
+from understudy.evaluate.utility import Evaluation, Figure, Numbers
+from understudy.report.marks import (
+    BLUR,
+    CLOSE,
+    FAR,
+    LOST,
+    SHORT,
+    SLACK,
+    Mark,
+    dependence_mark,
+    mark,
+    number_mark,
+    place,
+    worst,
+)
+from understudy.report.names import STRENGTHS
 from understudy.report.words import at_price, capital, listed, number
 
-Mark = Literal["good", "partly", "poor", "unknown"]
-
-CLOSE, LOST = 0.25, 0.75
-SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
-BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
-LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 STRONG, REASONABLE = 1.0, 10.0
 
 RULES = (
@@ -33,6 +42,11 @@ RULES = (
     f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
     f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
     f"{BLUR:g} apart; otherwise it cannot be judged.",
+    "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
+    f"frequent other number. “Close”: at most {SLACK:g} beyond what real rows reach, or twice what they reach; "
+    f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
+    "anything close. Single columns are as good as the worse of their levels and their numbers, correlations as the "
+    "worst of their measures.",
     "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
     "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
     f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
@@ -65,29 +79,6 @@ class Finding:
     badge: str = ""
 
 
-def place(figure: Figure) -> float | None:
-    """0 at the real end, 1 at the naive end; None where an end is missing or the ends tell nothing apart."""
-    if figure.value is None or figure.floor is None or figure.ceiling is None:
-        return None
-    low, high = figure.floor, figure.ceiling
-    apart = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
-    if not apart:
-        return None
-    share = (figure.value - low) / (high - low)
-    return share if figure.better == "lower" else 1 - share
-
-
-def mark(figure: Figure) -> Mark:
-    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them."""
-    if (share := place(figure)) is not None:
-        return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
-    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.better == "higher":
-        return "unknown"
-    if figure.value > SHORT * max(figure.floor, figure.ceiling):
-        return "poor"
-    return "good" if figure.floor <= BLUR else "unknown"
-
-
 def verdict(
     comparison: Comparison | None,
     privacy: Mapping[str, Any] | None,
@@ -106,7 +97,7 @@ def verdict(
         found.append(Finding("poor", "the run", said, rehearsal, "privacy", "rehearsal"))
     if comparison is not None:
         limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
-        found += _utility(comparison.figures, "".join(limits))
+        found += _utility(comparison, "".join(limits))
         found += _downstream(comparison.evaluation, comparison.target)
         found.append(attack_finding(comparison.attacks))
     if privacy is not None and not rehearsal:
@@ -126,21 +117,65 @@ def headline(findings: Sequence[Finding]) -> str:
     return " ".join(f"{capital(listed(subjects))} {words}." for words, subjects in said.items())
 
 
-def _utility(figures: Sequence[Figure], limit: str) -> Iterable[Finding]:
-    known = {figure.name: figure for figure in figures}
+def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
+    known = {figure.name: figure for figure in comparison.figures}
+    if "avd1" in known:
+        naive = "equal shares of every level"
+        yield _with_numbers(_judged(known["avd1"], "single columns", naive, "utility"), comparison.shares)
     parted = "avd2_cross" in known and known["avd2_cross"].value is not None
-    subjects = {"avd1": "single columns"}
-    subjects |= (
+    subjects = (
         {"avd2_within": "pairs within a party", "avd2_cross": "pairs across parties"}
         if parted
         else {"avd2": "pairs of columns"}
     )
-    subjects |= {"cmd": "correlations"}
     for name, subject in subjects.items():
         if name in known:
-            section = "correlations" if name == "cmd" else "utility"
-            naive = "equal shares of every level" if name == "avd1" else "independent columns"
-            yield _judged(known[name], subject, naive, section, limit if name == "avd2_cross" else "")
+            limits = limit if name == "avd2_cross" else ""
+            yield _judged(known[name], subject, "independent columns", "utility", limits)
+    if "cmd" in known:
+        levels = _judged(known["cmd"], "correlations", "independent columns", "correlations")
+        yield _with_strengths(levels, [known[name] for name in STRENGTHS if name in known])
+
+
+def _with_numbers(levels: Finding, shares: Sequence[Shares]) -> Finding:
+    """What is said of single columns, by their levels and by their numbers."""
+    found = [share.numbers for share in shares if share.numbers is not None]
+    if not found or levels.mark == "unknown":
+        return levels
+    marks = [number_mark(numbers) for numbers in found]
+    overall = (
+        "poor"
+        if 2 * marks.count("poor") > len(marks)
+        else worst(["partly" if m == "poor" else m for m in marks])
+    )
+    close = f"By the numbers themselves {marks.count('good')} of {len(marks)} columns are close"
+    furthest = max(found, key=lambda numbers: numbers.figures[0].value or 0.0)
+    detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
+    if worst([levels.mark, overall]) == levels.mark:
+        return replace(levels, detail=detail)
+    return replace(levels, mark=overall, said=_words_of(overall), detail=detail)
+
+
+def _furthest(numbers: Numbers) -> str:
+    figure = numbers.figures[0]
+    if figure.value is None or numbers.median is None:
+        return figure.reason.rstrip(".")
+    real, made = map(numbers.shown, numbers.median)
+    return f"KS {number(figure.value)}, real rows reach {number(figure.floor)}; median {made}, real {real}"
+
+
+def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
+    """What is said of correlations: the worst of their measures."""
+    marks = {figure: dependence_mark(figure) for figure in figures if figure.value is not None}
+    bad = [figure for figure, mark in marks.items() if mark in ("partly", "poor")]
+    if levels.mark == "unknown" or not bad:
+        return levels
+    lead = next((f for f in bad if marks[f] == "poor"), bad[0])
+    ends = f"real rows reach {number(lead.floor)}, independent columns {number(lead.ceiling)}"
+    detail = f"{levels.detail} {STRENGTHS[lead.name]}: off by {number(lead.value)}; {ends}."
+    if worst([levels.mark, marks[lead]]) == levels.mark:
+        return replace(levels, detail=detail)
+    return replace(levels, mark=marks[lead], said=_words_of(marks[lead]), detail=detail)
 
 
 def _judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "") -> Finding:
@@ -157,15 +192,18 @@ def _judged(figure: Figure, subject: str, naive: str, section: str, limit: str =
 
 
 def _words(figure: Figure, naive: str) -> str:
-    match mark(figure):
-        case "good":
-            return "are close to the real rows"
-        case "partly":
-            return "are partly kept"
-        case "unknown":
-            return "cannot be judged"
     share = place(figure)
-    return "are mostly lost" if share is not None and share < 1 else f"are no better than {naive}"
+    lost = mark(figure) == "poor" and (share is None or share >= 1)
+    return f"are no better than {naive}" if lost else _words_of(mark(figure))
+
+
+def _words_of(mark: Mark) -> str:
+    return {
+        "good": "are close to the real rows",
+        "partly": "are partly kept",
+        "unknown": "cannot be judged",
+        "poor": "are mostly lost",
+    }[mark]
 
 
 def leading(evaluation: Evaluation) -> Figure | None:

@@ -9,12 +9,13 @@ import numpy as np
 from markupsafe import Markup
 
 from understudy.evaluate.attacks import Attack
-from understudy.evaluate.utility import Figure, Matrix
+from understudy.evaluate.comparison import Shares
+from understudy.evaluate.utility import Figure, Matrix, Numbers, Pair
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.statement import AGAINST
 from understudy.report import plots
-from understudy.report.names import CLOSENESS, MEASURES, SCORES, attack_name, figure_name
-from understudy.report.words import at_price, best_guess, chance, lower_bound, number, signed, size
+from understudy.report.names import CLOSENESS, MEASURES, SCORES, STRENGTHS, attack_name, figure_name
+from understudy.report.words import at_price, best_guess, chance, lower_bound, number, percent, signed, size
 
 DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 
@@ -111,23 +112,57 @@ def heat_maps(
 
 
 def furthest_pairs(
-    synthetic: Matrix, real: Matrix, names: Sequence[str], owners: Mapping[str, str] | None, most: int = 8
-) -> list[tuple[str, str, str, str, str]]:
-    """The pairs of columns whose correlation differs most: both names, whose, real, synthetic."""
-    rows, columns = np.triu_indices(len(names), 1)
-    order = np.argsort(-np.abs((synthetic - real)[rows, columns]), kind="stable")[:most]
-    pairs = [(int(rows[k]), int(columns[k])) for k in order]
-    whose = owners or {}
+    pairs: Sequence[Pair], owners: Mapping[str, str] | None, most: int = 8
+) -> list[tuple[str, str, str, str, str, str]]:
+    """The pairs of columns whose values' dependence differs most: both names, whose, measure, real, synthetic.
+
+    Two columns come once, by the measure that differs most.
+    """
+    whose, seen = owners or {}, dict[tuple[str, str], Pair]()
+    for pair in sorted(pairs, key=lambda pair: -abs(pair.synthetic - pair.real)):
+        seen.setdefault((pair.one, pair.other), pair)
     return [
         (
-            names[i],
-            names[j],
-            " × ".join(dict.fromkeys(filter(None, (whose.get(names[i]), whose.get(names[j]))))),
-            signed(float(real[i, j])),
-            signed(float(synthetic[i, j])),
+            pair.one,
+            pair.other,
+            " × ".join(dict.fromkeys(filter(None, (whose.get(pair.one), whose.get(pair.other))))),
+            STRENGTHS[pair.measure],
+            signed(pair.real),
+            signed(pair.synthetic),
         )
-        for i, j in pairs
+        for pair in [*seen.values()][:most]
     ]
+
+
+def number_rows(columns: Sequence[Shares]) -> list[dict[str, Any]]:
+    """Each column of numbers as a row: its mark is for the page to draw."""
+    rows = []
+    for share in columns:
+        found = share.numbers
+        if found is None or found.median is None:
+            continue
+        figures = {figure.name: figure for figure in found.figures}
+        rows.append(
+            {
+                "share": share,
+                "name": share.column.name,
+                "ks": number(figures["ks"].value),
+                "best": number(figures["ks"].floor),
+                "moved": number(figures["wasserstein"].value),
+                "quantiles": [(found.shown(real), found.shown(made)) for real, made in found.quantiles],
+                "shares": [
+                    (_share_word(found, name), f"{percent(real)} %", f"{percent(made)} %")
+                    for name, (real, made) in found.shares.items()
+                    if max(real, made) >= 0.005
+                ],
+            }
+        )
+    return rows
+
+
+def _share_word(found: Numbers, name: str) -> str:
+    words = {"zero_share": "zeros", "negative_share": "negative"}
+    return words[name] if name in words else f"exactly {found.shown(found.spike or 0.0)}"
 
 
 def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""One call for all figures of a synthetic table: marginals, correlations, downstream models.
+"""One call for all figures of a synthetic table: marginals, correlations, numbers as they are, downstream models.
 
 Tables are encoded by the public schema; a column that one of them lacks, or whose cells do not fit, is left
 out of every figure and named with the reason. With `owners` the marginals and the correlations are also
@@ -14,30 +14,50 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from understudy.check import nearest, one_of
 from understudy.data.codec import Codec
-from understudy.data.column import Binned, Column, Date
+from understudy.data.column import Binned
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
+from understudy.evaluate.utility.association import associations
 from understudy.evaluate.utility.correlation import Correlations, correlations
 from understudy.evaluate.utility.downstream import MODELS, SCORES, Examples, absent, downstream
-from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals
+from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals, bootstrap, shuffled
+from understudy.evaluate.utility.values import Numbers, Values, column_means, measure_numbers, table_values
+from understudy.evaluate.utility.values import numbers as numbers_of
 
 Rows = pd.DataFrame | Table
+
+SHARE_WORDS = {"zero_share": "zero", "negative_share": "negative", "spike_share": "exactly"}
+LEGEND = {
+    "avd": "avd1 … avd4: half the summed difference of the shares of levels (bins, for numbers) of so many columns.",
+    "cmd": "cmd: distance of the correlation matrices of level numbers.",
+    "ks": "ks: largest difference of the shares of rows up to any number. From here on, no figure looks at bins.",
+    "wasserstein": "wasserstein: how far numbers must be moved on average, as a share of the declared bounds.",
+    "quantile": "quantile_error: mean error of the 5, 25, 50, 75, 95 % quantiles, as a share of the real 5–95 % range.",
+    "zero": "zero_share, negative_share, spike_share: difference of the shares of exact zeros, of negative numbers, "
+    "and of the real rows' most frequent number besides 0.",
+    "pearson": "pearson, spearman, cramers_v, correlation_ratio: root mean squared difference of the correlation of "
+    "two columns' numbers, of their ranks, of two columns' levels, of levels and numbers.",
+    "tstr": "tstr_…: a model trained on synthetic rows, tested on real ones; its ceiling is one trained on real rows.",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What was measured. `correlations` holds the two matrices, in the order of `columns`, for heat maps."""
+    """What was measured. `correlations` holds the two matrices, in the order of `columns`, for heat maps.
+
+    `numbers` says what was found of each column of numbers by its values.
+    """
 
     figures: tuple[Figure, ...]
     columns: tuple[str, ...]
     left_out: Mapping[str, str]
     sizes: Mapping[str, int]
     correlations: Correlations
+    numbers: Mapping[str, Numbers]
 
     def __getitem__(self, name: str) -> Figure:
         known = {figure.name: figure for figure in self.figures}
@@ -61,6 +81,14 @@ class Evaluation:
             "columns": list(self.columns),
             "left_out": dict(self.left_out),
             "figures": [asdict(figure) for figure in self.figures],
+            "numbers": {
+                name: {
+                    "figures": {f.name: f.value for f in found.figures},
+                    "quantiles": [list(pair) for pair in found.quantiles],
+                    "shares": {share: list(pair) for share, pair in found.shares.items()},
+                }
+                for name, found in self.numbers.items()
+            },
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -76,11 +104,40 @@ class Evaluation:
         for figure in self.figures:
             cells = "  ".join(f"{_cell(v):>8}" for v in (figure.value, figure.floor, figure.ceiling))
             lines.append(f"{figure.name:{width}}  {cells}  {figure.better}")
+        lines += self._columns_of_numbers()
         remarks: dict[str, list[str]] = {}
         for figure in self.figures:
             if text := f"cannot be computed, because {figure.reason}" if figure.reason else figure.note:
                 remarks.setdefault(text, []).append(figure.name)
-        return "\n".join([*lines, "", *(f"- {_names(which)}: {text}" for text, which in remarks.items())])
+        told = [f"- {_names(which)}: {text}" for text, which in remarks.items()]
+        words = [
+            f"  {text}"
+            for start, text in LEGEND.items()
+            if any(f.name.startswith(start) for f in self.figures)
+        ]
+        return "\n".join([*lines, "", *told, "", "What the figures are:", *words])
+
+    def _columns_of_numbers(self) -> list[str]:
+        """A line for each column of numbers: real against synthetic."""
+        known = {name: found for name, found in self.numbers.items() if found.median is not None}
+        if not known:
+            return []
+        width = max(map(len, known))
+        lines = [
+            "",
+            f"{'':{width}}  {'ks':>8}  median, zeros, negatives, most frequent other number: real → synthetic",
+        ]
+        for name, found in known.items():
+            told = [" → ".join(map(found.shown, found.median or ()))]
+            for share, word in SHARE_WORDS.items():
+                if share in found.shares:
+                    told.append(
+                        " → ".join(f"{100 * part:.1f} %" for part in found.shares[share]) + f" {word}"
+                    )
+            if found.spike is not None:
+                told[-1] += f" {found.shown(found.spike)}"
+            lines.append(f"{name:{width}}  {_cell(found.figures[0].value):>8}  {', '.join(told)}")
+        return lines
 
 
 def evaluate_tables(
@@ -116,6 +173,12 @@ def evaluate_tables(
     linear = correlations(codes["real"], codes["synthetic"], levels, names=columns, owners=parties, seed=seed)
     figures = [pair.avd(k, scope=scope) for k in ways for scope in scopes if k > 1 or scope == "all"]
     figures += linear.figures
+    numbers: dict[str, Numbers] = {}
+    if columns:
+        known = schema.select(columns)
+        values = {name: table_values(known, frames[name], codes[name]) for name in ("real", "synthetic")}
+        numbers, more = _values(known, values, parties, seed)
+        figures += more
     if target is not None:
         figures += _learn(frames, codes, schema, left_out, target, task, models=models, rows=rows, seed=seed)
     return Evaluation(
@@ -124,7 +187,23 @@ def evaluate_tables(
         left_out=left_out,
         sizes={name: len(frame) for name, frame in frames.items()},
         correlations=linear,
+        numbers=numbers,
     )
+
+
+def _values(
+    schema: Schema, values: Mapping[str, Values], parties: Sequence[str] | None, seed: int
+) -> tuple[dict[str, Numbers], tuple[Figure, ...]]:
+    """What is found of the values themselves, beside a bootstrap of the real rows and their columns shuffled apart."""
+    real, synthetic = values["real"], values["synthetic"]
+    rng = np.random.default_rng([seed, 2])
+    floor, ceiling = real[:0], real[:0]
+    if len(real):
+        floor = real[bootstrap(len(real), len(synthetic), rng)]
+        ceiling = shuffled(real, len(synthetic), rng)
+    numbers = measure_numbers(schema, real, synthetic, [(real, floor)])
+    strengths = associations(schema, real, (synthetic, floor, ceiling), owners=parties, seed=seed)
+    return numbers, (*column_means(numbers), *strengths.figures)
 
 
 def _check(schema: Schema, target: str | None, task: str | None, owners: Mapping[str, str] | None) -> None:
@@ -195,7 +274,9 @@ def _learn(
     for table, code in codes.items():
         known = code[:, place] < column.levels
         truth = (
-            _numbers(column, frames[table][target][known]) if numbers else code[known, place].astype(np.int64)
+            numbers_of(column, frames[table][target][known])
+            if numbers
+            else code[known, place].astype(np.int64)
         )
         parts[table] = Examples(np.delete(code[known], place, axis=1), truth)
         if lost := len(known) - int(known.sum()):
@@ -206,13 +287,6 @@ def _learn(
     train, made, test = parts["real"], parts["synthetic"], parts["held-out"]
     figures = downstream(train, made, test, sizes, classes=classes, models=models, rows=rows, seed=seed)
     return tuple(replace(f, note="; ".join([f.note, *remarks])) if f.note else f for f in figures)
-
-
-def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Numbers as they are, dates as days since 1970-01-01."""
-    if isinstance(column, Date):
-        return pd.to_datetime(values).to_numpy("datetime64[D]").astype(np.float64)
-    return values.to_numpy(dtype=np.float64)
 
 
 def _cell(value: float | None) -> str:

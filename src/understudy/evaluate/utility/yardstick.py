@@ -6,7 +6,8 @@ Here one half of the real rows is the truth, and three tables of one size are he
 synthetic table (value), the other half (floor: what a perfect generator reaches), and the other half with its
 columns shuffled apart (ceiling: the same without any joint structure). With held-out rows these are the other
 half, and all real rows the truth. For single columns the ceiling is a table with all levels equally often: the
-public schema alone, which costs nobody anything.
+public schema alone, which costs nobody anything. The values themselves (`values`, `association`) are measured on the
+same rows; for single columns of numbers the floor is the mean of a few such partings, as one alone moves about.
 
 Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: no rows, or too few columns
 for a figure → the reason.
@@ -14,13 +15,16 @@ for a figure → the reason.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.schema import Schema
+from understudy.evaluate.utility.association import Associations, associations
 from understudy.evaluate.utility.correlation import correlations
 from understudy.evaluate.utility.marginals import SCOPES, Codes, Figure, Marginals, shuffled
+from understudy.evaluate.utility.values import Numbers, Values, measure_numbers, splits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -30,6 +34,7 @@ class Yardstick:
     schema: Schema
     truth: Codes
     tables: tuple[Codes, Codes, Codes]
+    values: tuple[Values, Values, Values, Values]
     owners: Mapping[str, str] | None
     seed: int
 
@@ -41,16 +46,37 @@ class Yardstick:
         synthetic: Codes,
         holdout: Codes | None = None,
         *,
+        values: Sequence[Values] | None = None,
         owners: Mapping[str, str] | None = None,
         seed: int = 0,
     ) -> "Yardstick":
-        """Draw the halves, and cut the tables to one size."""
+        """Draw the halves, and cut the tables to one size.
+
+        `values` are the same rows as `table_values` gives them; without, the levels stand for the numbers.
+        """
         rng = np.random.default_rng([seed, 3])
-        truth, fresh = (real, holdout) if holdout is not None else np.array_split(rng.permutation(real), 2)
-        size = min(len(fresh), len(synthetic))
-        fresh, drawn = rng.permutation(fresh)[:size], rng.permutation(synthetic)[:size]
-        tables = (drawn, fresh, shuffled(fresh, size, rng))
-        return cls(schema=schema, truth=truth, tables=tables, owners=owners, seed=seed)
+        known, unseen = np.arange(len(real)), np.arange(0 if holdout is None else len(holdout))
+        if holdout is None:
+            known, unseen = np.array_split(rng.permutation(len(real)), 2)
+        size = min(len(unseen), len(synthetic))
+        unseen, drawn = rng.permutation(unseen)[:size], rng.permutation(len(synthetic))[:size]
+
+        def parts(
+            tables: Sequence[NDArray[Any]],
+        ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+            fresh = tables[0 if holdout is None else 2][unseen]
+            return tables[0][known], tables[1][drawn], fresh, shuffled(fresh, size, rng)
+
+        codes = [real, synthetic, *([] if holdout is None else [holdout])]
+        truth, *others = parts(codes)
+        return cls(
+            schema=schema,
+            truth=truth,
+            tables=(others[0], others[1], others[2]),
+            values=parts([table.astype(np.float64) for table in codes] if values is None else values),
+            owners=owners,
+            seed=seed,
+        )
 
     def figures(self, ways: Sequence[int] = (1, 2, 3, 4)) -> tuple[Figure, ...]:
         """k-way marginals and correlations, each between its ends; named as in `fidelity`."""
@@ -67,6 +93,17 @@ class Yardstick:
         if not len(self.truth) or not len(self.tables[0]):
             return {}
         return {c.name: self._column(j, c.name, c.size) for j, c in enumerate(self.schema.columns)}
+
+    def numbers(self) -> dict[str, Numbers]:
+        """The figures of each column of numbers, by its values."""
+        truth, drawn, fresh, _ = self.values
+        pairs = splits(truth, fresh, np.random.default_rng([self.seed, 6]))
+        return measure_numbers(self.schema, truth, drawn, pairs)
+
+    def associations(self) -> Associations:
+        """How strongly the values of two columns hang together."""
+        owners = None if self.owners is None else [self.owners[name] for name in self.schema.names]
+        return associations(self.schema, self.values[0], self.values[1:], owners=owners, seed=self.seed)
 
     def _column(self, place: int, name: str, size: int) -> Figure:
         real, fake, fresh = (_shares(codes[:, place], size) for codes in (self.truth, *self.tables[:2]))

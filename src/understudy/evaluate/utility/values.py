@@ -1,0 +1,222 @@
+"""Numbers as they are: measures of a column that no choice of bins can flatter.
+
+Shares of levels say nothing of where in its bin a number lies: an income of 799 and one of 50,000 may share a bin.
+Here the numbers themselves are compared (days for a date), missing ones left aside:
+
+    ks                Kolmogorov–Smirnov: the largest difference of the shares of rows up to any number
+    wasserstein       how far the numbers have to be moved on average, as a share of the declared bounds
+    quantile_error    mean difference of the 5, 25, 50, 75 and 95 % quantiles, as a share of the real 5–95 % range
+    zero_share        difference of the shares of exact zeros
+    negative_share    difference of the shares of numbers below 0
+    spike_share       difference of the shares of the real rows' most frequent number other than 0
+
+Each stands between what real rows reach held against real rows (floor), and what numbers spread evenly between the
+declared bounds reach (ceiling). Bounds that are too wide make `wasserstein` small; the others do not look at them.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a column without any number in a
+table → a figure with a reason; no 0 within the bounds, a date, or no number that 1 % of the rows share → no figure of
+that name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.column import Binned, Column, Date
+from understudy.data.schema import Schema
+from understudy.evaluate.utility.marginals import Codes, Figure
+
+Values = NDArray[np.float64]
+"""Numbers: of one column without the missing ones, or rows × columns with NaN where one is missing."""
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+COLUMN_FIGURES = ("ks", "wasserstein", "quantile_error", "zero_share", "negative_share", "spike_share")
+SPIKE = 0.01  # a number that so many of the real rows share is one that matters
+SPLITS = 5  # the floor is the mean of so many splits of the real rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """One column's figures, its quantiles (real, synthetic), and its shares of zeros, negatives and the spike."""
+
+    column: Binned
+    figures: tuple[Figure, ...]
+    quantiles: tuple[tuple[float, float], ...] = ()
+    shares: Mapping[str, tuple[float, float]]
+    spike: float | None = None
+
+    @property
+    def median(self) -> tuple[float, float] | None:
+        """Of the real and of the synthetic numbers."""
+        return self.quantiles[QUANTILES.index(0.5)] if self.quantiles else None
+
+    def shown(self, value: float) -> str:
+        """A number as this column has it."""
+        if isinstance(self.column, Date):
+            return str(np.datetime64(round(value), "D"))
+        return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
+
+
+def numbers(column: Column, cells: "pd.Series[Any]") -> Values:
+    """Numbers as they are, dates as days since 1970-01-01, NaN where one is missing."""
+    if isinstance(column, Date):
+        days = pd.to_datetime(cells).to_numpy("datetime64[D]")
+        return np.where(np.isnat(days), np.nan, days.astype(np.float64))
+    return cells.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def table_values(schema: Schema, frame: pd.DataFrame, codes: Codes) -> Values:
+    """Rows × columns: numbers as they are, of all other columns the level."""
+    values = codes.astype(np.float64)
+    for j, column in enumerate(schema.columns):
+        if isinstance(column, Binned):
+            values[:, j] = numbers(column, frame[column.name])
+    return values
+
+
+def apart(real: Values, other: Values) -> tuple[float, float]:
+    """The largest difference of the two distribution functions (KS), and the area between them (Wasserstein-1).
+
+    Both hold numbers alone, and at least one; exact, ties included.
+    """
+    real, other = np.sort(real), np.sort(other)
+    points = np.union1d(real, other)
+    gaps = np.abs(_below(real, points) - _below(other, points))
+    return float(gaps.max()), float((gaps[:-1] * np.diff(points)).sum())
+
+
+def measure_numbers(
+    schema: Schema, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]
+) -> dict[str, Numbers]:
+    """The figures of every column of numbers. `pairs` are real rows and real rows held against them: the floor."""
+    return {
+        column.name: _column(column, real[:, j], synthetic[:, j], [(a[:, j], b[:, j]) for a, b in pairs])
+        for j, column in enumerate(schema.columns)
+        if isinstance(column, Binned)
+    }
+
+
+def splits(real: Values, fresh: Values, rng: np.random.Generator) -> list[tuple[Values, Values]]:
+    """Two tables of real rows mixed and parted again, a few times, into tables of the same sizes."""
+    both = np.concatenate([real, fresh])
+    return [
+        (mixed[: len(real)], mixed[len(real) :]) for mixed in (rng.permutation(both) for _ in range(SPLITS))
+    ]
+
+
+def column_means(columns: Mapping[str, Numbers]) -> tuple[Figure, ...]:
+    """Each figure's mean over the columns that have it, with the furthest column in the note.
+
+    A share that no column has (negatives, where no bound lies below 0) is no figure.
+    """
+    means = (_mean(name, columns) for name in COLUMN_FIGURES)
+    return tuple(mean for mean in means if mean.value is not None or not mean.name.endswith("_share"))
+
+
+def _column(
+    column: Binned, real: Values, synthetic: Values, pairs: Sequence[tuple[Values, Values]]
+) -> Numbers:
+    real, synthetic = _present(real), _present(synthetic)
+    known = [(a, b) for a, b in ((_present(a), _present(b)) for a, b in pairs) if len(a) and len(b)]
+    if not len(real) or not len(synthetic) or not known:
+        reason = f"the {'synthetic' if len(real) else 'real'} table has too few values of {column.name}."
+        return Numbers(
+            column=column, figures=tuple(Figure.absent(n, reason) for n in COLUMN_FIGURES[:3]), shares={}
+        )
+    even = _even(column, len(synthetic))
+    spike = _spike(real if isinstance(column, Date) else real[real != 0], len(real))
+    value = _distances(column, real, synthetic, spike)
+    floor = [_distances(column, a, b, spike) for a, b in known]
+    ceiling = _distances(column, real, even, spike)
+    figures = tuple(
+        Figure(
+            name=name,
+            value=value[name],
+            floor=float(np.mean([f[name] for f in floor])),
+            ceiling=ceiling[name],
+        )
+        for name in value
+    )
+    quantiles = zip(
+        np.quantile(real, QUANTILES).tolist(), np.quantile(synthetic, QUANTILES).tolist(), strict=True
+    )
+    before, after = (_shares(column, table, spike) for table in (real, synthetic))
+    return Numbers(
+        column=column,
+        figures=figures,
+        quantiles=tuple(quantiles),
+        shares={name: (before[name], after[name]) for name in before},
+        spike=spike,
+    )
+
+
+def _distances(column: Binned, real: Values, other: Values, spike: float | None) -> dict[str, float]:
+    low, high = float(column.edges[0]), float(column.edges[-1])
+    largest, area = apart(real, other)
+    true, found = np.quantile(real, QUANTILES), np.quantile(other, QUANTILES)
+    spread = float(true[-1] - true[0]) or high - low
+    shares, others = _shares(column, real, spike), _shares(column, other, spike)
+    return {
+        "ks": largest,
+        "wasserstein": area / (high - low),
+        "quantile_error": float(np.abs(true - found).mean()) / spread,
+    } | {name: abs(shares[name] - others[name]) for name in shares}
+
+
+def _shares(column: Binned, values: Values, spike: float | None) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    if not isinstance(column, Date):
+        if column.low <= 0 <= column.high:
+            shares["zero_share"] = float((values == 0).mean())
+        if column.low < 0:
+            shares["negative_share"] = float((values < 0).mean())
+    if spike is not None:
+        shares["spike_share"] = float((values == spike).mean())
+    return shares
+
+
+def _spike(values: Values, rows: int) -> float | None:
+    """The most frequent number, where it is shared by 1 % of the rows, and by two."""
+    different, counts = np.unique(values, return_counts=True)
+    most = int(counts.argmax()) if len(counts) else 0
+    return float(different[most]) if len(counts) and counts[most] >= max(2, SPIKE * rows) else None
+
+
+def _even(column: Binned, count: int) -> Values:
+    """Numbers spread evenly between the declared bounds: what the public schema alone gives."""
+    low, high = float(column.edges[0]), float(column.edges[-1])
+    values = low + (high - low) * (np.arange(count) + 0.5) / count
+    return np.floor(values) if column.edges.dtype.kind == "i" else values
+
+
+def _mean(name: str, columns: Mapping[str, Numbers]) -> Figure:
+    found = {
+        column: figure
+        for column, numbers in columns.items()
+        for figure in numbers.figures
+        if figure.name == name and figure.value is not None
+    }
+    if not found:
+        reason = "no column has such numbers in both tables." if columns else "there is no column of numbers."
+        return Figure.absent(name, reason)
+    value, floor, ceiling = (
+        float(np.mean([getattr(figure, end) for figure in found.values()]))
+        for end in ("value", "floor", "ceiling")
+    )
+    worst = max(found, key=lambda column: found[column].value or 0.0)
+    count = f"mean over {len(found)} column{'s' * (len(found) > 1)} of numbers"
+    note = f"{count}; furthest: {worst} ({found[worst].value:.4f})"
+    return Figure(name=name, value=value, floor=floor, ceiling=ceiling, note=note)
+
+
+def _present(values: Values) -> Values:
+    return values[~np.isnan(values)]
+
+
+def _below(ordered: Values, points: Values) -> Values:
+    """The share of the numbers up to each point."""
+    return np.searchsorted(ordered, points, side="right") / len(ordered)

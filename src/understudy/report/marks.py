@@ -1,0 +1,79 @@
+"""Marks of figures: good, partly, poor, or not known. The lines are conventions; `verdict.RULES` says them in words.
+
+A figure's *place* is where it stands between what real rows reach (0) and what a naive table reaches (1). Numbers are
+marked by how far they stand beyond what real rows reach, whatever a naive table would do: bounds that are too wide make
+every naive table look bad, and so every other one good.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from understudy.evaluate.comparison import Shares
+from understudy.evaluate.utility import Figure, Numbers
+
+Mark = Literal["good", "partly", "poor", "unknown"]
+
+CLOSE, LOST = 0.25, 0.75
+SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
+BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
+SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
+LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
+
+
+def place(figure: Figure) -> float | None:
+    """0 at the real end, 1 at the naive end; None where an end is missing or the ends tell nothing apart."""
+    if figure.value is None or figure.floor is None or figure.ceiling is None:
+        return None
+    low, high = figure.floor, figure.ceiling
+    apart = high > SHORT * low if figure.better == "lower" else high - low > LEARNABLE
+    if not apart:
+        return None
+    share = (figure.value - low) / (high - low)
+    return share if figure.better == "lower" else 1 - share
+
+
+def mark(figure: Figure) -> Mark:
+    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them."""
+    if (share := place(figure)) is not None:
+        return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
+    if figure.value is None or figure.floor is None or figure.ceiling is None or figure.better == "higher":
+        return "unknown"
+    if figure.value > SHORT * max(figure.floor, figure.ceiling):
+        return "poor"
+    return "good" if figure.floor <= BLUR else "unknown"
+
+
+def number_mark(numbers: Numbers) -> Mark:
+    """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
+    judged = [f for f in numbers.figures if f.name in ("ks", "zero_share", "negative_share", "spike_share")]
+    return worst([_beyond(figure) for figure in judged])
+
+
+def column_mark(shares: Shares) -> Mark:
+    """The worse of the marks of a column's levels and of its numbers."""
+    marks = [mark(shares.figure)] if shares.figure is not None else []
+    return worst([*marks, *([number_mark(shares.numbers)] if shares.numbers is not None else [])])
+
+
+def dependence_mark(figure: Figure) -> Mark:
+    """By its place where there is dependence to lose, and otherwise by how much there is that should not be."""
+    if figure.value is None or figure.floor is None or figure.ceiling is None:
+        return "unknown"
+    return mark(figure) if figure.ceiling - figure.floor > SLACK else _beyond(figure)
+
+
+def worst(marks: Sequence[Mark]) -> Mark:
+    """A mark for several things together; what cannot be judged is not good."""
+    order: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")
+    return max(marks, key=order.index, default="unknown")
+
+
+def _beyond(figure: Figure) -> Mark:
+    if figure.value is None or figure.floor is None:
+        return "unknown"
+    more = figure.value - figure.floor
+    if more > max(FAR, figure.floor):
+        return "poor"
+    if figure.floor > BLUR:
+        return "unknown"
+    return "good" if more <= max(SLACK, figure.floor) else "partly"
