@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from understudy.classifier import Classifier
     from understudy.data.population import Population
-    from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+    from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
     from understudy.errors import UnderstudyError
     from understudy.federation import Federation
     from understudy.generator import Generator
@@ -28,6 +28,7 @@ __all__ = [
     "Categorical",
     "Classifier",
     "Date",
+    "Datetime",
     "Federation",
     "Generator",
     "Integer",
@@ -47,6 +48,7 @@ _FROM = {
     "Categorical": "data.schema",
     "Classifier": "classifier",
     "Date": "data.schema",
+    "Datetime": "data.schema",
     "Federation": "federation",
     "Generator": "generator",
     "Integer": "data.schema",

@@ -1,6 +1,6 @@
 """Random schemas, and random tables that fit them, for the tests of the data layer."""
 
-from datetime import date
+from datetime import date, datetime, timedelta
 
 import numpy as np
 import pandas as pd
@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from understudy.data.cells import MISSING_WORDS
 from understudy.data.codec import Codec
-from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.column import (
+    RESOLUTIONS,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Ordinal,
+    Real,
+)
 from understudy.data.schema import Schema
 
 
@@ -61,7 +71,11 @@ def _real(draw: st.DrawFn) -> dict:
     low = draw(st.floats(-1e9, 1e9))
     high = low + draw(st.floats(1e-3, 1e9))
     edges = st.lists(st.floats(low, high), max_size=4).map(lambda inner: _edges(low, high, inner))
-    return {"low": low, "high": high, "bins": draw(st.one_of(st.integers(1, 20), edges))}
+    keys = {"low": low, "high": high, "bins": draw(st.one_of(st.integers(1, 20), edges))}
+    decimals = draw(st.one_of(st.none(), st.integers(0, 6)))
+    widths = np.diff(Real(name="x", **keys).edges)
+    fits = decimals is not None and widths.min() > 2 * 10.0**-decimals
+    return keys | {"decimals": decimals if fits else None}
 
 
 @st.composite
@@ -74,16 +88,37 @@ def _date(draw: st.DrawFn) -> dict:
 
 
 @st.composite
+def _datetime(draw: st.DrawFn) -> dict:
+    resolution = draw(st.sampled_from(tuple(RESOLUTIONS)))
+    step = RESOLUTIONS[resolution]
+    low = draw(st.integers(-(2**33) // step, 2**33 // step))
+    count = draw(st.integers(1, 10**7 // step))
+    start = datetime(1970, 1, 1)
+    bounds = {
+        "low": start + timedelta(seconds=low * step),
+        "high": start + timedelta(seconds=(low + count) * step),
+    }
+    bins = draw(st.one_of(st.none(), st.integers(1, min(20, count + 1))))
+    return bounds | {"resolution": resolution, "bins": bins}
+
+
+labels = st.sampled_from(
+    (("False", "True"), ("false", "true"), ("No", "Yes"), ("N", "Y"), ("0", "1"), ("-1", "1"), ("nein", "ja"))
+)
+
+
+@st.composite
 def columns(draw: st.DrawFn, name: str) -> Column:
     kind, keys = draw(
         st.one_of(
             st.tuples(
                 st.sampled_from((Categorical, Ordinal)), st.fixed_dictionaries({"categories": categories})
             ),
-            st.tuples(st.just(Boolean), st.just({})),
+            st.tuples(st.just(Boolean), st.fixed_dictionaries({"labels": labels})),
             st.tuples(st.just(Integer), _integer()),
             st.tuples(st.just(Real), _real()),
             st.tuples(st.just(Date), _date()),
+            st.tuples(st.just(Datetime), _datetime()),
         )
     )
     return kind(name=name, nullable=draw(st.booleans()), **keys)

@@ -359,7 +359,14 @@ def test_bounds_are_close_to_the_values_at_any_size(kind, values, low, high):
 
 # Edges
 
-ALONE = {"integer": 7, "real": 7.5, "date": "2020-02-02", "ordinal": 3, "categorical": "x"}
+ALONE = {
+    "integer": 7,
+    "real": 7.5,
+    "date": "2020-02-02",
+    "datetime": "2020-02-02 10:30:00",
+    "ordinal": 3,
+    "categorical": "x",
+}
 EDGES = {
     "no rows": [],
     "one row": [7],
@@ -424,3 +431,16 @@ def test_a_broken_line_of_a_file_is_not_coarsened_away(tmp_path):
     schema = buy(tmp_path / "t.csv", {"a": "integer", "b": "integer"})
     with pytest.raises(SchemaError, match="1 cells"):
         coarsen(tmp_path / "t.csv", schema)
+
+
+def test_times_are_bought_as_whole_days_by_the_second():
+    seen = pd.date_range("2021-03-01 09:30", "2021-05-30 18:45", periods=3000)
+    days, times = (
+        buy(pd.DataFrame({"x": seen}), {"x": kind}, seed=4).column("x") for kind in ("date", "datetime")
+    )
+    assert (times.low.date(), times.high.date()) == (days.low, days.high)
+    assert (str(times.low.time()), str(times.high.time()), times.resolution) == (
+        "00:00:00",
+        "23:59:59",
+        "second",
+    )

@@ -224,6 +224,7 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    from understudy.data.writing import csv_text, write_table
     from understudy.generator import Generator
     from understudy.privacy.accounts.statement import first_said, rehearsal_of
 
@@ -237,12 +238,9 @@ def sample(
         )
     frame.attrs |= first_said(generator.card)
     if to is None:
-        sys.stdout.write(frame.to_csv(index=False))
-    elif to.suffix == ".parquet":
-        frame.to_parquet(to, index=False)
+        sys.stdout.write(csv_text(frame, generator.schema))
     else:
-        frame.to_csv(to, index=False)
-    if to is not None:
+        write_table(frame, to, generator.schema)
         out.print(f"{len(frame):,} rows written to {to}")
 
 

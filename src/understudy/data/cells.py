@@ -18,11 +18,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import EXACT, Binned, Categorical, Column, Date, day_number, shorten
+from understudy.data.column import (
+    EXACT,
+    FALSE_WORDS,
+    TRUE_WORDS,
+    Binned,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    day_number,
+    second_number,
+    shorten,
+)
 from understudy.data.dtypes import typed
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
-TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
 WHOLE_ID = r"0|-?[1-9][0-9]{0,17}"  # how str() writes an int64
 
@@ -48,7 +60,7 @@ def read_cells(
     column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
 ) -> tuple["pd.Series[Any]", list[Fault]]:
     """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows."""
-    where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
+    where, seen = distinct(cells, missing_words(column))
     values, reasons = _parse(column, seen)
     if seen.dtype == object:
         reasons.insert(0, ("is not UTF-8.", np.array([isinstance(v, bytes) for v in seen], dtype=bool)))
@@ -58,6 +70,16 @@ def read_cells(
         reason = "has no value, and the column is not nullable."
         faults.insert(0, Fault(column=column.name, rows=numbers[missing], reason=reason))
     return (cells if faults else typed(column, np.append(values, 0)[where], missing)), faults
+
+
+def missing_words(column: Column) -> set[str]:
+    """What stands for "missing": all such words that the column does not declare."""
+    declared: Iterable[object] = ()
+    if isinstance(column, Categorical):
+        declared = column.categories
+    elif isinstance(column, Boolean):
+        declared = column.labels
+    return set(MISSING_WORDS) - {word for word in declared if isinstance(word, str)}
 
 
 def read_ids(
@@ -175,20 +197,37 @@ def _parse(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[Any], Reason
         )
         listed = np.array([*fits], dtype=bool)
         return values, [(f"is not one of the declared {shorten(column.labels)}.", ~listed)]
-    words = [str(text).strip().lower() for text in texts(seen)]
+    return _parse_boolean(column, seen)
+
+
+def _parse_boolean(column: Column, seen: "pd.Series[Any]") -> tuple[NDArray[np.int64], Reasons]:
+    """The labels as they are declared, and the common words where the labels are among them."""
+    no, yes = column.labels
+    false_words, true_words = {no}, {yes}
+    words = [str(text).strip() for text in texts(seen)]
+    if no.lower() in FALSE_WORDS and yes.lower() in TRUE_WORDS:
+        words = [word.lower() for word in words]
+        false_words, true_words = set(FALSE_WORDS), set(TRUE_WORDS)
     true, false = (
-        np.array([word in known for word in words], dtype=bool) for known in (TRUE_WORDS, FALSE_WORDS)
+        np.array([word in known for word in words], dtype=bool) for known in (true_words, false_words)
     )
-    return true.astype(np.int64), [("is neither true nor false.", ~(true | false))]
+    said = "true nor false" if column.labels == ("False", "True") else f"{no} nor {yes}"
+    return true.astype(np.int64), [(f"is neither {said}.", ~(true | false))]
 
 
 def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.float64], Reasons]:
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
-    values = days(seen) if dates else floats(seen)
+    kind = "a number"
+    if isinstance(column, Datetime):
+        values, kind = moments(column, seen), "a time (YYYY-MM-DD HH:MM:SS)"
+    elif dates:
+        values, kind = days(seen), "a date (YYYY-MM-DD)"
+    else:
+        values = floats(seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
         return values, [
-            ("is not a date (YYYY-MM-DD)." if dates else "is not a number.", np.isnan(values)),
+            (f"is not {kind}.", np.isnan(values)),
             ("is not finite.", np.isinf(values)),
             (
                 "has a time of day." if dates else "is not a whole number.",
@@ -268,6 +307,31 @@ def _day(value: object) -> float:
         seconds = time.hour * 3600 + time.minute * 60 + time.second + time.microsecond / 1e6
         return day_number(value) + seconds / 86400
     except (ValueError, OverflowError, NotImplementedError):  # no date, or one that no calendar has
+        return math.nan
+
+
+def moments(column: Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Steps of the column since 1970-01-01 00:00, whole ones; NaN for what is no time."""
+    return np.floor(seconds(values) / column.step)
+
+
+def seconds(values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Whole seconds since 1970-01-01 00:00 by the clock on the wall; NaN for what is no date."""
+    if values.dtype.kind != "M":
+        return np.array([_second(value) for value in values], dtype=np.float64)
+    stamps = (values.dt.tz_localize(None) if values.dt.tz is not None else values).to_numpy()
+    whole = stamps.astype(np.int64) // _TICKS[np.datetime_data(stamps.dtype)[0]]
+    return np.where(np.isnat(stamps), np.nan, whole)
+
+
+def _second(value: object) -> float:
+    try:
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value.strip())
+        if isinstance(value, datetime) and not math.isnan(_day(value)):
+            return second_number(value)
+        return 86400 * _day(value)
+    except (ValueError, OverflowError, NotImplementedError):
         return math.nan
 
 

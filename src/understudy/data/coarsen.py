@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
+from understudy.data.cells import days, distinct, floats, missing_words, moments, texts
 from understudy.data.column import Binned
 from understudy.data.files import Source, as_they_came, open_source
-from understudy.data.schema import Categorical, Column, Date, Ordinal, Schema
+from understudy.data.schema import Categorical, Column, Date, Datetime, Ordinal, Schema
 from understudy.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
@@ -33,14 +33,17 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
 
 
 def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
-    where, seen = distinct(cells, set(MISSING_WORDS) - set(getattr(column, "categories", ())))
+    where, seen = distinct(cells, missing_words(column))
     return pd.Series(np.append(_fit_values(column, seen), np.nan)[where])
 
 
 def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
     if isinstance(column, Binned):
-        numbers = (days if isinstance(column, Date) else floats)(seen)
+        if isinstance(column, Datetime):
+            numbers = moments(column, seen)
+        else:
+            numbers = (days if isinstance(column, Date) else floats)(seen)
         low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
         return np.where(numbers < low, column.low, np.where(numbers > high, column.high, came))
     if isinstance(column, Categorical) and OTHER in column.categories:

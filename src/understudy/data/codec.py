@@ -7,8 +7,8 @@ inside its bin, so that encode ∘ decode ∘ encode = encode.
 Guarantee: the encoding of a row depends on that row and the schema alone, so encoding costs no privacy
 and one person moves only the person's own rows.
 Edges: a value outside the declared domain, or missing where none may be, is an error and nothing is
-encoded; the person column is left out; a column that the schema does not know is ignored; a time of day
-is dropped.
+encoded; the person column is left out; a column that the schema does not know is ignored; the time of a
+day, and what is finer than the resolution of a time, is dropped.
 """
 
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.column import Binned, Boolean, Categorical, Column, Date
+from understudy.data.column import Binned, Boolean, Categorical, Column, Date, Datetime
 from understudy.data.pieces import Pieces, cut, labels_of, values_of
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
@@ -169,7 +169,10 @@ def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
     """The level of each value, −1 where there is none."""
     if isinstance(column, Categorical) and isinstance(column.categories[0], str):
         return pd.Index(column.categories, dtype=object).get_indexer(pd.Index(values, dtype=object))
-    numbers = _days(column, values) if isinstance(column, Date) else _numbers(column, values)
+    if isinstance(column, Boolean) and values.dtype.kind not in "biuf":
+        known: dict[Any, int] = {False: 0, True: 1} | {label: i for i, label in enumerate(column.values)}
+        return np.array([known.get(value, -1) for value in values.astype(object)], dtype=np.int32)
+    numbers = _moments(column, values) if isinstance(column, Date | Datetime) else _numbers(column, values)
     if isinstance(column, Categorical):
         return pd.Index(column.categories, dtype=np.float64).get_indexer(pd.Index(numbers))
     if isinstance(column, Binned):
@@ -178,7 +181,9 @@ def _levels(column: Column, values: "pd.Series[Any]") -> NDArray[np.integer]:
         if whole:
             inside &= numbers == np.floor(numbers)
         return np.where(inside, np.searchsorted(column.edges[1:-1], numbers, side="right"), -1)
-    return np.where((numbers == 0) | (numbers == 1), numbers, -1).astype(np.int32)
+    numbered = isinstance(column, Boolean) and isinstance(column.values[0], int) and values.dtype.kind != "b"
+    labels = column.values if isinstance(column, Boolean) and numbered else (0, 1)
+    return pd.Index(labels, dtype=np.float64).get_indexer(pd.Index(numbers))
 
 
 def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
@@ -190,15 +195,16 @@ def _numbers(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
         ) from None
 
 
-def _days(column: Column, values: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Days since 1970-01-01."""
+def _moments(column: Date | Datetime, values: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Days, or the column's steps, since 1970-01-01."""
     try:
-        stamps = pd.to_datetime(values).to_numpy("datetime64[D]")
+        stamps = pd.to_datetime(values).to_numpy("datetime64[s]")
     except (TypeError, ValueError):
         raise column.error(
             f"holds values that are not dates ({values.dtype}). Nothing was encoded."
         ) from None
-    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.float64))
+    step = column.step if isinstance(column, Datetime) else 86400
+    return np.where(np.isnat(stamps), np.nan, np.floor(stamps.astype(np.int64) / step))
 
 
 def _array(values: NDArray[Any] | Tensor) -> NDArray[Any]:

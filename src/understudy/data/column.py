@@ -5,6 +5,7 @@ becomes a date, so that a column reads the same from Python, TOML and JSON.
 """
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -24,6 +25,10 @@ OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16
 MOST_BINS = 2**16
 EXACT = 2**53  # whole numbers up to here are exact as floats
+MOST_DECIMALS = 12
+TRUE_WORDS, FALSE_WORDS = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
+WHOLE_NUMBER = r"0|-?[1-9][0-9]{0,14}"
+RESOLUTIONS = {"second": 1, "minute": 60, "hour": 3600}
 EPOCH = date(1970, 1, 1).toordinal()
 FIRST_DAY, LAST_DAY = date(1678, 1, 1), date(2261, 12, 31)  # what datetime64[ns] can hold, in whole years
 
@@ -126,21 +131,40 @@ class Ordinal(Categorical):
 
 @dataclass(frozen=True, kw_only=True)
 class Boolean(Column):
-    """False or true."""
+    """False or true. `labels` says how the two are written, false first: ("No", "Yes"), (0, 1)."""
 
     kind: ClassVar[str] = "boolean"
+    labels: tuple[str, ...] = ("False", "True")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.labels
+        if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+            raise self.error(f"labels must be two, for false and for true, not {given!r}.")
+        if not all(isinstance(label, str | int) for label in given):
+            raise self.error(f"labels must be text or whole numbers, not {given!r}.")
+        no, yes = labels = tuple(map(str, given))
+        if no == yes or any(not label or label != label.strip() for label in labels):
+            raise self.error(f"labels must differ, and have no blanks around them, not {given!r}.")
+        if no.lower() in TRUE_WORDS or yes.lower() in FALSE_WORDS:
+            raise self.error(f"labels are false first and true second, not {given!r}.")
+        self._set(labels=labels)
+
+    @property
+    def values(self) -> tuple[Category, ...]:
+        """False and true as they stand in a table: booleans, whole numbers, or the labels."""
+        if tuple(label.lower() for label in self.labels) == ("false", "true"):
+            return (False, True)
+        whole = all(re.fullmatch(WHOLE_NUMBER, label) for label in self.labels)
+        return tuple(map(int, self.labels)) if whole else self.labels
 
     @property
     def levels(self) -> int:
         return 2
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        return ("false", "true")
-
-    @property
     def domain(self) -> str:
-        return "false, true"
+        return ", ".join(self.labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,9 +238,10 @@ class Integer(Binned):
 
 @dataclass(frozen=True, kw_only=True)
 class Real(Binned):
-    """A number from `low` to `high`, both included."""
+    """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn."""
 
     kind: ClassVar[str] = "real"
+    decimals: int | None = None
     low: float
     high: float
     bins: int | tuple[float, ...] = DEFAULT_BINS
@@ -224,6 +249,35 @@ class Real(Binned):
     def __post_init__(self) -> None:
         self._set(bins=DEFAULT_BINS if self.bins is None else self.bins)
         super().__post_init__()
+        self._check_decimals()
+
+    def _check_decimals(self) -> None:
+        most = self.decimals
+        if most is None:
+            return
+        if isinstance(most, bool) or not isinstance(most, int) or not 0 <= most <= MOST_DECIMALS:
+            raise self.error(f"decimals must be a whole number from 0 to {MOST_DECIMALS}, not {most!r}.")
+        if max(abs(self.low), abs(self.high)) * 10**most > EXACT:
+            raise self.error(f"numbers up to {self.high:g} with {most} decimals have too many digits.")
+        first, last = self.steps(self.edges)
+        if (first > last).any():
+            raise self.error(f"some bins hold no number of {most} decimals.")
+
+    def steps(self, edges: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first and the last number between two edges each, in units of the last decimal.
+
+        Exact: a step divided by its unit lies on the side of the edge that is said here.
+        """
+        unit = 10.0 ** (self.decimals or 0)
+
+        def from_here(at: NDArray[np.float64]) -> NDArray[np.float64]:
+            step = np.ceil(at * unit)
+            step -= (step - 1) / unit >= at
+            return step + (step / unit < at)
+
+        first, last = from_here(edges[:-1]), from_here(edges[1:]) - 1
+        last[-1] += (last[-1] + 1) / unit == edges[-1]  # the last bin holds its upper edge
+        return first.astype(np.int64), last.astype(np.int64)
 
     @cached_property
     def edges(self) -> NDArray[np.float64]:
@@ -278,6 +332,67 @@ class Date(Binned):
         if not FIRST_DAY <= value <= LAST_DAY:
             raise self.error(f"dates must lie between {FIRST_DAY} and {LAST_DAY}, not {value}.")
         return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Datetime(Binned):
+    """A day and a time of day from `low` to `high`, both included, in steps of a second, a minute or an hour.
+
+    Times have no zone: they are those of the clock on the wall. What is finer than the resolution is dropped.
+    """
+
+    kind: ClassVar[str] = "datetime"
+    low: datetime
+    high: datetime
+    resolution: str = "second"
+    bins: int | tuple[datetime, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.resolution not in RESOLUTIONS:
+            raise self.error(f"resolution must be one of {', '.join(RESOLUTIONS)}, not {self.resolution!r}.")
+        super().__post_init__()
+
+    @property
+    def step(self) -> int:
+        """The resolution in seconds."""
+        return RESOLUTIONS[self.resolution]
+
+    @cached_property
+    def edges(self) -> NDArray[np.int64]:
+        """Where each level begins, and one past `high`, in steps since 1970-01-01 00:00."""
+        bins = tuple(map(self._number, self.bins)) if isinstance(self.bins, tuple) else self.bins
+        return _whole_edges(self._number(self.low), self._number(self.high), bins)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        moments = (self.edges * self.step).astype("datetime64[s]")
+        return _spans(moments[:-1], moments[1:] - self.step)
+
+    @property
+    def domain(self) -> str:
+        return f"{self.low} to {self.high} by the {self.resolution}, {self.levels} levels"
+
+    def _number(self, moment: datetime) -> int:
+        return second_number(moment) // self.step
+
+    def _bound(self, value: Any) -> datetime:
+        if isinstance(value, str):
+            try:
+                value = datetime.fromisoformat(value)
+            except ValueError:
+                raise self.error(f"{value!r} is not a time (YYYY-MM-DD HH:MM:SS).") from None
+        if not isinstance(value, datetime) or value.tzinfo is not None:
+            raise self.error(f"bounds and edges must be days with a time and without a zone, not {value!r}.")
+        if not FIRST_DAY <= value.date() <= LAST_DAY:
+            raise self.error(f"times must lie between {FIRST_DAY} and {LAST_DAY}, not {value}.")
+        if value.microsecond or second_number(value) % self.step:
+            raise self.error(f"bounds and edges must be whole {self.resolution}s, not {value}.")
+        return value
+
+
+def second_number(moment: datetime) -> int:
+    """Whole seconds since 1970-01-01 00:00."""
+    return day_number(moment) * 86400 + moment.hour * 3600 + moment.minute * 60 + moment.second
 
 
 def day_number(day: date) -> int:

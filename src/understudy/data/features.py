@@ -28,7 +28,7 @@ from torch import Tensor
 
 from understudy.check import nearest, whole
 from understudy.data.codec import Codec
-from understudy.data.column import Binned, Boolean, Categorical, Category, Column
+from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
@@ -89,7 +89,9 @@ class TableFeatures:
     @cached_property
     def labels(self) -> tuple[Label, ...]:
         column = self.schema.column(self.target)
-        return column.categories if isinstance(column, Categorical) else (False, True)
+        if isinstance(column, Boolean):
+            return column.values
+        return column.categories if isinstance(column, Categorical) else ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -211,7 +213,7 @@ def _levels(column: Column, frame: pd.DataFrame) -> NDArray[np.int32]:
 def _scaled(column: Column, frame: pd.DataFrame) -> NDArray[np.float64]:
     low, high = (getattr(column, bound) for bound in ("low", "high"))
     values: Any = frame[column.name]
-    if column.kind == "date":
+    if isinstance(column, Date | Datetime):
         low, high = pd.Timestamp(low), pd.Timestamp(high)
     scaled = (values - low) / (high - low)
     return np.asarray(scaled.to_numpy(dtype=np.float64, na_value=np.nan))

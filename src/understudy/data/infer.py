@@ -8,16 +8,20 @@ texts than `most_categories`, is left out, and the note names it.
 
 How kinds are guessed, for the values that are there:
 
-    true/false, yes/no, or 0/1 alone     boolean
+    true/false, yes/no, y/n or 0/1 alone boolean, with labels as they are written
+    an ordered pandas categorical        ordinal, with its own order
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
-    numbers                              real, bounds rounded outwards, 16 bins
+    numbers                              real, bounds rounded outwards, 16 bins, decimals where there are few
     ISO days                             date, from the first of January to the last of December
+    ISO days with a time                 datetime, likewise, by the second, the minute or the hour
     anything else ("007" included)       categorical
 """
 
 import math
-from datetime import date
+import re
+from collections.abc import Sequence
+from datetime import date, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
@@ -27,16 +31,21 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import nearest, whole
-from understudy.data.cells import FALSE_WORDS, MISSING_WORDS, TRUE_WORDS, days, distinct, floats, texts
+from understudy.data.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.column import (
+    DEFAULT_BINS,
     EPOCH,
     EXACT,
+    FALSE_WORDS,
     FIRST_DAY,
     LAST_DAY,
+    RESOLUTIONS,
+    TRUE_WORDS,
     Boolean,
     Categorical,
     Column,
     Date,
+    Datetime,
     Integer,
     Ordinal,
     Real,
@@ -48,6 +57,7 @@ from understudy.durable import replace
 from understudy.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
+MANY_DECIMALS = 6  # more are a float's own digits, and nobody's format
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -111,18 +121,65 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
         return None
-    if {str(text).lower() for text in texts(present)} <= {*TRUE_WORDS, *FALSE_WORDS}:
-        return Boolean(**common)
+    kind = cells.dtype
+    if (
+        isinstance(kind, pd.CategoricalDtype)
+        and kind.ordered
+        and all(isinstance(c, str) for c in kind.categories)
+    ):
+        return Ordinal(categories=tuple(kind.categories), **common)
+    words = {str(text) for text in texts(present)}
+    if (labels := _labels(words)) is not None:
+        return Boolean(labels=labels, **common) if labels else Boolean(**common)
     numbers = _numbers(present)
     if numbers is not None:
-        return _numeric(common, np.unique(numbers))
+        return _numeric(common, np.unique(numbers), _decimals(words))
     day = days(present)
-    if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY)) & (day == np.floor(day))).all():
-        first, last = (date.fromordinal(int(end) + EPOCH) for end in (day.min(), day.max()))
-        return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+    if ((day_number(FIRST_DAY) <= day) & (day < day_number(LAST_DAY) + 1)).all():
+        return _moment(common, day, seconds(present))
     if len(present) > most_categories or not all(isinstance(value, str) for value in present):
         return None
     return Categorical(categories=tuple(sorted(present)), **common)
+
+
+def _labels(words: set[str]) -> tuple[str, ...] | None:
+    """How false and true are written, () where that cannot be told, and None where these are no booleans."""
+    plain = {word.removesuffix(".0") if word in ("0.0", "1.0") else word for word in words}
+    false, true = ([w for w in plain if w.lower() in known] for known in (FALSE_WORDS, TRUE_WORDS))
+    if len(false) + len(true) == len(plain):
+        if len(false) + len(true) == 1:  # the other of the two, in the same letters
+            (word,) = plain
+            false, true = (
+                false or [_alike(word, FALSE_WORDS, TRUE_WORDS)],
+                true or [_alike(word, TRUE_WORDS, FALSE_WORDS)],
+            )
+        return (false[0], true[0]) if len(false) == len(true) == 1 else ()
+    pairs = (("N", "Y"), ("n", "y"), ("F", "T"), ("f", "t"))
+    return next((pair for pair in pairs if plain == set(pair)), None)
+
+
+def _alike(word: str, wanted: Sequence[str], known: Sequence[str]) -> str:
+    other = wanted[known.index(word.lower())]
+    return other if word.islower() else other.upper() if word.isupper() else other.capitalize()
+
+
+def _decimals(words: set[str]) -> int | None:
+    """The most decimals that a number is written with, where all are written plainly and none has many."""
+    if not all(re.fullmatch(r"[-+]?\d*\.?\d*", word) for word in words):
+        return None
+    most = max(len(word.partition(".")[2]) for word in words)
+    return most if most <= MANY_DECIMALS else None
+
+
+def _moment(common: dict[str, Any], day: NDArray[np.float64], second: NDArray[np.float64]) -> Column:
+    """A date or a datetime, in whole years."""
+    first, last = (date.fromordinal(int(np.floor(end)) + EPOCH) for end in (day.min(), day.max()))
+    if (day == np.floor(day)).all():
+        return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+    fits = [name for name, step in RESOLUTIONS.items() if not (second % step).any()]
+    end = {"second": (23, 59, 59), "minute": (23, 59, 0), "hour": (23, 0, 0)}[fits[-1]]
+    high = datetime(last.year, 12, 31, *end)
+    return Datetime(low=datetime(first.year, 1, 1), high=high, resolution=fits[-1], **common)
 
 
 def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
@@ -133,7 +190,7 @@ def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:
     return numbers if (np.abs(numbers) < LARGEST).all() else None
 
 
-def _numeric(common: dict[str, Any], numbers: NDArray[np.float64]) -> Column:
+def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Column:
     """A kind for sorted different numbers."""
     if (numbers == np.floor(numbers)).all() and np.abs(numbers).max() < EXACT / 10:
         if len(numbers) <= FEW:
@@ -141,7 +198,12 @@ def _numeric(common: dict[str, Any], numbers: NDArray[np.float64]) -> Column:
         low, high = _outwards(float(numbers[0]), float(numbers[-1]))
         return Integer(low=int(low), high=int(high), **common)
     low, high = _outwards(float(numbers[0]), float(numbers[-1]))
-    return Real(low=low, high=high, **common)
+    steps = 0 if decimals is None else int((high - low) * 10**decimals)
+    if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > EXACT:
+        return Real(low=low, high=high, **common)
+    if steps >= 2 * DEFAULT_BINS:
+        return Real(low=low, high=high, decimals=decimals, **common)
+    return Real(low=low, high=high, bins=steps // 2, decimals=decimals, **common)
 
 
 def _outwards(low: float, high: float) -> tuple[float, float]:

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Boolean, Categorical, Column
-from understudy.data.dtypes import dtype, typed
+from understudy.data.column import Binned, Boolean, Categorical, Column, Real
+from understudy.data.dtypes import typed
 
 Numbers = NDArray[np.integer]
 
@@ -68,7 +68,11 @@ def values_of(
     levels = np.where(missing, 0, codes)
     values: NDArray[Any] = levels
     if isinstance(column, Categorical):
-        values = np.array(column.categories, dtype=dtype(column).lower())[levels]
+        text = isinstance(column.categories[0], str)
+        values = np.array(column.categories, dtype=object if text else None)[levels]
+    elif isinstance(column, Real) and column.decimals is not None and edges is not None:
+        first, last = (steps[levels] for steps in column.steps(edges))
+        values = np.minimum(first + np.floor(inside * (last - first + 1)), last) / 10.0**column.decimals
     elif edges is not None:
         low, high = edges[levels], edges[levels + 1]
         values = low + inside * (high - low)
@@ -87,5 +91,5 @@ def labels_of(column: Column) -> list[Any]:
     if isinstance(column, Categorical):
         own: list[Any] = list(column.categories)
     else:
-        own = [False, True] if isinstance(column, Boolean) else list(column.labels)
+        own = list(column.values) if isinstance(column, Boolean) else list(column.labels)
     return [*own, None] if column.nullable else own

@@ -9,14 +9,20 @@ Each column has a number of levels. Missing, where a column is nullable, is one 
     kind         a level is                         written in a file as
     categorical  one of `categories`                kind = "categorical", categories = ["free", "paid"]
     ordinal      one of `categories`, low to high   kind = "ordinal", categories = [1, 2, 3]
-    boolean      false, true                        kind = "boolean"
+    boolean      False, True                        kind = "boolean", labels = ["No", "Yes"]
     integer      a bin of whole numbers             kind = "integer", low = 0, high = 110, bins = 11
     real         a bin of numbers                   kind = "real", low = 0.0, high = 100.0, bins = 16
     date         a bin of days                      kind = "date", low = "1974-01-01", high = "1981-12-31"
+    datetime     a bin of times                     kind = "datetime", low = "2024-01-01 00:00:00",
+                                                    high = "2024-12-31 23:59:59", resolution = "second"
 
 `bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
 lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
+
+Three keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
+12.50), `labels` of a boolean (false first), and the `resolution` of a datetime (second, minute, hour). Text of an
+ordinal column comes back as an ordered pandas categorical.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +32,7 @@ from typing import Any, Literal, Self, get_args
 import tomli_w
 
 from understudy.check import known_keys, nearest, repeated
-from understudy.data.column import Boolean, Categorical, Column, Date, Integer, Ordinal, Real
+from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.document import Document
 from understudy.errors import DraftSchemaError, SchemaError
 
@@ -35,6 +41,7 @@ __all__ = [
     "Categorical",
     "Column",
     "Date",
+    "Datetime",
     "Integer",
     "Ordinal",
     "Real",
@@ -45,7 +52,7 @@ __all__ = [
 Origin = Literal["public", "rows"]
 
 KINDS: dict[str, type[Column]] = {
-    kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date)
+    kind.kind: kind for kind in (Categorical, Ordinal, Boolean, Integer, Real, Date, Datetime)
 }
 MOST_LEVELS = 1 << 22  # bins of all columns together
 

@@ -29,7 +29,7 @@ An order of texts cannot be bought: declare the column.
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,18 @@ from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.files import Raw, Source, as_they_came, open_source
-from understudy.data.schema import KINDS, Boolean, Categorical, Column, Date, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    KINDS,
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.accounts.ledger import Ledger
@@ -53,7 +64,15 @@ from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, Discrete
 Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
 Values = NDArray[Any]
 
-_LOOKS = {"boolean": 0, "categorical": 1, "ordinal": 1, "integer": 2, "real": 2, "date": 2}  # times counted
+_LOOKS = {
+    "boolean": 0,
+    "categorical": 1,
+    "ordinal": 1,
+    "integer": 2,
+    "real": 2,
+    "date": 2,
+    "datetime": 2,
+}  # times counted
 _LISTED = ("categorical", "ordinal")
 _MISLED = 1e-4  # the probability that noise alone shows in one of a column's cells
 _CLOSER = 64  # cells of the closer look
@@ -195,14 +214,14 @@ def _values(kind: str, cells: "pd.Series[Any]") -> Values:
     if kind == "categorical":
         words = texts(seen)[where[where >= 0]]
         return words[pd.notna(words)]
-    numbers = (days if kind == "date" else floats)(seen)[where[where >= 0]]
+    numbers = (days if kind in ("date", "datetime") else floats)(seen)[where[where >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
 def _buy(name: str, kind: str, values: Values, offer: Quote, rng: Rng) -> Column | None:
     """The column with its bought domain, or None where nothing shows."""
     if kind not in _LISTED:
-        bounds = _bounds(kind, values, offer, rng)
+        bounds = _bounds("date" if kind == "datetime" else kind, values, offer, rng)
         return bounds and _binned(name, kind, *bounds)
     seen, counts = np.unique(values, return_counts=True)  # sorted: an order of appearance would tell
     shown = seen[_showing(counts, offer.category_threshold, offer, rng)].tolist()
@@ -264,6 +283,8 @@ def _binned(name: str, kind: str, low: float, high: float) -> Column:
     first, last = int(low), max(int(high) - 1, int(low) + 1)
     if kind == "integer":
         return Integer(name=name, low=first, high=last, nullable=True)
-    return Date(
-        name=name, low=date.fromordinal(first + EPOCH), high=date.fromordinal(last + EPOCH), nullable=True
-    )
+    start, end = date.fromordinal(first + EPOCH), date.fromordinal(last + EPOCH)
+    if kind == "datetime":  # whole days, by the second
+        until = datetime.combine(end, time(23, 59, 59))
+        return Datetime(name=name, low=datetime.combine(start, time.min), high=until, nullable=True)
+    return Date(name=name, low=start, high=end, nullable=True)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from understudy.data.column import Binned, Column, Date
+from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import Figure
 
@@ -98,7 +98,7 @@ def _plain(table: pd.DataFrame, schema: Schema, seed: int) -> pd.DataFrame:
 
     def cells(column: Column) -> "pd.Series[Any]":
         values = few[column.name]
-        if isinstance(column, Date):
+        if isinstance(column, Date | Datetime):
             return (pd.to_datetime(values) - pd.Timestamp(0)) / pd.Timedelta(days=1)
         return values.astype(float) if isinstance(column, Binned) else values.astype(object)
 

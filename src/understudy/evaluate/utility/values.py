@@ -14,8 +14,8 @@ Each stands between what real rows reach held against real rows (floor), and wha
 declared bounds reach (ceiling). Bounds that are too wide make `wasserstein` small; the others do not look at them.
 
 Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: a column without any number in a
-table → a figure with a reason; no 0 within the bounds, a date, or no number that 1 % of the rows share → no figure of
-that name.
+table → a figure with a reason; no 0 within the bounds, a date or a time, or no number that 1 % of the rows share →
+no figure of that name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Column, Date
+from understudy.data.column import Binned, Column, Date, Datetime
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import Codes, Figure
 
@@ -58,14 +58,17 @@ class Numbers:
         """A number as this column has it."""
         if isinstance(self.column, Date):
             return str(np.datetime64(round(value), "D"))
+        if isinstance(self.column, Datetime):
+            return str(np.datetime64(round(value) * self.column.step, "s")).replace("T", " ")
         return f"{value:,.0f}" if abs(value) >= 1000 or value == round(value) else f"{value:.4g}"
 
 
 def numbers(column: Column, cells: "pd.Series[Any]") -> Values:
-    """Numbers as they are, dates as days since 1970-01-01, NaN where one is missing."""
-    if isinstance(column, Date):
-        days = pd.to_datetime(cells).to_numpy("datetime64[D]")
-        return np.where(np.isnat(days), np.nan, days.astype(np.float64))
+    """Numbers as they are, dates as days since 1970-01-01, times as their steps, NaN where one is missing."""
+    if isinstance(column, Date | Datetime):
+        step = column.step if isinstance(column, Datetime) else 86400
+        moments = pd.to_datetime(cells).to_numpy("datetime64[s]")
+        return np.where(np.isnat(moments), np.nan, np.floor(moments.astype(np.int64) / step))
     return cells.to_numpy(dtype=np.float64, na_value=np.nan)
 
 
@@ -128,7 +131,7 @@ def _column(
             column=column, figures=tuple(Figure.absent(n, reason) for n in COLUMN_FIGURES[:3]), shares={}
         )
     even = _even(column, len(synthetic))
-    spike = _spike(real if isinstance(column, Date) else real[real != 0], len(real))
+    spike = _spike(real if isinstance(column, Date | Datetime) else real[real != 0], len(real))
     value = _distances(column, real, synthetic, spike)
     floor = [_distances(column, a, b, spike) for a, b in known]
     ceiling = _distances(column, real, even, spike)
@@ -169,7 +172,7 @@ def _distances(column: Binned, real: Values, other: Values, spike: float | None)
 
 def _shares(column: Binned, values: Values, spike: float | None) -> dict[str, float]:
     shares: dict[str, float] = {}
-    if not isinstance(column, Date):
+    if not isinstance(column, Date | Datetime):
         if column.low <= 0 <= column.high:
             shares["zero_share"] = float((values == 0).mean())
         if column.low < 0:

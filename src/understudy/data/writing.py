@@ -1,0 +1,44 @@
+"""Tables to files, cells written as the schema declares them: what a cell is written as depends on that cell alone.
+
+A real has its declared decimals (12.50, not 12.5), a boolean its labels, a date is an ISO day and a datetime an ISO day
+with its time, whatever the other rows hold. Missing is an empty cell. Parquet keeps types, so values go there as they
+are; the order of an ordinal column's text stays with it.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from understudy.data.column import Boolean, Column, Date, Datetime, Real
+from understudy.data.schema import Schema
+
+
+def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
+    """Write a .parquet file, or CSV under any other name."""
+    path = Path(path)
+    if path.suffix == ".parquet":
+        frame.to_parquet(path, index=False)
+    else:
+        path.write_text(csv_text(frame, schema), encoding="utf-8")
+
+
+def csv_text(frame: pd.DataFrame, schema: object) -> str:
+    """The table as CSV. Columns that no table's schema declares (those of series, say) are written as pandas does."""
+    known = {column.name: column for column in schema.columns} if isinstance(schema, Schema) else {}
+    cells = {name: _written(known[name], frame[name]) if name in known else frame[name] for name in frame}
+    return pd.DataFrame(cells, columns=frame.columns).to_csv(index=False, lineterminator="\n")
+
+
+def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    if isinstance(column, Real) and column.decimals is not None:
+        return cells.map(f"{{:.{column.decimals}f}}".format, na_action="ignore").astype(object)
+    if isinstance(column, Boolean):
+        words = dict(zip(column.values, column.labels, strict=True))
+        return cells.astype(object).map(words, na_action="ignore")
+    form = "%Y-%m-%d"
+    if isinstance(column, Datetime):
+        form += " %H:%M:%S" if column.resolution == "second" else " %H:%M"
+    if isinstance(column, Date | Datetime):
+        return pd.Series(cells.dt.strftime(form))
+    return cells
