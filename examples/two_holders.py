@@ -9,5 +9,6 @@ tables, schemas = rand_health()  # two DataFrames about partly the same people, 
 with tempfile.TemporaryDirectory() as ledgers:  # a real holder keeps its ledger for good
     federation = us.Federation(tables, schemas, budget=us.Budget(epsilon=2, delta=1e-5), ledgers=ledgers)
     result = us.train("gram", federation)
-    print(result.generator.sample(3, seed=0)[["age", "health", "visits", "coinsurance", "income"]])
+    rows = result.generator.sample(3, where="age >= 40 and visits > 10", seed=0)
+    print(rows[["age", "health", "visits", "coinsurance", "income"]])
     print(f"one person, over both holders: ε ≤ {result.privacy.epsilon():.3f} at δ = {result.privacy.delta}")

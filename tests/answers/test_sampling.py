@@ -139,6 +139,15 @@ def test_the_work_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
         behind().sample(10**6, where="sex == 'F'", seed=0)
 
 
+def test_a_network_whose_odds_are_no_numbers_is_not_asked() -> None:
+    network = mixture()
+    with torch.no_grad():
+        network.logits[1, 0] = float("nan")
+    for generator in (asked(network), behind(network)):
+        with pytest.raises(ArtefactError, match="not finite"):
+            generator.sample(3, where="sex == 'F'")
+
+
 def test_bad_questions_are_refused_before_anything_is_drawn() -> None:
     with pytest.raises(SchemaError, match='Did you mean "smoker"'):
         asked().sample(3, where="smokr == true")

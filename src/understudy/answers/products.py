@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.answers.question import Box
 from understudy.data.pieces import Pieces
-from understudy.errors import ConfigError
+from understudy.errors import ArtefactError, ConfigError
 from understudy.models.pool import Pool
 from understudy.models.tables import MixtureOfProducts, latin
 
@@ -32,9 +32,11 @@ class Products:
 
     @classmethod
     def of_rows(cls, rows: Tensor, sizes: Sequence[int]) -> "Products":
-        """Equally likely products from probabilities side by side, (G, width)."""
+        """Equally likely products from probabilities side by side, (G, width). ArtefactError where they are none."""
         blocks = torch.split(rows.detach().cpu().double(), list(sizes), 1)
         odds = tuple(block / block.sum(1, keepdim=True) for block in blocks)
+        if not all(torch.isfinite(own).all() for own in odds):
+            raise ArtefactError("the network gives odds that are not finite. Nothing was drawn.")
         return cls(torch.full((len(rows),), 1 / max(1, len(rows)), dtype=torch.float64), odds)
 
     @property
