@@ -1,6 +1,8 @@
 """Imports point down only, and heavy outside libraries stay in the one place that needs them."""
 
 import ast
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,61 +56,70 @@ ONLY_IN = {
     "sdmetrics": {"evaluate/utility/second_opinion"},
 }
 FILES = sorted(ROOT.rglob("*.py"))
+PARTS = sorted({file.relative_to(ROOT).parts[0].removesuffix(".py") for file in FILES})
+every_part = pytest.mark.parametrize("own", PARTS)
 
 
-def part(file: Path) -> str:
-    """`data`, `privacy`, `generator`: the unit that a layer is made of."""
-    return file.relative_to(ROOT).parts[0].removesuffix(".py")
-
-
-def imports(file: Path) -> list[str]:
-    """Dotted names that a file imports, wherever the statement stands."""
-    found = []
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            module = node.module or ""
-            found += (
-                [f"{module}.{alias.name}" for alias in node.names] if module == "understudy" else [module]
-            )
+@cache
+def parts() -> dict[str, dict[str, list[str]]]:
+    """Of every part (`data`, `privacy`, `generator`) the files, each with the dotted names that it imports."""
+    found: dict[str, dict[str, list[str]]] = {name: {} for name in PARTS}
+    for file in FILES:
+        place = file.relative_to(ROOT).with_suffix("")
+        found[place.parts[0]][str(place)] = list(imports(ast.parse(file.read_bytes())))
     return found
 
 
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Wherever the statement stands."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from _imported_from(node)
+
+
+def _imported_from(node: ast.ImportFrom) -> list[str]:
+    assert node.module, "a relative import"
+    assert node.level == 0, f"a relative import of {node.module}"
+    return (
+        [f"understudy.{alias.name}" for alias in node.names] if node.module == "understudy" else [node.module]
+    )
+
+
 def test_every_part_has_a_layer() -> None:
-    assert {part(file) for file in FILES} <= HEIGHT.keys()
+    assert set(PARTS) <= HEIGHT.keys()
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_point_down_only(file: Path) -> None:
-    own = part(file)
-    for name in imports(file):
-        if not name.startswith("understudy."):
-            continue
-        other = name.split(".")[1]
-        if other == own or (own == "__main__" and other == "cli"):
-            continue
-        if own in GROUND and other in GROUND:
-            assert GROUND[other] < GROUND[own], f"{own} imports {other}"
-            continue
-        assert HEIGHT[other] < HEIGHT[own], f"{file.relative_to(ROOT)} imports {name}: that arrow points up"
+@every_part
+def test_imports_point_down_only(own: str) -> None:
+    for place, names in parts()[own].items():
+        for name in names:
+            if not name.startswith("understudy."):
+                continue
+            other = name.split(".")[1]
+            if other == own or (own == "__main__" and other == "cli"):
+                continue
+            if own in GROUND and other in GROUND:
+                assert GROUND[other] < GROUND[own], f"{own} imports {other}"
+                continue
+            assert HEIGHT[other] < HEIGHT[own], f"{place} imports {name}: that arrow points up"
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_outside_libraries_stay_in_their_one_place(file: Path) -> None:
-    place = str(file.relative_to(ROOT).with_suffix(""))
-    for name in imports(file):
-        allowed = ONLY_IN.get(name.split(".")[0])
-        if allowed is not None:
+@every_part
+def test_outside_libraries_stay_in_their_one_place(own: str) -> None:
+    for place, names in parts()[own].items():
+        for name in names:
+            allowed = ONLY_IN.get(name.split(".")[0], {place})
             assert any(place == spot or place.startswith(f"{spot}/") for spot in allowed), (
                 f"{place} imports {name}"
             )
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_nothing_is_unpickled(file: Path) -> None:
-    assert not {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & {
-        name.split(".")[0] for name in imports(file)
-    }
-    assert "torch.load" not in file.read_text()
+def test_nothing_is_unpickled() -> None:
+    for files in parts().values():
+        for place, names in files.items():
+            loaded = {"pickle", "dill", "cloudpickle", "marshal", "shelve"} & {n.split(".")[0] for n in names}
+            assert not loaded, f"{place} imports {loaded}"
+    for file in FILES:
+        assert "torch.load" not in file.read_text(), file
