@@ -90,7 +90,7 @@ def mixed() -> tuple[dict[str, Any], dict[str, Schema]]:
     return {"clinic": frame, "radiology": images, "monitor": series}, {"clinic": schema}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """One protocol with settings that finish in a second."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from protocol_cases import CASES, Case, artefact, is_usable, weights
 from torch import Tensor
+from undisturbed import Recorded, paid_values, recorded, undisturbed
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
@@ -17,7 +18,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.alignment import AlignedParty
-from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Party, Public, Reply
+from understudy.protocols.core.base import Ask, Assembly, Message, Opening, Paid, Public
 from understudy.protocols.gans import vd_gan_dpsgd, verti_gan
 from understudy.protocols.people import gen_fl_local
 from understudy.protocols.sgde import fit as sgde_train
@@ -31,73 +32,35 @@ every_protocol_in_rounds = pytest.mark.parametrize(
 )
 
 
-class Recorded(LocalParties):
-    """Local parties that remember every ask and reply."""
-
-    def __init__(self, parties: Mapping[str, Party]) -> None:
-        super().__init__(parties)
-        self.log: list[tuple[str, Ask, Reply]] = []
-
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
-        replies = super().ask(message)
-        self.log += [(name, asks[name], reply) for name, reply in replies.items()]
-        return replies
-
-
-def recorded(case: Case, federation: Federation) -> Recorded:
-    return Recorded(federation.parties(case.protocol, config=case.config(), run="contract"))
-
-
-def paid_values(log: list[tuple[str, Ask, Reply]]) -> list[Paid]:
-    return [value for _, _, reply in log for value in vars(reply).values() if isinstance(value, Paid)]
-
-
 @every_protocol
 def test_the_same_seed_gives_the_same_trajectory_through_calls_and_through_bytes(case: Case) -> None:
-    plain_federation = case.federation()
-    plain = case.module.train(
-        case.config(),
-        LocalParties(plain_federation.parties(case.protocol, config=case.config(), run="contract")),
-        plain_federation.schemas,
-    )
-    federation = case.federation()
+    plain, federation = undisturbed(case), case.federation()
     build = {
         name: lambda name=name: federation.parties(case.protocol, config=case.config(), run="contract")[name]
         for name in federation.holders
     }
     parties = BytesParties(build)
     through_bytes = case.module.train(case.config(), parties, federation.schemas)
-    assert weights(plain).keys() == weights(through_bytes).keys()
-    for name, value in weights(plain).items():
+    assert weights(plain.outcome).keys() == weights(through_bytes).keys()
+    for name, value in weights(plain.outcome).items():
         assert torch.equal(value, weights(through_bytes)[name]), name
     for holder in federation.holders:
-        spends = [f.holders[holder].ledger.spend() for f in (plain_federation, federation)]
+        spends = [f.holders[holder].ledger.spend() for f in (plain.federation, federation)]
         assert spends[0] == spends[1]
 
 
 @every_protocol
 def test_another_seed_gives_another_trajectory(case: Case) -> None:
-    outcomes = []
-    for seed in (11, 12):
-        federation = case.federation(seed)
-        outcomes.append(
-            case.module.train(
-                case.config(),
-                LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
-                federation.schemas,
-            )
-        )
+    federation = case.federation(seed=12)
+    other = weights(case.module.train(case.config(), recorded(case, federation), federation.schemas))
     assert any(
-        not torch.equal(value, weights(outcomes[1])[name]) for name, value in weights(outcomes[0]).items()
+        not torch.equal(value, other[name]) for name, value in weights(undisturbed(case).outcome).items()
     )
 
 
 @every_protocol
 def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -> None:
-    federation = case.federation()
-    parties = recorded(case, federation)
-    case.module.train(case.config(), parties, federation.schemas)
+    federation, parties = undisturbed(case).federation, undisturbed(case).parties
     entries = {name: {e.number: e for e in h.ledger.entries()} for name, h in federation.holders.items()}
     assert paid_values(parties.log)
     for name, _, reply in parties.log:
@@ -115,12 +78,10 @@ def test_every_value_in_a_reply_bears_a_receipt_or_a_public_reason(case: Case) -
 @every_protocol
 def test_every_party_is_told_the_agreed_settings_before_anything_else_is_asked(case: Case) -> None:
     """By the one kind of ask that a contract is held against; aligning people takes no settings."""
-    federation, config = case.federation(), case.config()
-    parties = recorded(case, federation)
-    case.module.train(config, parties, federation.schemas)
+    federation, parties = undisturbed(case).federation, undisturbed(case).parties
     schemas = {name: digest_of(schema) for name, schema in federation.schemas.items()}
     contract = Contract(
-        federation="f", run="contract", protocol=case.protocol, settings=asdict(config), schemas=schemas,
+        federation="f", run="contract", protocol=case.protocol, settings=asdict(case.config()), schemas=schemas,
         budgets=dict.fromkeys(schemas, case.budget),
     )  # fmt: skip
     for name in federation.holders:
@@ -176,10 +137,7 @@ def test_settings_under_another_name_are_found() -> None:
 
 @every_protocol
 def test_a_reply_with_a_bare_value_cannot_be_built(case: Case) -> None:
-    federation = case.federation()
-    parties = recorded(case, federation)
-    case.module.train(case.config(), parties, federation.schemas)
-    for kind in {type(reply) for _, _, reply in parties.log}:
+    for kind in {type(reply) for _, _, reply in undisturbed(case).parties.log}:
         with pytest.raises(BareReplyError):
             kind(**{field.name: torch.zeros(1) for field in fields(kind)})
 
@@ -187,9 +145,9 @@ def test_a_reply_with_a_bare_value_cannot_be_built(case: Case) -> None:
 @every_protocol
 def test_a_spent_budget_sends_nothing(case: Case) -> None:
     federation = case.federation()
+    event = next(iter(next(iter(undisturbed(case).federation.holders.values())).ledger.spend()))
     for holder in federation.holders.values():
         ledger = holder.ledger
-        event = next(iter(_first_price(case)))
         count = 1
         while True:
             try:
@@ -209,25 +167,10 @@ def test_a_spent_budget_sends_nothing(case: Case) -> None:
         assert all(entry.count == 0 for entry in new), "something was charged for a run that never began"
 
 
-def _first_price(case: Case) -> Mapping[Any, int]:
-    federation = case.federation()
-    case.module.train(
-        case.config(),
-        LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
-        federation.schemas,
-    )
-    return next(iter(federation.holders.values())).ledger.spend()
-
-
 @every_protocol
 def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
-    federation = case.federation()
-    outcome = case.module.train(
-        case.config(),
-        LocalParties(federation.parties(case.protocol, config=case.config(), run="contract")),
-        federation.schemas,
-    )
-    for name, holder in federation.holders.items():
+    outcome = undisturbed(case).outcome
+    for name, holder in undisturbed(case).federation.holders.items():
         for against in case.against:
             spent = holder.ledger.spent(against=against)
             assert spent <= case.budget.epsilon
@@ -239,11 +182,9 @@ def test_the_ledger_total_equals_what_the_config_promised(case: Case) -> None:
 
 @every_protocol
 def test_the_transcript_prices_every_kind_of_message_that_was_paid_for(case: Case) -> None:
-    federation = case.federation()
-    parties = LocalParties(federation.parties(case.protocol, config=case.config(), run="contract"))
-    privacy = case.module.train(case.config(), parties, federation.schemas).privacy
-    for name in federation.holders:
-        rows = [row for row in parties.transcript.rows(privacy) if row["party"] == name]
+    run, privacy = undisturbed(case), undisturbed(case).outcome.privacy
+    for name in run.federation.holders:
+        rows = [row for row in run.parties.transcript.rows(privacy) if row["party"] == name]
         prices = [row["epsilon"] for row in rows if row["paid"]]
         assert [row["epsilon"] for row in rows if not row["paid"]] == [None] * (len(rows) - len(prices))
         assert max(prices) <= privacy.epsilon(name) * (1 + 1e-9)
@@ -296,12 +237,11 @@ def test_a_run_resumed_from_its_checkpoint_ends_where_an_undisturbed_one_does(
             watch=watch,
         )
 
-    undisturbed = run(tmp_path / "a", case.federation())
     federation = case.federation()
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "b", federation, stop=2)
-    resumed = run(tmp_path / "b", federation, resume=True)
-    for name, value in weights(undisturbed).items():
+        run(tmp_path, federation, stop=2)
+    resumed = run(tmp_path, federation, resume=True)
+    for name, value in weights(undisturbed(case).outcome).items():
         assert torch.equal(value, weights(resumed)[name]), name
     for holder in federation.holders.values():
         assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from protocol_cases import CASES, Case
+from undisturbed import undisturbed
 
 from understudy.errors import UnderstudyError
 from understudy.federation import Federation
@@ -58,11 +59,7 @@ ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
 
 @every_protocol
 def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: Case) -> None:
-    plain, insistent = case.federation(), case.federation()
-    config = case.config()
-    case.module.train(
-        config, LocalParties(plain.parties(case.protocol, config=config, run="contract")), plain.schemas
-    )
+    insistent, config = case.federation(), case.config()
     parties = Insistent(insistent.parties(case.protocol, config=config, run="contract"), insistent)
     case.module.train(config, parties, insistent.schemas)
     asked = set(parties.refused) | set(parties.answered)
@@ -71,7 +68,7 @@ def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: C
     if case.protocol not in ("gram", "dplt"):  # these begin anew, with new keys and at a new price
         assert any(kind.endswith((".begin", ".subscribe")) for kind in parties.refused)
     for name, holder in insistent.holders.items():
-        assert holder.ledger.spend() == plain.holders[name].ledger.spend()
+        assert holder.ledger.spend() == undisturbed(case).federation.holders[name].ledger.spend()
     assert_replay_is_paid_for(parties)
 
 
