@@ -25,7 +25,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.gradients import critic
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
-from understudy.protocols.core.base import Paid, Public
+from understudy.protocols.core.base import Paid
 from understudy.protocols.gans import critic_round, verti_gan
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.critic_round import CriticRound, Drawn
@@ -281,8 +281,7 @@ def charged_after_use(patch: Patch) -> None:
             for parameter, part in split_like(self.network.parameters(), ask.weights):
                 parameter.copy_(part)
         gradient = self.critic_round(batches, ask.seed)
-        receipt, uses = self._pay(ask.round, batches)
-        return Gradient(gradient=Paid(sparsify(gradient, 1.0), receipt), uses=Public(uses, "public settings"))
+        return Gradient(gradient=Paid(sparsify(gradient, 1.0), self._pay(ask.round, batches)))
 
     patch.setattr(VertiGanParty, "_round", late)
 
