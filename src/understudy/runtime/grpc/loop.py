@@ -43,8 +43,14 @@ class _Driven:
 
     def _own(self) -> None:
         while True:
-            with self._running:
+            with (
+                self._asking
+            ):  # not while somebody is about to take it, who has told it to stop once and for all
+                self._running.acquire()
+            try:
                 self.loop.run_forever()
+            finally:
+                self._running.release()
             seen = -1
             while seen != self._drives:
                 seen = self._drives
