@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import POLICY, Network, protocol_contract
 from protocol_cases import CASES, Case
+from undisturbed import undisturbed
 
-from understudy.federation import Federation
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Assembly, Opening, Party
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
-from understudy.runtime.local import LocalParties
 from understudy.runtime.session import Session
 from understudy.runtime.wire import encode
 
@@ -27,25 +26,10 @@ ONE_EACH = [*{case.protocol: case for case in reversed(CASES)}.values()]
 COUPLED = next(case for case in CASES if case.settings.get("coupling") == "gram")
 
 
-class Opened(LocalParties):
-    """Local parties, and the openings that one of them got."""
-
-    def __init__(self, parties: Mapping[str, Party]) -> None:
-        super().__init__(parties)
-        self.openings: list[Opening] = []
-
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        first = message if isinstance(message, Ask) else message.get(self.names[0])
-        if isinstance(first, Opening):
-            self.openings.append(first)
-        return super().ask(message)
-
-
-def opened(case: Case) -> tuple[Federation, list[Opening]]:
-    federation, config = case.federation(), case.config()
-    parties = Opened(federation.parties(case.protocol, config=config, run="contract"))
-    case.module.train(config, parties, federation.schemas)
-    return case.federation(), parties.openings
+def openings_of(case: Case) -> list[Opening]:
+    """By which an honest server opens a run, to the first of its parties."""
+    parties = undisturbed(case).parties
+    return [ask for name, ask, _ in parties.log if name == parties.names[0] and isinstance(ask, Opening)]
 
 
 def other(value: Any) -> Any:
@@ -87,7 +71,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
     case: Case, network: Network, tmp_path: Path
 ) -> None:
-    federation, openings = opened(case)
+    federation, openings = case.federation(), openings_of(case)
     name, holder = next(iter(federation.holders.items()))
 
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Party:

@@ -33,7 +33,7 @@ from understudy.privacy.accounts.events import amplified, merged_noise
 from understudy.privacy.accounts.ledger import Ledger
 
 Pair = tuple[np.ndarray, np.ndarray]  # log-probabilities of the same outcomes, with the person and without
-BINS = 400
+BINS = 250
 
 
 def log_mass(edges, log_cdf):

@@ -67,7 +67,7 @@ def play(scene: str, folder: Path, pushes: int) -> dict[str, int]:
         batch = files[first : first + count]
         pushers = [fork(partial(push, batch[k::PUSHERS], port, token, told)) for k in range(PUSHERS)]
         goal = len(told.read_text().splitlines()) + rng.randrange(count // 3, count)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(told.read_text().splitlines()) < goal and time.monotonic() < deadline and not gap.exists():
             time.sleep(0.001)
         time.sleep(0.0 if gap.exists() else rng.uniform(0, 0.03))
