@@ -34,12 +34,12 @@ class Terminal:
     def err(self) -> str:
         return self.to.with_suffix(".err").read_text()
 
-    def end(self, seconds: float = 120.0) -> int:
+    def end(self, seconds: float = 240.0) -> int:
         """Its exit code."""
         until(lambda: self.to.with_suffix(".code").exists(), seconds, lambda: self.out + self.err)
         return int(self.to.with_suffix(".code").read_text())
 
-    def says(self, words: str, seconds: float = 120.0) -> None:
+    def says(self, words: str, seconds: float = 240.0) -> None:
         until(lambda: words in self.out + self.err, seconds, lambda: f"{words!r} in {self.out}{self.err}")
 
     def kill(self) -> None:
@@ -73,7 +73,7 @@ class Desk:
         self.machine.stdin.write(json.dumps(order) + "\n")
         self.machine.stdin.flush()
         process = int(self.machine.stdout.readline())
-        until(lambda: to.with_suffix(".err").exists(), 10)
+        until(lambda: to.with_suffix(".err").exists(), 60)
         return Terminal(process, to)
 
     def done(self, *argv: object) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from desk import until
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor
 
@@ -62,9 +63,9 @@ class Counting(Party):
 
     messages = (*Party.messages, Next, Number, Fail)
 
-    def __init__(self, *args: Any, pause: float = 0.0, **more: Any) -> None:
+    def __init__(self, *args: Any, work: Callable[[], object] = lambda: None, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.count, self.pause = 0, pause
+        self.count, self.work = 0, work
 
     def respond(self, ask: Ask) -> Reply:
         if isinstance(ask, Fail):
@@ -72,7 +73,7 @@ class Counting(Party):
         assert isinstance(ask, Next)
         receipt = self.ledger.charge(GaussianDpEvent(20.0), run=self.run, what="one number")
         self.count += 1
-        time.sleep(self.pause)
+        self.work()  # paid for, and not yet answered
         value = self.count + self.rng.normal(1 + ask.extra)
         size = 0 if ask.weights is None else ask.weights.numel()
         return Number(number=Paid(value, receipt), size=Public(size, "the server's own weights"))
@@ -144,7 +145,7 @@ class Network:
 
         def play() -> None:
             try:
-                join(seat, address=f"127.0.0.1:{port}", **{"pause": 0.02, "patience": 20.0, **more})
+                join(seat, address=f"127.0.0.1:{port}", **{"pause": 0.02, "patience": 60.0, **more})
             except BaseException as error:
                 self.errors[seat.name] = error
 
@@ -162,7 +163,7 @@ class Network:
             contract,
             self.authority.server(),
             kinds=kinds,
-            **{"listen": "127.0.0.1:0", "patience": 30.0, **more},
+            **{"listen": "127.0.0.1:0", "patience": 120.0, **more},
         )
         try:
             yield parties
@@ -171,7 +172,7 @@ class Network:
 
     def join_all(self) -> None:
         for thread in self.threads:
-            thread.join(20)
+            thread.join(120)
             assert not thread.is_alive()
 
 
@@ -185,6 +186,7 @@ class Wire:
         self.port = self._listener.getsockname()[1]
         self.delay = 0.0  # seconds that every piece is late
         self.deaf = False  # half-open: what is sent is taken and goes nowhere, and nobody is told
+        self._numb: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self) -> None:
@@ -192,6 +194,10 @@ class Wire:
         while self._open:
             with suppress(OSError):
                 self._open.pop().shutdown(socket.SHUT_RDWR)
+
+    def deafen(self) -> None:
+        """Lines that are open now are half-open from now on; who dials again is heard."""
+        self._numb += self._open
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -211,7 +217,7 @@ class Wire:
         with suppress(OSError), source:
             while data := source.recv(1 << 16):
                 time.sleep(self.delay)
-                if not self.deaf:
+                if not self.deaf and source not in self._numb:
                     sink.sendall(data)
             sink.shutdown(socket.SHUT_RDWR)
 
@@ -234,6 +240,11 @@ class OneAtATime:
                 return found(*args)
 
         return alone
+
+
+def signed(parties: GrpcParties, *names: str) -> None:
+    """Wait until these have signed the contract."""
+    until(lambda: all(parties.status()["parties"][name]["signed"] for name in names), 120)
 
 
 def numbers(replies: Mapping[str, Any]) -> dict[str, float]:

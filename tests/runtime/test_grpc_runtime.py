@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 import torch
+from desk import until
 from network_cases import (
     FAILURES,
     POLICY,
     Fail,
     Network,
     Next,
+    Number,
     OneAtATime,
     Wire,
     contract_for,
@@ -28,6 +30,7 @@ from network_cases import (
     equal,
     numbers,
     protocol_contract,
+    signed,
 )
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
@@ -111,20 +114,17 @@ def values_of_calls(count: int) -> list[float]:
 
 
 def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_path: Path) -> None:
-    network = Network(tmp_path, "a", "b")
-    seat = network.seat("a", build=counting(pause=0.15))
+    network, wires = Network(tmp_path, "a", "b"), []
+    seat = network.seat("a", build=counting(work=lambda: wires[0].cut()))
     with network.serve(contract_for("a", "b")) as parties:
-        wire = Wire(parties.port)
-        network.start(seat, wire.port)
+        wires.append(Wire(parties.port))
+        network.start(seat, wires[0].port)
         network.start(network.seat("b"), parties.port)
-        parties.wait(20)
-        values = []
-        for _ in range(3):
-            threading.Timer(0.05, wire.cut).start()
-            values.append(numbers(parties.ask(Next()))["a"])
+        parties.wait(60)
+        values = [numbers(parties.ask(Next()))["a"] for _ in range(3)]
         assert parties.status()["parties"]["a"]["joins"] == 4
     network.join_all()
-    wire.close()
+    wires[0].close()
     assert not network.errors
     assert values == values_of_calls(3)
     assert sum(entry.count for entry in seat.ledger.entries()) == 3
@@ -133,23 +133,24 @@ def test_a_broken_stream_is_dialled_again_and_the_open_ask_is_charged_once(tmp_p
 @pytest.mark.parametrize("weather", ["delay", "deaf", "loss"])
 def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> None:
     """Slow; half-open, so that only silence tells that it is dead; or cut again and again."""
-    network = Network(tmp_path, "a")
-    seat = network.seat("a", build=counting(pause=0.02))
-    with network.serve(contract_for("a"), patience=120.0, limits=Limits(silence=1.0)) as parties:
-        wire = Wire(parties.port)
-        network.start(seat, wire.port, longest_pause=0.5, silence=1.0)
-        parties.wait(20)
-        values, begin = [], time.monotonic()
+    network, wires = Network(tmp_path, "a"), []
+    silence = 1.0 if weather == "deaf" else 60.0
+
+    def work() -> None:
+        if weather == "loss":
+            wires[0].cut()
+
+    seat = network.seat("a", build=counting(work=work))
+    with network.serve(contract_for("a"), limits=Limits(silence=silence)) as parties:
+        wires.append(wire := Wire(parties.port))
+        network.start(seat, wire.port, longest_pause=0.5, silence=silence)
+        parties.wait(60)
+        wire.delay = 0.05 if weather == "delay" else 0.0
+        values = []
         for number in range(6):
-            if weather == "delay":
-                wire.delay = 0.05
-            elif number == 2 and weather == "deaf":
-                wire.deaf = True
-                threading.Timer(0.3, setattr, (wire, "deaf", False)).start()  # what was lost stays lost
-            elif number and weather == "loss":
-                threading.Timer(0.03, wire.cut).start()
+            if number == 2 and weather == "deaf":
+                wire.deafen()  # what is lost stays lost
             values.append(numbers(parties.ask(Next()))["a"])
-        assert time.monotonic() - begin < 60
         wire.delay, joins = 0.0, parties.status()["parties"]["a"]["joins"]
     network.join_all()
     wire.close()
@@ -160,11 +161,12 @@ def test_a_bad_line_costs_time_and_no_charge(weather: str, tmp_path: Path) -> No
 
 
 def test_a_party_that_works_for_long_says_that_it_is_there(tmp_path: Path) -> None:
-    network = Network(tmp_path, "a")
-    with network.serve(contract_for("a"), limits=Limits(silence=0.3)) as parties:
-        network.start(network.seat("a", build=counting(pause=1.5)), parties.port, silence=0.3)
+    network, silence, long = Network(tmp_path, "a"), 1.0, iter([1.6, 0.0])
+    seat = network.seat("a", build=counting(work=lambda: time.sleep(next(long))))
+    with network.serve(contract_for("a"), limits=Limits(silence=silence)) as parties:
+        network.start(seat, parties.port, silence=silence)
         parties.ask(Next())
-        time.sleep(1.0)  # and so does a server that has nothing to ask
+        time.sleep(1.6)  # and so does a server that has nothing to ask
         parties.ask(Next())
         assert parties.status()["parties"]["a"]["joins"] == 1
     network.join_all()
@@ -174,29 +176,39 @@ def test_a_party_that_works_for_long_says_that_it_is_there(tmp_path: Path) -> No
 def test_a_dead_line_is_given_up_at_the_deadline(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     seat = network.seat("a")
-    with network.serve(contract_for("a"), patience=1.0, linger=0.1) as parties:
+    with network.serve(contract_for("a"), linger=0.1) as parties:
         wire = Wire(parties.port)
-        network.start(seat, wire.port, patience=0.5)
-        parties.wait(20)
-        wire.deaf, begin = True, time.monotonic()
+        network.start(seat, wire.port, patience=5.0)
+        parties.wait(60)
+        wire.deaf, parties.patience = True, 0.5
         with pytest.raises(PartyError, match="given up"):
             parties.ask(Next())
-        assert time.monotonic() - begin < 5
         wire.close()
     assert not seat.ledger.runs()
+
+
+def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(tmp_path: Path) -> None:
+    network, go_on = Network(tmp_path, "a", "b"), threading.Event()
+    with network.serve(contract_for("a", "b"), away=0.2) as parties:
+        network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
+        signed(parties, "a")
+        given_up = threading.Timer(1.0, go_on.set)  # five times as long as who is away is waited for
+        given_up.start()
+        assert list(parties.ask(Next(), at_least=1)) == ["a"]
+        with pytest.raises(PartyAway, match=r"b is not connected for 0\.2 s"):
+            parties.ask(Next())
+    network.join_all()
+    assert not network.errors
 
 
 def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:
-        network.start(network.seat("a"), parties.port, patience=0.5)
-        parties.wait(20)
+        network.start(network.seat("a"), parties.port, patience=5.0)
+        parties.wait(60)
         network.start(network.seat("a"), parties.port, pause=5.0)
-        for _ in range(50):
-            parties.ask(Next())
-            if parties.status()["parties"]["a"]["joins"] > 1:
-                break
-    assert parties.status()["parties"]["a"]["joins"] > 1
+        until(lambda: parties.ask(Next()) and parties.status()["parties"]["a"]["joins"] > 1, 60)
+        assert isinstance(parties.ask(Next())["a"], Number)
 
 
 def test_messages_of_many_frames_arrive_whole(tmp_path: Path) -> None:
@@ -230,27 +242,33 @@ def test_a_refusal_is_raised_as_what_it_was_and_the_run_goes_on(tmp_path: Path) 
 
 
 def test_a_party_that_does_not_come_or_not_answer_is_waited_for_and_then_named(tmp_path: Path) -> None:
-    network = Network(tmp_path, "a", "b")
-    with network.serve(contract_for("a", "b"), patience=0.4) as parties:
-        network.start(network.seat("a", build=counting(pause=0.8)), parties.port)
+    network, go_on = Network(tmp_path, "a", "b"), threading.Event()
+    with network.serve(contract_for("a", "b")) as parties:
+        network.start(network.seat("a", build=counting(work=go_on.wait)), parties.port)
+        signed(parties, "a")
+        parties.patience = 0.2
         with pytest.raises(PartyError, match=r"^b did not join"):
-            parties.wait(0.3)
+            parties.wait(0.1)
         with pytest.raises(PartyError, match="b is not connected"):
             parties.ask({"b": Next()})
         with pytest.raises(PartyError, match="a has not answered"):
             parties.ask({"a": Next()})
+        go_on.set()
     network.join_all()
 
 
 def test_a_late_answer_is_not_taken_for_the_next(tmp_path: Path) -> None:
-    network = Network(tmp_path, "a")
-    with network.serve(contract_for("a"), patience=0.5) as parties:
-        network.start(network.seat("a", build=counting(pause=0.3)), parties.port)
-        parties.wait(20)
-        parties.patience = 0.1
-        with pytest.raises(PartyError, match="given up"):
-            parties.ask(Next())
-        parties.patience = 20.0
+    network, begun, go_on = Network(tmp_path, "a"), threading.Event(), threading.Event()
+    seat = network.seat("a", build=counting(work=lambda: begun.set() or go_on.wait()))
+    with network.serve(contract_for("a")) as parties:
+        network.start(seat, parties.port)
+        parties.wait(60)
+        parties.patience = 0.2
+        while not begun.is_set():
+            with pytest.raises(PartyError, match="given up"):
+                parties.ask(Next())
+        go_on.set()
+        parties.patience = 60.0
         assert numbers(parties.ask(Next()))["a"] == values_of_calls(2)[1]
     network.join_all()
 
@@ -260,12 +278,10 @@ def test_a_contract_that_a_party_refuses_is_refused_with_its_reason(tmp_path: Pa
     strict = network.seat("a", policy=replace(POLICY, epsilon_run=1.0))
     with network.serve(contract_for("a", "b")) as parties:
         network.start(network.seat("b"), parties.port)
-        until = time.monotonic() + 20
-        while not parties.status()["parties"]["b"]["signed"] and time.monotonic() < until:
-            time.sleep(0.01)
+        signed(parties, "b")
         network.start(strict, parties.port)
         with pytest.raises(PartyError, match="a refuses the contract: ε=50 is above"):
-            parties.wait(20)
+            parties.wait(60)
     network.join_all()
     assert isinstance(network.errors["a"], PartyError)
     assert "b" not in network.errors
@@ -276,17 +292,18 @@ def test_away_may_be_left_out_and_a_refusal_never_is(tmp_path: Path) -> None:
     """Whether of an ask or of the whole contract; `at_least` is about who is not there."""
     network = Network(tmp_path, "a", "b", "c")
     FAILURES["says no"] = PartyError("a: no. Nothing was sent.")
-    with network.serve(contract_for("a", "b", "c"), patience=0.5) as parties:
+    with network.serve(contract_for("a", "b", "c"), away=0.2) as parties:
         for name in "ab":
             network.start(network.seat(name), parties.port)
-        parties.wait(2, at_least=2)
+        signed(parties, "a", "b")
+        parties.wait(0.1, at_least=2)
         assert list(parties.ask(Next(), at_least=2)) == ["a", "b"]
-        parties.patience = 20.0
+        parties.away = None
         with pytest.raises(PartyError, match="a: no"):
             parties.ask({"a": Fail(how="says no"), "b": Next()}, at_least=1)
         network.start(network.seat("c", policy=replace(POLICY, epsilon_run=1.0)), parties.port)
         with pytest.raises(PartyError, match="c refuses the contract"):
-            parties.wait(20, at_least=2)
+            parties.wait(60, at_least=2)
         for asks in (Next(), {"c": Next()}):
             with pytest.raises(PartyError, match="c refuses the contract") as refused:
                 parties.ask(asks, at_least=0)
@@ -369,7 +386,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
     home, ends = tmp_path / "home", []
     network.invitations[victim].save(home / "invitation.toml")
     with network.serve(
-        protocol_contract(case, federation), kinds(case, federation), patience=60.0
+        protocol_contract(case, federation), kinds(case, federation), patience=120.0
     ) as parties:
 
         def lives() -> None:
@@ -378,7 +395,7 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
 
         living = threading.Thread(target=lives)
         living.start()
-        network.start(seats(network, case, federation)[calm], parties.port, patience=60.0)
+        network.start(seats(network, case, federation)[calm], parties.port, patience=120.0)
         outcome = case.module.train(case.config(), parties, federation.schemas)
         assert parties.status()["parties"][victim]["joins"] == 2
     living.join()
@@ -420,7 +437,7 @@ def test_a_server_that_comes_back_goes_on_from_its_checkpoint(how: str, tmp_path
         )
 
     first = GrpcParties(
-        contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=30.0
+        contract, network.authority.server(), kinds=messages, listen="127.0.0.1:0", patience=120.0
     )
     for seat in seats(network, case, federation).values():
         network.start(seat, first.port)

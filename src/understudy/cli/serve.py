@@ -34,6 +34,10 @@ def serve(
         str | None, typer.Option(help="HOST:PORT to listen on; default: the address that parties connect to.")
     ] = None,
     patience: Annotated[float, typer.Option(help="How many seconds one answer may take.")] = 3600.0,
+    away: Annotated[
+        float | None,
+        typer.Option(help="How many seconds a party may be without a connection; default: as patience."),
+    ] = None,
     wait: Annotated[float, typer.Option(help="How many seconds to wait until all have joined.")] = 604_800.0,
 ) -> None:
     """Carry out a run file with holders on other machines: wait until all have signed, train, save."""
@@ -58,7 +62,14 @@ def serve(
 
         try:
             result, where = serve_file(
-                file, folder, resume=resume, listen=listen, patience=patience, wait=wait, ready=ready
+                file,
+                folder,
+                resume=resume,
+                listen=listen,
+                patience=patience,
+                away=away,
+                wait=wait,
+                ready=ready,
             )
         except KeyboardInterrupt:
             stack.close()

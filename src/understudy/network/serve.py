@@ -95,21 +95,23 @@ def serve_file(
     resume: bool = False,
     listen: str | None = None,
     patience: float = 3600.0,
+    away: float | None = None,
     wait: float = 7 * 86_400.0,
     watch: Watcher | None = None,
     ready: Callable[[GrpcParties, Status], None] | None = None,
 ) -> tuple[Result, Path]:
     """Carry out a run file whose holders are elsewhere; its artefacts lie in the folder that is returned.
 
-    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take; over
-    rows, those who take longer are left out where the settings say `at_least` and so many are there.
+    `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`
+    how long a party that was asked may be without a connection; over rows, those who take longer are left out where
+    the settings say `at_least` and so many are there.
     With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
     """
     identity = load_server(federation)
     made = offer(file, identity.roster.name, resume=resume)
     log = AuditLog(made.out / "audit.jsonl")
     parties = GrpcParties(
-        made.contract, identity, kinds=made.messages, listen=listen, patience=patience, log=log
+        made.contract, identity, kinds=made.messages, listen=listen, patience=patience, away=away, log=log
     )
     made.note()  # now that the port is ours
     status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.errors import PartyError
+from understudy.errors import PartyAway, PartyError
 from understudy.runtime.grpc.loop import loop
 from understudy.runtime.journal import Answer
 
@@ -23,9 +23,14 @@ class Turn:
     def settle(self, name: str, outcome: Answer | PartyError) -> None:
         """What has come of one ask. A contract that is refused ends the turn: nobody goes on without its party."""
         self.outcomes[name] = outcome
-        done = len(self.outcomes) == len(self.asked) or isinstance(outcome, PartyError)
+        refused = isinstance(outcome, PartyError) and not isinstance(outcome, PartyAway)
+        done = len(self.outcomes) == len(self.asked) or refused
         if done and not self.over.done():
             self.over.set_result(None)
+
+    def give_up(self, name: str, why: str) -> None:
+        """Wait for this one no longer; the others may still answer."""
+        self.settle(name, PartyAway(f"{name} {why}. The ask was given up."))
 
 
 @dataclass

@@ -30,8 +30,9 @@ class GrpcParties:
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
 
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
-    by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError, `linger`
-    those for which `close` waits for a party that is away, to tell it that the run is over.
+    by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError, `away` those
+    for which a party that was asked may be without a connection (as `patience`, unless given), `linger` those for which
+    `close` waits for a party that is away, to tell it that the run is over.
     """
 
     def __init__(
@@ -42,16 +43,18 @@ class GrpcParties:
         kinds: tuple[type[Message], ...],
         listen: str | None = None,
         patience: float = 3600.0,
+        away: float | None = None,
         linger: float = 10.0,
         limits: Limits | None = None,
         log: AuditLog | None = None,
     ) -> None:
-        positive(patience=patience, linger=linger)
+        positive(patience=patience, away=patience if away is None else away, linger=linger)
         if contract.federation != identity.roster.name:
             raise ConfigError(f"The contract is of {contract.federation}, not of {identity.roster.name}.")
         if strange := [name for name in contract.parties if name not in identity.roster.parties]:
             raise ConfigError(f"{strange[0]} has no invitation to {contract.federation}. Nothing was sent.")
-        self.contract, self.identity, self.patience, self.linger = contract, identity, patience, linger
+        self.contract, self.identity = contract, identity
+        self.patience, self.away, self.linger = patience, away, linger
         self.limits, self.log = limits or Limits(), log or AuditLog(None)
         self.transcript = Transcript()
         self._kinds, self._started = kinds, time.time()
@@ -68,7 +71,7 @@ class GrpcParties:
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         """Ask all the same, or each named party its own, at once; the replies in the order of the asks.
 
-        A party that is away is waited for, `patience` seconds: then PartyAway, or where `at_least` of the asked have
+        A party that is away is waited for, `away` seconds: then PartyAway, or where `at_least` of the asked have
         answered, their replies alone. If one refuses, an ask or the contract, that is raised whatever `at_least` says;
         the others have still been asked, and may have paid.
         """
@@ -206,24 +209,35 @@ class GrpcParties:
     async def _ask_all(
         self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]
     ) -> dict[str, Answer | PartyError]:
-        """What comes of each ask, in their order; after `patience` seconds also that nothing came."""
+        """What comes of each ask, in their order; of who is not waited for any longer, that nothing came."""
         turn = Turn(asked, time.monotonic() + self.patience)
         for name, body in asked.items():
             self._open(self._links[name], asks[name].kind(), body, turn)
         try:
-            async with asyncio.timeout(self.patience):
-                await turn.over
-        except TimeoutError:
-            for name in asked:
-                away = "has not answered" if self._links[name].stream is not None else "is not connected"
-                why = f"{name} {away} for {self.patience:g} s. The ask was given up."
-                turn.outcomes.setdefault(name, PartyAway(why))
+            await self._await(turn)
         finally:  # an answer that comes later is not taken for that of the next ask
             for name in asked:
                 link = self._links[name]
                 if link.open is not None and link.open.turn is turn:
                     link.open = None
         return {name: turn.outcomes[name] for name in asked if name in turn.outcomes}
+
+    async def _await(self, turn: Turn) -> None:
+        """Until all have answered or are given up: connected or not after `patience` seconds, or `away` too long."""
+        most, lost = self.patience if self.away is None else self.away, dict[str, float]()
+        while not turn.over.done():
+            left = turn.expires - time.monotonic()
+            await asyncio.wait([turn.over], timeout=max(0.0, min(left, most / 4)))
+            now = time.monotonic()
+            for name in turn.asked.keys() - turn.outcomes.keys():
+                if self._links[name].stream is not None:
+                    lost.pop(name, None)
+                elif now - lost.setdefault(name, now) > most:
+                    turn.give_up(name, f"is not connected for {most:g} s")
+            if now >= turn.expires:
+                for name in turn.asked.keys() - turn.outcomes.keys():
+                    away = "has not answered" if self._links[name].stream is not None else "is not connected"
+                    turn.give_up(name, f"{away} for {self.patience:g} s")
 
     def _open(self, link: Link, kind: str, body: bytes, turn: Turn) -> None:
         if link.refusal:
