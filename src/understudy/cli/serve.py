@@ -75,9 +75,9 @@ def serve(
             stack.close()
             err.print("Stopped. What was finished is saved; the parties wait. Resume with --resume.")
             raise typer.Exit(130) from None
-        except PartyAway as away:
+        except PartyAway as gone:
             raise PartyAway(
-                f"{away} What was finished is saved; the parties wait. When it is back, resume with --resume."
+                f"{gone} What was finished is saved; the parties wait. When it is back, resume with --resume."
             ) from None
     out.print(str(result.privacy))
     for name, note in result.artefact.card.get("gone", {}).items():
