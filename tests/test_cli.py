@@ -244,6 +244,90 @@ def test_a_bought_schema_is_public_charged_and_fits_the_cleaned_table(understudy
     assert understudy("schema", "check", home / "clean.csv", home / "bought.toml")[0] == 0
 
 
+def buy(home: Path, *more: object) -> list[object]:
+    """The command that buys the clinic's schema into the ledger that the run uses."""
+    return ["schema", "buy", home / "clinic.csv", home / "clinic.toml", "--ledger", home / "ledgers" / "clinic.ledger",
+            "--out", home / "bought.toml", "--cleaned", home / "clean.csv", "--epsilon", 0.5, "--delta", 1e-4,
+            "--names-and-kinds-are-public", *more]  # fmt: skip
+
+
+def test_after_a_purchase_a_run_is_refused_until_the_lifetime_budget_is_raised_for_a_reason(
+    understudy: Run, home: Path
+) -> None:
+    book = home / "ledgers" / "clinic.ledger"
+    code, out, err = understudy(*buy(home))
+    assert (code, err) == (0, "")
+    assert f"understudy ledger budget {book}" in out
+    code, _, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "this run may cost ε=3 at δ=0.0001" in err
+    assert "allows ε=0.5 at δ=0.0001" in err
+    assert f"understudy ledger budget {book} --epsilon 3 --reason" in err
+    assert not (home / "joint").exists()
+    code, out, err = understudy("ledger", "budget", book, "--epsilon", 4, "--reason", "a second\nline")
+    assert (code, "one line" in err) == (1, True)
+    assert understudy("ledger", "budget", book, "--epsilon", 4, "--reason", " ")[0] == 1
+    code, out, err = understudy("ledger", "budget", book, "--epsilon", 4, "--reason", "the board, 3 March")
+    assert (code, err) == (0, "")
+    assert "was ε=0.5 at δ=0.0001 against anyone, and is ε=4 at δ=0.0001 against anyone" in out
+    with Ledger(book) as ledger:
+        assert ledger.entries()[-1].what == "budget: ε=4 at δ=0.0001 against anyone: the board, 3 March"
+        before = ledger.spent()
+    code, _, err = understudy("run", home / "run.toml")
+    assert (code, err) == (0, "")
+    with Ledger(book) as ledger:
+        assert before < ledger.spent() <= 4
+
+
+def test_a_purchase_can_set_the_lifetime_budget_of_a_new_ledger_and_never_of_an_old_one(
+    understudy: Run, home: Path
+) -> None:
+    assert "is below --epsilon" in understudy(*buy(home, "--lifetime-epsilon", 0.1))[2]
+    assert not (home / "ledgers").exists()
+    assert understudy(*buy(home, "--lifetime-epsilon", 4))[0] == 0
+    assert understudy("run", home / "run.toml")[0] == 0
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        spent = ledger.spent()
+    code, _, err = understudy(*buy(home, "--lifetime-epsilon", 9))
+    assert code == 1
+    assert "allows ε=4" in err
+    assert "--epsilon 9 --reason" in err
+    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+        assert (ledger.spent(), ledger.budget.epsilon) == (spent, 4)
+
+
+def test_a_run_file_states_the_lifetime_budget_apart_and_a_ledger_that_disagrees_is_named(
+    understudy: Run, home: Path
+) -> None:
+    change(home, parties__clinic__ledger_epsilon=7.0, parties__clinic__ledger_delta=1e-5)
+    assert understudy("run", home / "run.toml")[0] == 0
+    book = home / "ledgers" / "clinic.ledger"
+    with Ledger(book) as ledger:
+        assert (ledger.budget.epsilon, ledger.budget.delta) == (7.0, 1e-5)
+    for key, value, says in (
+        ("epsilon", 9.0, "--epsilon 9 --delta 1e-05 --reason"),
+        ("delta", 1e-6, "--epsilon 7 --delta 1e-06 --reason"),
+    ):
+        kept = (home / "run.toml").read_text()
+        change(home, out="again", **{f"parties__clinic__ledger_{key}": value})
+        code, _, err = understudy("run", home / "run.toml")
+        assert code == 1
+        for word in (f"ledger_{key} is {value:g}", "allows ε=7 at δ=1e-05", f"ledger budget {book} {says}"):
+            assert word in err
+        assert not (home / "again").exists()
+        (home / "run.toml").write_text(kept)
+    change(home, out="again", parties__clinic__ledger_epsilon=2.0)
+    assert "this run may cost ε=3 at δ=0.0001" in understudy("run", home / "run.toml")[2]
+
+
+def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
+    understudy: Run, home: Path
+) -> None:
+    understudy("run", home / "run.toml")
+    change(home, out="again")
+    assert "`understudy ledger budget`" in understudy("run", home / "run.toml")[2]
+
+
 def test_an_audit_states_the_claim_and_what_it_observed(understudy: Run, home: Path) -> None:
     code, out, err = understudy("audit", home / "run.toml", "--trials", 60)
     assert (code, err) == (0, "")

@@ -28,7 +28,7 @@ from understudy.classifier import Classifier
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.durable import own_folder, replace, replace_json
-from understudy.errors import ArtefactError, ConfigError, SchemaError
+from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
 from understudy.held import Held, open_held, open_holdout, open_public
@@ -203,6 +203,8 @@ def _told(file: RunFile, out: Path, *, resume: bool, rehearsal: bool) -> dict[st
 def _federation(file: RunFile, seed: int | None) -> Federation:
     """The holders that a run file names, their rows and ledgers opened; with a seed, a rehearsal of them."""
     schemas = file.schemas()
+    if seed is None:
+        _require_agreement(file)
     paths = {name: file.path(section.table) for name, section in file.parties.items()}
     same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
     tables = open_held(paths, schemas, same_people=same)
@@ -232,6 +234,23 @@ def _noted(file: RunFile, out: Path, told: Mapping[str, Any]) -> Iterator[None]:
         if not (out / "checkpoint").exists():
             (out / "run.toml").unlink()
         raise
+
+
+def _require_agreement(file: RunFile) -> None:
+    """LedgerError where a ledger that exists and the run file say different things about its lifetime budget."""
+    for name, section in file.parties.items():
+        if not (path := file.ledger_path(name)).exists():
+            continue
+        with Ledger(path, holder=name) as ledger:
+            lifetime, spent = ledger.budget, ledger.summary()
+        if clash := section.clash(lifetime):
+            wanted = max(section.epsilon, section.total().epsilon)
+            delta = "" if section.ledger_delta is None else f" --delta {section.ledger_delta:g}"
+            raise LedgerError(
+                f"{name}: the run file says that {clash}, and the ledger {path} allows {lifetime} for all runs "
+                f"together. Change the run file, or, if the holder agrees, the ledger: understudy ledger budget "
+                f'{path} --epsilon {wanted:g}{delta} --reason "…". {spent} Nothing was read or charged.'
+            )
 
 
 def _fits(protocol: str, same_people: bool) -> None:

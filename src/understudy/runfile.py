@@ -13,6 +13,8 @@
     epsilon = 2.0                   # what this run may cost at this holder
     delta = 1e-6
     ledger = "clinic.ledger"        # the holder's own; default: ledgers/<party>.ledger
+    ledger_epsilon = 8.0            # what all runs together may cost, for a new ledger; default: this run's
+    ledger_delta = 1e-6
     noise = "secure"                # "fast": torch's generator, not secure, and named in the card
     people_are_elsewhere = false    # over rows: true where other holders may have some of its people, too
 
@@ -31,6 +33,9 @@ rows for it to begin from.
     target = "churned"
     epsilon_total = 8.0             # of all reports of a person together
     cap = 4                         # so many at most
+
+A ledger that exists keeps its lifetime budget. A run file that states another one, or allows the run more than that, is
+refused; `understudy ledger budget` changes it.
 
 Where the holders are elsewhere (`understudy serve`), a party has no `table`, `ledger` and `noise` here: those are
 its own. Paths are relative to the run file. Every key is checked before a row is read.
@@ -64,6 +69,7 @@ class PartySection:
     noise: str = "secure"
     ledger: str | None = None
     ledger_epsilon: float | None = None
+    ledger_delta: float | None = None
     people_are_elsewhere: bool = False
 
     def budget(self) -> Budget:
@@ -71,9 +77,20 @@ class PartySection:
         return Budget(epsilon=self.epsilon, delta=self.delta, against=self.against)
 
     def total(self) -> Budget:
-        """What the holder allows in all; used only when its ledger is new."""
+        """What the holder allows in all its runs: the lifetime budget of a new ledger."""
         epsilon = self.epsilon if self.ledger_epsilon is None else self.ledger_epsilon
-        return Budget(epsilon=epsilon, delta=self.delta, against=self.against)
+        delta = self.delta if self.ledger_delta is None else self.ledger_delta
+        return Budget(epsilon=epsilon, delta=delta, against=self.against)
+
+    def clash(self, lifetime: Budget) -> str | None:
+        """Where this disagrees with a lifetime budget, in words: another one is stated, or the run may cost more."""
+        stated = {"ledger_epsilon": self.ledger_epsilon, "ledger_delta": self.ledger_delta}
+        allowed = {"ledger_epsilon": lifetime.epsilon, "ledger_delta": lifetime.delta}
+        for key, value in stated.items():
+            if value is not None and value != allowed[key]:
+                return f"{key} is {value:g}"
+        binds = lifetime.delta <= self.delta and lifetime.against in ("anyone", self.against)
+        return f"this run may cost {self.budget()}" if binds and self.epsilon > lifetime.epsilon else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +200,9 @@ class RunFile:
         return tomli_w.dumps(body)
 
 
-_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "noise", "people_are_elsewhere")
+_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere")
 _NUMBER = (int | float, "a number")
-_KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon"), _NUMBER) | {
+_KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER) | {
     "people_are_elsewhere": (bool, "true or false")
 }
 _WORDS = {str: "a text", dict: "a table of keys"}
@@ -210,7 +227,12 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
     section = PartySection(**body) if "table" in body else PartySection(table="", **body)
     try:
         section.budget()
-        section.total()
+        clash = section.clash(section.total())
     except ConfigError as error:
         raise ConfigError(f"{where}: {error} Nothing was read or charged.") from None
+    if clash:
+        raise ConfigError(
+            f"{where}: {clash}, but all runs together {section.total()} (ledger_epsilon, ledger_delta). "
+            "Nothing was read or charged."
+        )
     return section

@@ -316,8 +316,11 @@ out = "runs/joint"
 [parties.clinic]
 table = "clinic.csv"
 schema = "clinic.toml"
-epsilon = 2.0
+epsilon = 2.0                       # what this run may cost a person here
 delta = 1e-6
+ledger = "ledgers/clinic.ledger"    # made if it is not there
+ledger_epsilon = 8.0                # what all runs together may cost, for a new ledger; default: this run's.
+ledger_delta = 1e-6                 # Afterwards `understudy ledger budget` changes it.
 
 [parties.insurer]
 table = "insurer.parquet"

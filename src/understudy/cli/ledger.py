@@ -1,4 +1,4 @@
-"""`understudy ledger`: what a holder has spent."""
+"""`understudy ledger`: what a holder has spent, and may spend."""
 
 from typing import Annotated
 
@@ -7,8 +7,11 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from understudy.cli.console import FileArg, escape, out
+from understudy.errors import ConfigError
 
-app = typer.Typer(no_args_is_help=True, help="What a holder has spent: when, on what, in which run.")
+app = typer.Typer(
+    no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit."
+)
 
 
 @app.command("show")
@@ -36,6 +39,21 @@ def ledger_show(
         out.print(book.summary(), markup=False)
 
 
-@app.callback()
-def _group() -> None:
-    """Keeps `show` a word of its own."""
+@app.command("budget")
+def ledger_budget(
+    ledger: FileArg,
+    epsilon: Annotated[float, typer.Option(help="What all runs together may cost a person.")],
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the ledger later.")],
+    delta: Annotated[float | None, typer.Option(help="At which δ; default: as it was.")] = None,
+) -> None:
+    """Raise or lower the lifetime budget. It becomes an entry, with the reason; what was spent stays spent."""
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.privacy.accounts.ledger import Ledger
+
+    if not reason.strip():
+        raise ConfigError("a budget is changed for a reason, and there is none. Nothing changed.")
+    with Ledger(ledger) as book:
+        before = book.budget
+        after = Budget(epsilon, before.delta if delta is None else delta, before.against)
+        book.set_budget(after, reason=reason)
+        out.print(f"The lifetime budget was {before}, and is {after}.\n{book.summary()}", markup=False)

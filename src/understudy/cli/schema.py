@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from understudy.cli.console import FileArg, err, out
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, LedgerError
 
 app = typer.Typer(
     no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
@@ -58,12 +58,19 @@ def schema_buy(
     table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
     draft: Annotated[Path, typer.Argument(help="A schema with the right column names and kinds.")],
     ledger: Annotated[
-        Path, typer.Option(help="The holder's ledger; a new one gets this purchase as its budget.")
+        Path, typer.Option(help="The holder's ledger; a new one is made, with --lifetime-epsilon.")
     ],
     to: Annotated[Path, typer.Option("--out", help="Where to write the bought schema.")],
     cleaned: Annotated[Path, typer.Option(help="Where to write the table fitted to it (CSV).")],
     epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.5,
     delta: Annotated[float, typer.Option(help="The δ of the price.")] = 1e-6,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(
+            "--lifetime-epsilon",
+            help="What everything together may cost a person, for a new ledger; default: this purchase alone.",
+        ),
+    ] = None,
     holder: Annotated[str | None, typer.Option(help="The holder's name, if the ledger is new.")] = None,
     confirm: Annotated[
         bool,
@@ -91,7 +98,20 @@ def schema_buy(
             "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
         )
     kinds = {column.name: column.kind for column in columns.columns}
-    book = open_ledger(ledger, holder or ledger.stem, Budget(epsilon, delta))
+    new = not ledger.exists()
+    if new and lifetime is not None and lifetime < epsilon:
+        raise ConfigError(
+            f"--lifetime-epsilon {lifetime:g} is below --epsilon {epsilon:g}. Nothing was read or charged."
+        )
+    book = open_ledger(
+        ledger, holder or ledger.stem, Budget(epsilon if lifetime is None else lifetime, delta)
+    )
+    if not new and lifetime not in (None, book.budget.epsilon):
+        raise LedgerError(
+            f"{ledger} is not new and allows {book.budget} for everything together, not ε={lifetime:g}. Leave "
+            f"--lifetime-epsilon out, or first: understudy ledger budget {ledger} --epsilon {lifetime:g} "
+            '--reason "…". Nothing was read or charged.'
+        )
     out.print(str(quote(kinds, epsilon=epsilon, delta=delta) or "nothing to buy"), markup=False)
     bought = buy_schema(
         table, kinds, book, epsilon=epsilon, delta=delta, run="schema", rng=SecureRng(), person=columns.person
@@ -99,6 +119,12 @@ def schema_buy(
     bought.save(to)
     replace(cleaned, coarsen(table, bought).to_csv(index=False).encode())
     out.print(f"Schema written to {to}, the table fitted to it to {cleaned}.\n{book.summary()}", markup=False)
+    if new and lifetime is None:
+        out.print(
+            "The ledger is new, and its lifetime budget is this purchase: a run needs more. "
+            f'When the holder has decided how much: understudy ledger budget {ledger} --epsilon E --reason "…"',
+            markup=False,
+        )
 
 
 @app.command("show")

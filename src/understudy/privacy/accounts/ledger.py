@@ -34,6 +34,7 @@ from understudy.privacy.accounts.figures import shown, shown_left
 from understudy.privacy.accounts.ledger_store import Priced, Store, seen
 
 _REMEMBERED = 64  # spends known to fit the budget
+_REASON = 200  # letters of a reason
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Ledger:
             self.close()
             raise LedgerError(
                 f"{self.holder}: the ledger {path} allows {allowed}, not {budget}. "
-                "Only `set_budget` changes it. Nothing was sent."
+                "Only `set_budget` (`understudy ledger budget`) changes it. Nothing was sent."
             )
 
     @classmethod
@@ -207,8 +208,15 @@ class Ledger:
                 owns = self._store.own(_listed(ids), run)
                 for before in _maximal([_spend(priced, own, view) for own in owns]):
                     if not self._fit(budget, before + cost):
-                        whose = "" if run is None else f' (That is the limit of this run, "{run}".)'
-                        raise BudgetExceeded(self._refusal(budget, before, cost, ids) + whose)
+                        raise BudgetExceeded(self._refusal(budget, before, cost, ids) + self._whose(run))
+
+    def _whose(self, run: str | None) -> str:
+        """Which of the limits it was, and what changes it."""
+        if run is not None:
+            return f' (That is the limit of this run, "{run}".)'
+        if not self.real:
+            return ""
+        return " (That is the lifetime limit of the ledger; its holder changes it with `understudy ledger budget`.)"
 
     def _fit(self, budget: Budget, spend: Counter[DpEvent]) -> bool:
         """Whether ε of `spend` is within the budget; by memory first, since ε grows with every count."""
@@ -239,12 +247,14 @@ class Ledger:
         with self._store.transaction(write=False):
             return self._store.budget()
 
-    def set_budget(self, budget: Budget) -> None:
-        """Raise or lower the limit from now on. It becomes an entry; what was spent stays spent."""
+    def set_budget(self, budget: Budget, *, reason: str = "") -> None:
+        """Raise or lower the limit from now on. It becomes an entry, with the reason; what was spent stays spent."""
+        if not reason.isprintable() or len(reason) > _REASON:
+            raise ConfigError(f"a reason is one line of at most {_REASON} letters. Nothing changed.")
         if self.real and budget.epsilon == math.inf:
             raise LedgerError(f"{self.holder}: a ledger in a file needs a finite budget. Nothing changed.")
         with self._store.transaction(write=True):
-            self._store.add_budget(budget)
+            self._store.add_budget(budget, reason.strip())
 
     def spent(
         self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None

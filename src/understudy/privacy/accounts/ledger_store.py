@@ -195,8 +195,8 @@ class Store:
     def add_entry(self, run: str, what: str, people: int | None) -> int:
         return _add_entry(self.connection, run, what, people)
 
-    def add_budget(self, budget: Budget) -> None:
-        _add_budget(self.connection, budget)
+    def add_budget(self, budget: Budget, reason: str) -> None:
+        _add_budget(self.connection, budget, reason)
 
     def add_lines(
         self, entry: int, run: str, lines: Mapping[tuple[DpEvent, str], int], people: str | None
@@ -272,8 +272,8 @@ def _add_entry(connection: sqlite3.Connection, run: str, what: str, people: int 
     )
 
 
-def _add_budget(connection: sqlite3.Connection, budget: Budget) -> None:
-    entry = _add_entry(connection, "", f"budget: {budget}", None)
+def _add_budget(connection: sqlite3.Connection, budget: Budget, reason: str = "") -> None:
+    entry = _add_entry(connection, "", f"budget: {budget}" + (f": {reason}" if reason else ""), None)
     values = (entry, budget.epsilon, budget.delta, budget.against)
     connection.execute("INSERT INTO budget VALUES (?, ?, ?, ?)", values)
 
