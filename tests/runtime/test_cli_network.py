@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -72,8 +73,15 @@ def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: D
     server = desk.serve()
     status = desk.folder / "joint" / "status.json"
     until(lambda: status.exists() and "round" in json.loads(status.read_text()), 120)
+    assert "training" in desk.done("status", "joint")
     server.kill()
     holders["clinic"].kill()
+    for place in ("joint", "clinic"):
+        shown = desk.done("status", place)
+        assert "silent" in shown
+        assert "its process is gone" in shown
+        for word in ("training", "computing", "connected"):
+            assert word not in shown.replace("not connected", "")
     holders["clinic"] = desk.join("clinic")
     server = desk.serve("--resume")
     assert server.end() == 0, server.err
@@ -113,6 +121,16 @@ def test_a_stopped_server_says_how_to_go_on_and_its_parties_wait(desk: Desk) -> 
     holder.says("No connection")
     assert json.loads((desk.folder / "joint" / "status.json").read_text())["state"] == "stopped"
     holder.kill()
+
+
+def test_a_status_has_words_and_no_markup(desk: Desk) -> None:
+    desk.found()
+    server = desk.serve()
+    server.says("to sign")
+    shown = desk.done("status", "joint")
+    assert re.search(r"clinic +away ", shown), shown
+    assert "[" not in shown
+    server.kill()
 
 
 # Errors that a person will meet, each with what to do next

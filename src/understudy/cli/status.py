@@ -12,6 +12,7 @@ from rich.text import Text
 from understudy.privacy.accounts.figures import shown
 from understudy.report.words import size
 
+_AWAY = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}
 
 
@@ -45,24 +46,29 @@ def _parties(status: Mapping[str, Any]) -> Grid:
     for name, party in status["parties"].items():
         spent = status.get("epsilon", {}).get(name)
         grid.add_row(
-            Text(name), _word(party), _ago(status["at"], party["since"]), f"{party['asks']:,}",
+            Text(name), _word(party, status["state"]), _ago(status["at"], party["since"]), f"{party['asks']:,}",
             f"{party['answers']:,}", size(party["down"]), size(party["up"]), "" if spent is None else shown(spent, 3),
         )  # fmt: skip
     return grid
 
 
-def _word(party: Mapping[str, Any]) -> str:
+def _word(party: Mapping[str, Any], state: str) -> Text:
     if party["left_out"]:
-        return "[red]left out[/]"
+        return Text("left out", style="red")
     if party["refusal"]:
-        return "[red]refused[/]"
+        return Text("refused", style="red")
+    if state in _AWAY:
+        return Text("not known", style="yellow")
     if not party["connected"]:
-        return "[yellow]away[/]"
-    return "computing" if party["waiting"] else "connected" if party["signed"] else "reading the contract"
+        return Text("away", style="yellow")
+    return Text(
+        "computing" if party["waiting"] else "connected" if party["signed"] else "reading the contract"
+    )
 
 
 def _party(status: Mapping[str, Any]) -> str:
-    line = "over" if status["state"] == "done" else "connected" if status["connected"] else "not connected"
+    connected = status["connected"] and status["state"] not in _AWAY
+    line = "over" if status["state"] == "done" else "connected" if connected else "not connected"
     run = f"run {status['run']}" if status["run"] else "no run yet"
     traffic = f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
     spent = f"; {status['ledger']}" if status.get("ledger") else ""

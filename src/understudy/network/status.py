@@ -1,8 +1,12 @@
 """What a server or a party shows of itself: one small JSON file, written once a second.
 
+While its process lives, it holds a lock beside the file, which the kernel lets go however the process ends: what was
+written by a process that is gone is not taken for the present.
+
 Guarantee: no figure of any row; what is in it are names, counts of messages and bytes, and prices.
 """
 
+import fcntl
 import json
 import os
 import threading
@@ -12,14 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from understudy.durable import replace_json
+from understudy.durable import own_file, replace_json
 from understudy.errors import ArtefactError
 from understudy.runtime.audit_log import AuditLog
 
 if TYPE_CHECKING:
     from understudy.protocols.core import Progress
 
-FILE = "status.json"
+FILE, LOCK = "status.json", ".status.lock"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
 OVER = ("done", "stopped", "failed")
 
@@ -45,6 +49,8 @@ class Status:
 
     def __enter__(self) -> Self:
         self.file.parent.mkdir(parents=True, exist_ok=True)
+        self._held = own_file(self.file.with_name(LOCK), os.O_RDWR)
+        fcntl.flock(self._held, fcntl.LOCK_SH)
         self._thread.start()
         return self
 
@@ -57,6 +63,7 @@ class Status:
             stopped = isinstance(error, KeyboardInterrupt)
             self.say(state="stopped" if stopped else "failed", error="" if stopped else str(error))
         replace_json(self.file, self.now())
+        os.close(self._held)
 
     def _beat(self) -> None:
         while True:
@@ -76,12 +83,32 @@ def read_status(folder: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError, KeyError, TypeError):
         raise ArtefactError(f"{folder / FILE} cannot be read.") from None
-    if found["state"] not in OVER and age > STALE:
-        found |= {
-            "state": "silent",
-            "error": found["error"] or f"nothing was written for {age:.0f} s: it was killed",
-        }
+    if (
+        found["state"] not in OVER
+        and (lives := alive(folder)) is not True
+        and (lives is False or age > STALE)
+    ):
+        gone = f"its process is gone, killed or with its machine; it last wrote {max(0.0, age):.0f} s ago"
+        found |= {"state": "silent", "error": found["error"] or gone}
     return dict(found)
+
+
+def alive(folder: Path) -> bool | None:
+    """Whether a process keeps the status in this folder now; None where that cannot be told."""
+    try:
+        handle = os.open(folder / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    else:
+        return False
+    finally:
+        os.close(handle)
 
 
 class Prices:
