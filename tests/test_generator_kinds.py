@@ -14,6 +14,7 @@ from understudy.data.samples import toy
 from understudy.data.schema import Real
 from understudy.data.series import SeriesSchema, read_series
 from understudy.errors import ArtefactError
+from understudy.exchange.offer_file import seal
 from understudy.generator import Generator
 from understudy.models.tables.mixture import MixtureOfProducts
 
@@ -102,3 +103,10 @@ def test_a_saved_generator_comes_back_with_the_schema_of_its_kind(tmp_path: Path
     again = Generator.load(tmp_path / "g")
     assert again.schema == schema
     assert again.sample(3, seed=1).equals(generator.sample(3, seed=1))
+
+
+def test_a_file_from_an_exchange_s_page_is_refused_with_the_command_that_takes_it(tmp_path: Path) -> None:
+    file = tmp_path / "pool-north-0123456789ab.safetensors"
+    file.write_bytes(seal(Generator(Ramp(), IMAGES, {})))
+    with pytest.raises(ArtefactError, match=r"is one file.*understudy exchange pull --at URL --out FOLDER"):
+        Generator.load(file)

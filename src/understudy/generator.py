@@ -240,6 +240,11 @@ class Generator:
         Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
         """
         folder = Path(folder)
+        if folder.is_file():
+            raise ArtefactError(
+                f"{folder} is one file, and a generator is a folder. A file from an exchange's page is checked by its "
+                "pool when it is taken: `understudy exchange pull --at URL --out FOLDER` makes the folder."
+            )
         if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
             folder = folder / "generator"
         try:
