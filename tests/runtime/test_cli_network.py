@@ -83,7 +83,8 @@ def test_server_and_holder_that_were_killed_go_on_with_the_same_commands(desk: D
         for word in ("training", "computing", "connected"):
             assert word not in shown.replace("not connected", "")
     holders["clinic"] = desk.join("clinic")
-    server = desk.serve("--resume")
+    server = desk.serve()
+    server.says("Resuming the run")
     assert server.end() == 0, server.err
     for name, holder in holders.items():
         assert holder.end() == 0, holder.err
@@ -117,7 +118,7 @@ def test_a_stopped_server_says_how_to_go_on_and_its_parties_wait(desk: Desk) -> 
     holder.says("Signed the contract")
     os.kill(server.process, signal.SIGTERM)
     assert server.end() == 130
-    assert "--resume" in server.err
+    assert "The same command resumes it." in server.err
     holder.says("No connection")
     assert json.loads((desk.folder / "joint" / "status.json").read_text())["state"] == "stopped"
     holder.kill()
@@ -130,6 +131,14 @@ def test_a_status_has_words_and_no_markup(desk: Desk) -> None:
     shown = desk.done("status", "joint")
     assert re.search(r"clinic +away ", shown), shown
     assert "[" not in shown
+    server.kill()
+
+
+def test_a_second_server_on_a_run_that_is_served_is_refused(desk: Desk) -> None:
+    desk.found()
+    server = desk.serve()
+    server.says("to sign")
+    assert "another `understudy serve` is at work" in desk.fails("serve", "federation", "run.toml")
     server.kill()
 
 

@@ -14,7 +14,7 @@ from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import with_grpc
 from understudy.cli.status import status_view
-from understudy.errors import PartyAway
+from understudy.errors import ArtefactError, PartyAway
 from understudy.runfile import RunFile
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def serve(
         Path, typer.Argument(help="The run file (TOML), without tables: they stay at the holders.")
     ],
     resume: Annotated[
-        bool, typer.Option(help="Resume the run in the output folder, if one was started there.")
+        bool, typer.Option(help="For services: a run that is finished already is no error.")
     ] = False,
     listen: Annotated[
         str | None, typer.Option(help="HOST:PORT to listen on; default: the address that parties connect to.")
@@ -40,20 +40,28 @@ def serve(
     ] = None,
     wait: Annotated[float, typer.Option(help="How many seconds to wait until all have joined.")] = 604_800.0,
 ) -> None:
-    """Carry out a run file with holders on other machines: wait until all have signed, train, save."""
+    """Carry out a run file with holders on other machines: wait until all have signed, train, save.
+
+    Where the output folder holds an unfinished run under the same contract, it resumes that one.
+    """
     with_grpc()
     from understudy.network.serve import serve_file
-    from understudy.network.status import FILE, read_status
+    from understudy.network.status import FILE, alive, read_status
 
     file = RunFile.load(run, elsewhere=True)
     folder = federation.parent if federation.suffix == ".toml" else federation
-    if (
-        resume
-        and (file.path(file.out) / FILE).exists()
-        and read_status(file.path(file.out))["state"] == "done"
-    ):
-        out.print(f"The run in {file.path(file.out)} is finished.")
+    place = file.path(file.out)
+    finished = (place / FILE).exists() and read_status(place)["state"] == "done"
+    if resume and finished:
+        out.print(f"The run in {place} is finished.")
         return
+    if alive(place):
+        raise ArtefactError(
+            f"{place} is in use: another `understudy serve` is at work on it. Nothing was sent."
+        )
+    begun = (place / "contract.json").exists() and not finished
+    if begun:
+        err.print(f"Resuming the run in {place}.")
     signal.signal(signal.SIGTERM, _as_interrupt)  # a service is stopped, not killed
     with ExitStack() as stack:
 
@@ -64,7 +72,7 @@ def serve(
             result, where = serve_file(
                 file,
                 folder,
-                resume=resume,
+                resume=resume or begun,
                 listen=listen,
                 patience=patience,
                 away=away,
@@ -73,11 +81,11 @@ def serve(
             )
         except KeyboardInterrupt:
             stack.close()
-            err.print("Stopped. What was finished is saved; the parties wait. Resume with --resume.")
+            err.print("Stopped. What was finished is saved; the parties wait. The same command resumes it.")
             raise typer.Exit(130) from None
         except PartyAway as gone:
             raise PartyAway(
-                f"{gone} What was finished is saved; the parties wait. When it is back, resume with --resume."
+                f"{gone} What was finished is saved; the parties wait. When it is back, the same command resumes it."
             ) from None
     out.print(str(result.privacy))
     for name, note in result.artefact.card.get("gone", {}).items():

@@ -132,10 +132,7 @@ def _contract(
     """What is offered: a new run, or word for word the one that was begun here."""
     kept = out / "contract.json"
     if kept.exists() and not resume:
-        raise ArtefactError(
-            f"{out} already has a run in it. Choose another `out`, or resume that run with --resume. "
-            "Nothing was sent."
-        )
+        raise ArtefactError(f"{out} already has a run in it. Choose another `out`. Nothing was sent.")
     before = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else None
     contract = Contract(
         federation=federation,
