@@ -253,7 +253,7 @@ def test_no_round_is_said_to_cost_less_than_the_one_with_the_generator() -> None
     assert said["epsilon_round"]["server"] >= first
 
 
-def test_the_ledger_says_that_a_price_is_of_one_row() -> None:
+def test_the_ledger_says_that_a_price_protects_one_row() -> None:
     holders = federation(Budget(4.0, 1e-5))
     train("gen-fl", holders, **SMALL, dp_generator=True)
     assert all(

@@ -623,7 +623,7 @@ def test_people_who_do_not_match_are_refused_before_anything_is_charged() -> Non
     assert not any(one.ledger.spent() for one in parties.values())
 
 
-def test_parts_of_a_wrong_shape_are_put_aside() -> None:
+def test_parts_of_a_wrong_shape_are_discarded() -> None:
     tables, schemas = by_rows(2)
 
     def cropped(name: str, message: Any) -> Any:

@@ -259,7 +259,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
         train("lopub", arrays)
 
 
-def test_reports_of_another_shape_are_put_aside() -> None:
+def test_reports_of_another_shape_are_discarded() -> None:
     class Short(LocalParties):
         def ask(self, message: Any) -> dict[str, Any]:
             replies = super().ask(message)
