@@ -19,7 +19,7 @@
     people_are_elsewhere = false    # over rows: true where other holders may have some of its people, too
 
 A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
-the column that says who. That no person is with two parties is taken for granted, and the statement says so. A party
+the column that says who. That no two parties hold the same person is assumed, and the statement says so. A party
 that knows better says `people_are_elsewhere = true`; the run is then refused until its settings say with how many of
 the parties a person may be (`most_holders`), and that is priced. `rows` means nothing where a classifier is trained;
 there `holdout` may name a table of public rows to test on. Where an autoencoder is trained, `public` may name public
