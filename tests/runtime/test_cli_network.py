@@ -102,7 +102,7 @@ def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -
     assert "at most ε=3 at δ=0.0001" in holders["clinic"].err
     assert "Accepted." in desk.done("approve", "clinic", "--yes")
     holders["clinic"].says("Signed")
-    holders["insurer"].says("decides")
+    holders["insurer"].says("Decide with")
     assert "Refused." in desk.done("approve", "insurer", "--refuse")
     assert holders["insurer"].end() == 1
     assert server.end() == 1
