@@ -30,10 +30,17 @@ def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
             os.fsync(file.fileno())
     draft.replace(path)
     if sync:
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        sync_folder(path.parent)
     return path
+
+
+def sync_folder(path: Path) -> None:
+    """What was renamed or made in the folder survives a power cut from now on."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def replace_json(path: Path, value: Any) -> Path:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from understudy.durable import own_file, own_folder
+from understudy.durable import own_file, own_folder, sync_folder
 from understudy.errors import ArtefactError, ExchangeError
 from understudy.exchange.offer_file import SUFFIX
 
@@ -101,12 +101,4 @@ class Upload:
         own_folder(place.parent)
         os.replace(self.path, place)
         for folder in (place.parent, place.parent.parent):
-            _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            sync_folder(folder)
