@@ -102,10 +102,13 @@ def test_without_a_seed_no_two_alignments_give_the_same_masked_ids():
 def test_the_ledger_names_the_disclosure_before_a_masked_id_leaves():
     parties = {name: holder(name) for name in HELD}
     align_people(LocalParties(parties))
-    (entry,) = [entry for entry in parties["clinic"].ledger.entries() if entry.run == "r1"]
-    assert entry.what == (
-        "alignment with insurer (6 people), lab (4 people): which people all parties hold is disclosed, outside ε"
-    )
+    entries = [entry.what for entry in parties["clinic"].ledger.entries() if entry.run == "r1"]
+    assert entries == [
+        "alignment: how many people are held is disclosed, outside ε",
+        "alignment with insurer (6 people), lab (4 people): which people all parties hold is disclosed, outside ε",
+        "alignment: 4 ids of lab masked, outside ε",
+        "alignment: 6 ids of insurer masked, outside ε",
+    ]
     assert parties["clinic"].ledger.spent() == 0
 
     class Refusing(Ledger):
@@ -210,7 +213,10 @@ def test_different_kinds_of_ids_are_named_before_anything_is_masked():
     parties = {"clinic": holder("clinic"), "insurer": holder("insurer", ["a", "b"])}
     with pytest.raises(AlignmentError, match="clinic has integer ids, insurer has text ids"):
         align_people(LocalParties(parties))
-    assert not any(entry.run == "r1" for party in parties.values() for entry in party.ledger.entries())
+    entries = [
+        entry.what for party in parties.values() for entry in party.ledger.entries() if entry.run == "r1"
+    ]
+    assert entries == ["alignment: how many people are held is disclosed, outside ε"] * 2
 
 
 def test_row_numbers_never_match_ids_in_silence():

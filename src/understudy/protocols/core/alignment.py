@@ -7,8 +7,9 @@ and tells each party which of its rows the shared people are, in one order for a
 Tables whose schema names no person are taken to be aligned already, row by row; nothing is masked then.
 
 Guarantee: an id leaves a party only under that party's key, after a ledger entry that names the disclosure as
-outside ε, with whom, and how many ids of theirs this party will mask. It masks each set once, so that even a
-server that departs from the protocol can test no more guessed ids against this party than the entry says.
+outside ε, with whom, and how many ids of theirs this party will mask. It masks each set once, and every set that it
+masks is an entry of its own: a server that departs from the protocol, or that has a party go back to an earlier state,
+can test no more guessed ids against it than the entries say.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
 from understudy.privacy.secure.set_intersection import ring
-from understudy.protocols.core.base import Ask, Message, Parties, Party, Public, Reply
+from understudy.protocols.core.base import Ask, Keep, Message, Parties, Party, Public, Reply
 
 ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
@@ -90,7 +91,9 @@ class Aligned(Reply, kind="alignment.aligned"):
 class AlignedParty(Party):
     """A holder of a table whose people other parties hold, too. Once aligned, `aligned` are its rows.
 
-    Guarantee: see the module. Of the key nothing is kept once the rows are known.
+    Guarantee: see the module. Of the key nothing is kept once the rows are known, and while there is one the state is
+    not saved on the server's word (`Keep`). Who the people are, and in which order, does not change while something
+    that was learned of them is at work: where `settled`, a party is aligned no more, and other protocols begin anew.
     Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one.
     Answers name none.
     """
@@ -124,10 +127,23 @@ class AlignedParty(Party):
             raise PartyError(f"{self.name}: its people are not aligned yet. Nothing was computed or sent.")
         return self._aligned
 
+    @property
+    def settled(self) -> bool:
+        """Whether the people of this run stand, since what is remembered of each goes by their places."""
+        return False
+
+    def forget(self) -> None:
+        """Drop what was begun about the people as they were; they are aligned anew."""
+
     def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, MaskOwn | Found) and self.settled:
+            raise self.unexpected(ask)
+        if isinstance(ask, Keep) and self._mask is not None:
+            raise self.unexpected(ask)
         try:
             match ask:
                 case Introduce():
+                    self._charge("alignment: how many people are held is disclosed, outside ε")
                     return Introduced(
                         ids=Public(self.ids, "the form of the ids (alignment; outside ε)"),
                         people=Public(self.table.rows, "the number of people (alignment; outside ε)"),
@@ -150,6 +166,7 @@ class AlignedParty(Party):
         mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh())
         peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
         self._charge(f"alignment with {peers}: which people all parties hold is disclosed, outside ε")
+        self.forget()
         self._mask, self._waiting, self._rows, self._aligned = mask, others, None, None
         return MaskedIds(masked=Public(torch.from_numpy(mask.own()), MASKED))
 
@@ -157,12 +174,15 @@ class AlignedParty(Party):
         if self._mask is None or ask.masked.shape[:1] != (self._waiting.get(ask.owner),):
             raise self.unexpected(ask)
         masked = self._mask.remask(ask.masked.numpy(), whose=ask.owner)
+        # The ledger goes back to no earlier state, as this party may: there each set counts, whichever came before.
+        self._charge(f"alignment: {len(masked):,} ids of {ask.owner} masked, outside ε")
         del self._waiting[ask.owner]
         return MaskedIds(masked=Public(torch.from_numpy(masked), MASKED))
 
     def _found(self, ask: Found) -> Aligned:
         if ask.positions is None and self.ids == ROW_NUMBER:
             self._charge("alignment row by row: the number of people is disclosed, outside ε")
+            self.forget()
             self._take(np.arange(self.table.rows))
         elif ask.positions is not None and self._mask is not None and not self._waiting:
             self._take(self._mask.positions_to_rows(ask.positions.numpy()))
@@ -199,6 +219,7 @@ class AlignedParty(Party):
                 f"{self.name}: the saved state is about {held['people']:,} people, the table has "
                 f"{self.table.rows:,}. Nothing was computed or sent."
             )
+        self._mask = self._rows = self._aligned = None
         if (mask := held["mask"]) is not None:
             self._mask = IdMask(self.table.people, salt=mask["salt"], key=mask["key"])
             self._waiting = dict(mask["waiting"])

@@ -97,9 +97,9 @@ class DpltParty(AlignedParty):
         super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
         table.schema.require_public()
         self.budget = budget
-        self._forget()
+        self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self.begun: Begin | None = None
         self.pair: KeyPair | None = None
         self.agreed: Agree | None = None
@@ -203,7 +203,7 @@ class DpltParty(AlignedParty):
         receipt = self._pay(2, f"{self.plan.moved[2]:,} tables over all parties")
         pairs = split_edges(edges, self.plan.latents)
         reply = self._release(pairs, leaves_of(self.groups), step=2, receipt=receipt)
-        self._forget()
+        self.forget()
         return reply
 
     def _counts(self, pairs: list[Edge]) -> Tensor:
@@ -256,7 +256,7 @@ class DpltParty(AlignedParty):
         if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         config = Config(**ask.config)
-        self._forget()
+        self.forget()
         self.begun, self.config, self.schemas = ask, config, schemas
 
     def _open(self, ask: Agree) -> None:
@@ -320,7 +320,7 @@ class DpltParty(AlignedParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self._forget()
+        self.forget()
         if (begun := state.get("begun")) is not None:
             self._take_up(Begin(**begun["ask"]))
             self.pair = KeyPair(begun["secret"])

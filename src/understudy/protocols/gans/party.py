@@ -98,7 +98,7 @@ class Gradient(Reply, kind="gan.gradient"):
 class GanParty(AlignedParty):
     """One holder of columns: it begins, and pays for every round before anything of it is computed.
 
-    Guarantee: whatever `_round` answers was charged first, by `pay`.
+    Guarantee: whatever `_round` answers was charged first, by `pay`. From `Begin` on the people and their order stand.
     Edges: settings that fit neither these people nor these columns, or that the budget cannot pay for → an error
     from `Begin`, before anything is charged; a second `Begin` → MessageError; a spent budget → BudgetExceeded, and
     nothing is sent.
@@ -131,6 +131,10 @@ class GanParty(AlignedParty):
         self.width = width_of(self.output)
         self.begun: Begin | None = None
         self.noise_multiplier = 0.0
+
+    @property
+    def settled(self) -> bool:
+        return self.begun is not None
 
     @abstractmethod
     def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
@@ -231,6 +235,7 @@ class GanParty(AlignedParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
+        self.begun = None
         if "begin" in state:
             self.open(begin := self.begin_type(**state["begin"]))
             self.begun = begin

@@ -236,9 +236,12 @@ class VertiGanParty(GanParty):
         """Charge the round before any of it is computed."""
         what, anyone = f"round {round}: {len(batches)} critic steps", len(batches)
         if self.config.sampling == "shared":
-            most = int(self.participations.max())
-            self.participations += torch.bincount(torch.cat(batches), minlength=len(self.participations))
-            anyone = int(self.participations.max()) - most  # adds up to the busiest person's participations
+            drawn = torch.bincount(torch.cat(batches), minlength=len(self.participations))
+            counted = self.participations + drawn
+            anyone = int(counted.max() - self.participations.max())  # adds up to the busiest person's
+            receipt = self.pay(what, len(batches), anyone)
+            self.participations = counted  # not before: what is refused pays for no later round
+            return receipt
         return self.pay(what, len(batches), anyone)
 
     def _uses_charged(self) -> int:

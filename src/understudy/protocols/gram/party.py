@@ -82,7 +82,14 @@ from understudy.protocols.gram.session import Session, check_noise, chunks_of, f
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
-_SETTLED = ("private", "target", "refined", "triples", "colluding")  # told as they stand in a run's settings
+_SETTLED = (
+    "private",
+    "target",
+    "refined",
+    "triples",
+    "colluding",
+    "most_holders",
+)  # told as they stand in a run's settings
 
 
 class GramParty(AlignedParty):
@@ -126,6 +133,10 @@ class GramParty(AlignedParty):
         self.session: Session | None = None
         self.paid: Spend = {}  # what this side was charged, over all sessions
 
+    def forget(self) -> None:
+        self.begun = self.pair = self.session = None
+        self.__dict__.pop("codes", None)
+
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.pair is not None:
             raise self.unexpected(ask)
@@ -154,9 +165,9 @@ class GramParty(AlignedParty):
     def _begin(self, ask: Begin) -> Begun:
         self._take_up(ask)
         people, budget = len(self.codes), self.budget
-        if people < 2:
+        if people < 2 and not self._rows_only:  # over rows their number is within ε: a refusal would tell it
             raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
-        if budget.delta >= 1 / people:
+        if budget.delta * people >= 1:
             warnings.warn(
                 f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
                 "one person's row outright. Choose a smaller δ.",

@@ -1,0 +1,215 @@
+"""Who the people of a run are is settled when it begins, and a server tests no more guessed ids than the ledger names.
+
+Against a server that goes back: by `Return`, or by repeating what it asked and then asking something else.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from dp_accounting.dp_event import NoOpDpEvent
+from torch import Tensor
+
+sys.path.append(str(Path(__file__).parent.parent / "runtime"))
+from network_cases import Network, contract_for
+
+from understudy.data.samples import toy
+from understudy.errors import MessageError, UnderstudyError
+from understudy.federation import Federation
+from understudy.models.nets import BranchedGenerator
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.poisson import poisson_samples
+from understudy.privacy.noise.rng import SecureRng
+from understudy.privacy.secure.set_intersection import IdMask
+from understudy.protocols.core.alignment import AlignedParty, Found, MaskOther, MaskOwn
+from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
+from understudy.protocols.gans import party as gan_party
+from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
+from understudy.protocols.gans.rows import output_of
+from understudy.runtime.contract import Contract
+from understudy.runtime.journal import AskId
+from understudy.runtime.wire import encode
+
+PEOPLE, GUESSED = 24, 3
+FRAME, SCHEMA = toy(rows=PEOPLE, seed=3)
+
+
+def holder(tmp_path: Path, protocol: str, budget: Budget, **more: Any) -> Any:
+    """One holder's party, with a real ledger and a folder; the server plays all others."""
+    tables, schemas = {"clinic": FRAME}, {"clinic": SCHEMA}
+    federation = Federation(tables, schemas, budget=budget, ledgers=tmp_path / "ledgers")
+    (party,) = federation.parties(protocol, run="r", folder=tmp_path / "states", **more).values()
+    return party
+
+
+def aligned(party: Any, order: Tensor) -> list[int]:
+    """The server says who the people are, in which order; their ids."""
+    party.answer(MaskOwn(salt=bytes(32), people={"clinic": PEOPLE, "made up": GUESSED}))
+    party.answer(MaskOther(owner="made up", masked=guesses(0)))
+    party.answer(Found(positions=order))
+    return [int(one) for one in party.aligned["id"]]
+
+
+def guesses(first: int) -> Tensor:
+    return torch.from_numpy(IdMask(range(first, first + GUESSED), salt=bytes(32)).own())
+
+
+# Who the people are
+
+
+def test_a_person_stays_with_one_teacher_whatever_order_a_server_asks_for_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two teachers of one person would turn twice the votes that are paid for."""
+    taught: dict[int, set[int]] = defaultdict(set)
+    settings = {
+        "rounds": 4,
+        "critic_steps": 1,
+        "batch": 2,
+        "rows": 2,
+        "teachers": 6,
+        "top": 2,
+        "device": "cpu",
+    }
+    party = holder(tmp_path, "vd-gan-pate", Budget(20.0, 1e-3))
+    train = vd_gan_pate.Teachers.train
+
+    def watched(teachers: Any, *drawn: Any) -> None:
+        for person, teacher in zip(party.aligned["id"], party.assigned.tolist(), strict=True):
+            taught[int(person)].add(teacher)
+        train(teachers, *drawn)
+
+    monkeypatch.setattr(vd_gan_pate.Teachers, "train", watched)
+    order = torch.arange(PEOPLE)
+    aligned(party, order.flip(0))
+    party.answer(Keep(round=1))  # before the run: with the people in another order
+    aligned(party, order)
+    party.answer(gan_party.Begin(config=settings))
+    ask = vd_gan.Round(round=1, rows=torch.full((2, party.width), 0.5))
+    party.answer(ask)
+    with pytest.raises(MessageError, match=r"mask-own was not expected here\. Nothing was computed or sent"):
+        aligned(party, order.flip(0))
+    party.answer(Keep(round=2))
+    for back in (1, 2, 2):
+        try:
+            party.answer(Return(round=back))
+            party.answer(ask)
+        except UnderstudyError:
+            continue
+    assert len(taught) == PEOPLE
+    assert all(len(teachers) == 1 for teachers in taught.values())
+
+
+class Shared:
+    """VertiGAN with common batches at one holder: the server chooses the secrets that batches follow from."""
+
+    def __init__(self, tmp_path: Path, epsilon: float) -> None:
+        self.party = holder(tmp_path, "verti-gan", Budget(epsilon, 1e-3))
+        settings = {"rounds": 6, "critic_steps": 6, "batch": 4, "sampling": "shared", "device": "cpu"}
+        self.order = torch.arange(PEOPLE)
+        self.ids = aligned(self.party, self.order)
+        self.taken = dict.fromkeys(self.ids, 0)
+        network = BranchedGenerator.for_parties({"clinic": output_of(SCHEMA)})
+        self.party.answer(verti_gan.Begin(config=settings, network=network.describe(only="clinic")))
+        self.weights = torch.zeros(sum(part.numel() for part in network.parameters()))
+
+    def counts(self, secret: bytes) -> Tensor:
+        batches = poisson_samples(SecureRng(secret), PEOPLE, 4 / PEOPLE, 6)
+        return torch.cat(batches).bincount(minlength=PEOPLE)
+
+    def round(self, secret: bytes) -> None:
+        """One round; whoever took part in what was answered is counted."""
+        ask = verti_gan.Round(round=1, seed=0, weights=self.weights, batches=secret)
+        self.party.answer(ask)
+        for person, times in zip(self.ids, self.counts(secret).tolist(), strict=True):
+            self.taken[person] += times
+
+    @property
+    def paid(self) -> int:
+        return sum(self.party.ledger.spend(against="anyone", run="r").values())
+
+
+def test_another_order_of_the_people_hides_no_participation(tmp_path: Path) -> None:
+    """Counted by place, the busiest person of one order could be busiest again at an idle place of another."""
+    run = Shared(tmp_path, 200.0)
+    one = bytes(32)
+    for number in range(1, 200):
+        other = bytes([number] * 32)
+        a, b = run.counts(one), run.counts(other)
+        if int((a + b).max()) < int(a.max() + b.max()):
+            break
+    run.round(one)
+    order = run.order.clone()
+    here, there = int(a.argmax()), int(b.argmax())
+    order[here], order[there] = there, here
+    try:
+        run.ids = aligned(run.party, order)
+        run.party.answer(Keep(round=1))
+        run.party.answer(Return(round=1))
+    except MessageError:
+        run.ids = [int(one) for one in run.party.aligned["id"]]
+    run.round(other)
+    assert run.paid >= max(run.taken.values())
+
+
+def test_a_round_that_was_refused_pays_for_no_later_one(tmp_path: Path) -> None:
+    """Who took part in it counts as little as the answer that was not given."""
+    run, refused = Shared(tmp_path, 4.0), 0
+    for number in range(60):
+        try:
+            run.round(number.to_bytes(32, "big"))
+        except UnderstudyError:
+            refused += 1
+    assert refused
+    assert run.paid >= max(run.taken.values())
+    assert run.party.ledger.spent(against="anyone") <= 4.0
+
+
+# Guessed ids
+
+
+class Holder(AlignedParty):
+    """Alignment alone."""
+
+    def respond(self, ask: Ask) -> Reply:
+        raise self.unexpected(ask)
+
+
+def named(ledger: Ledger) -> int:
+    """How many sets of others the ledger says this holder may have masked."""
+    return sum(f"{GUESSED} ids of made up" in entry.what for entry in ledger.entries())
+
+
+def test_a_server_that_repeats_itself_and_then_asks_otherwise_tests_no_unnamed_guess(tmp_path: Path) -> None:
+    """Over the network a party goes back to where it was before an ask that differs: with the key of that time."""
+    network = Network(tmp_path, "a")
+    ledger = Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-5))
+    table = Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5)).holders["a"].table
+
+    def build(contract: Contract, mine: Ledger, folder: Path) -> Party:
+        return Holder("a", table, mine, run=contract.run, folder=folder)  # type: ignore[arg-type]
+
+    session = network.seat("a", folder=tmp_path / "seat", ledger=ledger, build=build).open(contract_for("a"))
+    first = encode(MaskOwn(salt=bytes(32), people={"a": PEOPLE, "made up": GUESSED}))
+    answered = 0
+    for number in range(3):
+        session.answer(AskId(f"s{number}", 1), first)
+        guess = encode(MaskOther(owner="made up", masked=guesses(100 * number)))
+        answered += session.answer(AskId(f"s{number}", 2), guess).status == "reply"
+    session.close()
+    assert answered <= named(ledger)
+
+
+def test_a_party_goes_back_to_no_key_of_an_alignment(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-5))
+    table = Federation.rehearsal({"a": FRAME}, {"a": SCHEMA}, budget=Budget(1.0, 1e-5)).holders["a"].table
+    party = Holder("a", table, ledger, run="r", folder=tmp_path / "states")  # type: ignore[arg-type]
+    party.answer(MaskOwn(salt=bytes(32), people={"a": PEOPLE, "made up": GUESSED}))
+    with pytest.raises(MessageError, match=r"keep was not expected here"):
+        party.answer(Keep(round=1))
+    assert not ledger.spend(run="r")
+    assert NoOpDpEvent() not in ledger.spend()
