@@ -1,0 +1,62 @@
+"""How many people a holder has: over rows within ε, so that no refusal tells it; elsewhere on record first."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from understudy.data.schema import Boolean, Schema
+from understudy.errors import MessageError
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.alignment import Introduce
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.messages import Begin
+from understudy.runtime.local import LocalParties
+
+SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")
+
+
+def federation(tmp_path: Path, people: int) -> Federation:
+    tables = {
+        "small": pd.DataFrame({"id": range(people), "a": [True] * people, "b": [False] * people}),
+        "large": pd.DataFrame({"id": range(100, 109), "a": [True] * 9, "b": [False] * 9}),
+    }
+    schemas = dict.fromkeys(tables, SCHEMA)
+    ledgers = tmp_path / f"{people}"
+    return Federation(tables, schemas, budget=Budget(1.0, 1e-6), ledgers=ledgers, same_people=False)
+
+
+@pytest.mark.parametrize("people", [1, 2])
+def test_a_holder_of_one_person_releases_noisy_counts_as_one_of_two_does(people: int, tmp_path: Path) -> None:
+    holders = federation(tmp_path, people)
+    parties = LocalParties(holders.parties("gram", run="r", config=gram.Config()))
+    assert measure(parties, holders.schemas, Plan(), config={}).people is None
+    assert holders.holders["small"].ledger.spent() > 0
+
+
+def test_how_many_people_there_are_is_on_the_record_before_it_is_told(tmp_path: Path) -> None:
+    holders = federation(tmp_path, 2)
+    party = holders.parties("gram", run="r")["small"]
+    assert party.answer(Introduce()).people.value == 2  # type: ignore[attr-defined]
+    (entry,) = [entry for entry in holders.holders["small"].ledger.entries() if entry.run == "r"]
+    assert "how many people are held is disclosed, outside ε" in entry.what
+
+
+@pytest.mark.parametrize("told", [1, 3])
+def test_a_holder_moves_counts_as_the_settings_say_whatever_the_opening_says_besides(
+    told: int, tmp_path: Path
+) -> None:
+    """Noise for a person at one holder would be too little for one at two."""
+    holders = federation(tmp_path, 2)
+    party = holders.parties("gram", run="r")["small"]  # built without the settings: it knows what it is told
+    settings: dict[str, Any] = {"private": True, "target": None, "refined": 0, "triples": (), "colluding": 1}
+    begin = Begin(
+        config=settings | {"most_holders": 2}, schemas={name: s.to_dict() for name, s in holders.schemas.items()},
+        private=True, triples=[], colluding=1, most_holders=told,
+    )  # fmt: skip
+    with pytest.raises(MessageError, match=f"most_holders={told} was asked for, and 2 was agreed to"):
+        party.answer(begin)
+    assert not holders.holders["small"].ledger.spend(run="r")
