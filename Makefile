@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint types check soak bench tables format clean
+.PHONY: help demo test lint types check soak attack bench tables format clean
 help:           ## this text
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -34,6 +34,9 @@ check: lint types test ## all of the above
 
 soak: $(STAMP)  ## kill server and parties at random, KILLS=100 times, and compare with an undisturbed run
 	@OMP_NUM_THREADS=1 $(BIN)/python tests/runtime/soak.py --kills $(or $(KILLS),100) $(if $(SEED),--seed $(SEED))
+
+attack: $(STAMP) ## an enemy draws settings and asks at random for S=600 seconds, and says what it tried and found
+	@OMP_NUM_THREADS=1 $(BIN)/python tests/adversary/campaign.py --seconds $(or $(S),600) $(if $(SEED),--seed $(SEED))
 
 bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }

@@ -1,0 +1,376 @@
+"""An enemy that stays: a server that draws protocols, settings and asks at random, against parties of two worlds.
+
+    make attack                   # ten minutes
+    make attack S=60 SEED=7
+    python tests/adversary/campaign.py --seconds 60 --seed 7 --only gen-fl
+
+The worlds differ in one person's row; parties, seeds and asks are the same. A trial is a run of one protocol with some
+settings at the ends of their ranges, in which other asks come between those of the run: changed ones (not a number,
+infinite, subnormal, huge, of another shape), repeated ones, `Keep` and `Return`, an alignment. It looks for
+
+- not finite: an answer, or what goes into noise, that is not a finite number;
+- bound: what goes into noise moves by more than the mechanism's bound when one person's row is another, or leaves;
+- noise: a mechanism whose result does not have the noise that it drew;
+- course: an answer, a refusal or its words that depend on a person's row in any other way;
+- receipt: an answer that bears no receipt of this moment, or a price that depends on rows;
+- price: a ledger that holds less than what was used, or whose ε is below that of a second, independent accountant.
+
+It prints what it tried and found, and the seed, and exits with 1 where something was found. What it finds in a trial is
+found again by that trial's own seed.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "contract")]
+
+import numpy as np
+import pandas as pd
+import torch
+from mutations import Enemy
+from protocol_cases import CASES, Case
+from second_accountant import composed, least_epsilon, pairs
+from sites import Sites, named, tapped
+from torch import Tensor
+
+from understudy.data.population import Population
+from understudy.errors import ConfigError, UnderstudyError
+from understudy.federation import Federation
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Ask, Paid, Party, Public, Reply
+from understudy.protocols.people import gen_fl
+from understudy.runtime.local import addressed
+
+MOST_PRICED = 6  # uses that the second accountant multiplies out, which takes it seconds
+ONE_IN = 6
+
+
+def spoilt() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Rows of one site at the ends of float32: what a population may hold, since no schema bounds it."""
+    rng = np.random.default_rng(5)
+    rows = rng.random((24, 3), np.float32)
+    for place, value in enumerate((3e38, -3e38, 1e-45, 1e20, -1e9, 1e-20, 1e9)):
+        rows[place, place % 3] = value
+    return {"site": Population.from_arrays(rows, rng.integers(0, 2, 24), classes=2, rows_per_person=8)}, {}
+
+
+SPOILT = Case(
+    "DP-GenFL, rows at the ends of float32", "gen-fl", gen_fl,
+    {"rounds": 3, "cohort": 3, "cap": 3, "epsilon": 3.0, "rows": 8, "batch": 4, "steps": 2, "share": 0.0,
+     "model": "logistic", "device": "cpu"},
+    spoilt,
+)  # fmt: skip
+TRIED = [*CASES, SPOILT, SPOILT]
+
+
+@dataclass
+class Tally:
+    """What was tried and found."""
+
+    tried: Counter[tuple[str, str]] = field(default_factory=Counter)
+    found: Counter[tuple[str, str]] = field(default_factory=Counter)
+    words: list[str] = field(default_factory=list)
+
+    def text(self) -> str:
+        kinds = ("trials", "asks", "answered", "paid", "refused", "failed inside", "priced")
+        lines = [f"{'protocol':14}" + "".join(f"{kind:>14}" for kind in kinds) + f"{'FOUND':>8}"]
+        for protocol in sorted({name for name, _ in self.tried}):
+            numbers = (self.tried[protocol, kind] for kind in kinds)
+            bad = sum(n for (name, _), n in self.found.items() if name == protocol)
+            lines.append(f"{protocol:14}" + "".join(f"{n:14,}" for n in numbers) + f"{bad:8,}")
+        return "\n".join(lines + self.words[:40])
+
+
+# Two worlds
+
+
+def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The tables of a case, those in which one person has another row, and the schemas."""
+    tables, schemas = case.data()
+    others = dict(tables)
+    frames = {name: table for name, table in tables.items() if isinstance(table, pd.DataFrame)}
+    ids = sorted({person for frame in frames.values() for person in frame["id"]})
+    person = rng.choice(ids) if ids else None
+    kept = {"id", case.settings.get("target")} if case.protocol == "sgde" else {"id"}
+    for name, frame in frames.items():
+        here = np.flatnonzero(frame["id"] == person)
+        here = here[:1] if case.protocol == "gen-fl" else here  # there a price is of one row
+        changed = frame.copy()
+        for column in [column for column in frame.columns if column not in kept]:
+            for place in here:
+                changed.iloc[place, frame.columns.get_loc(column)] = frame[column].iloc[
+                    rng.randrange(len(frame))
+                ]
+        others[name] = changed
+    for name, table in tables.items():
+        if isinstance(table, Population):
+            rows = table.rows.clone()
+            rows[rng.randrange(len(rows))] = rng.choice((-3e38, 3e38, 1e-40, 0.3, -1e6, 1e9, 1e18))
+            others[name] = Population.from_arrays(rows, table.codes, classes=2, rows_per_person=8)
+    return tables, others, schemas
+
+
+class Worlds:
+    """`Parties` of two worlds, asked alike; the server of the run goes by the answers of the first."""
+
+    def __init__(self, trial: "Trial", worlds: list[dict[str, Party]], ledgers: list[dict[str, Any]]) -> None:
+        self.trial, self.worlds, self.ledgers = trial, worlds, ledgers
+        self.earlier: dict[str, list[Ask]] = {name: [] for name in worlds[0]}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.worlds[0])
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        replies = {}
+        for name, ask in addressed(message, self.names).items():
+            for other in self.trial.enemy.between(ask, self.earlier[name]):
+                with suppress(Exception):  # a refusal; what must not be is told to the trial
+                    self.put(name, other)
+            replies[name] = self.put(name, ask)
+            self.earlier[name].append(ask)
+        return replies
+
+    def put(self, name: str, ask: Ask) -> Reply:
+        """One ask in both worlds, and what is the matter with the answers."""
+        trial, outcomes = self.trial, []
+        for world, parties in enumerate(self.worlds):
+            ledger = self.ledgers[world][name]
+            entries = ledger.entries()[-1].number
+            trial.sites.begin(world, parties[name], ask)
+            try:
+                reply: Reply | Exception = parties[name].answer(ask)
+                trial.sites.end()
+            except Exception as error:
+                reply = error
+            outcomes.append(reply)
+            if isinstance(reply, Reply):
+                trial.receipts(reply, ledger, entries)
+        first, second = outcomes
+        trial.compare(ask, first, second)
+        if self.ledgers[0][name].spend() != self.ledgers[1][name].spend():
+            trial.find("receipt", f"{ask.kind()}: what the ledgers hold depends on a row")
+        if isinstance(first, Exception):
+            raise first
+        return first
+
+
+@dataclass
+class Trial:
+    """One run of one protocol, by one seed."""
+
+    case: Case
+    seed: int
+    tally: Tally
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+        self.enemy = Enemy(self.rng)
+        self.sites = Sites(self.find)
+        self.over: Exception | None = None
+
+    def find(self, kind: str, words: str) -> None:
+        """Something that must not be: once in a trial for each kind, since one brings others with it."""
+        if self.tally.found[self.case.protocol, f"{kind} {self.seed}"] == 0:
+            self.tally.found[self.case.protocol, f"{kind} {self.seed}"] += 1
+            self.tally.words.append(f"FOUND, {kind}, by seed {self.seed}, {self.case.name}: {words}")
+
+    def count(self, kind: str) -> None:
+        self.tally.tried[self.case.protocol, kind] += 1
+
+    def run(self) -> None:
+        torch.manual_seed(self.seed)
+        self.count("trials")
+        budget = self._budget()
+        try:
+            config = self.case.module.Config(
+                **self.enemy.settings(self.case.module.Config, self.case.settings)
+            )
+        except ConfigError:
+            self.count("refused")
+            return
+        one, two, schemas = neighbours(self.case, self.rng)
+        federations = [
+            Federation.rehearsal(
+                tables, schemas, budget=budget, seed=self.seed % 1000, same_people=self.case.same_people
+            )
+            for tables in (one, two)
+        ]
+        with tempfile.TemporaryDirectory() as folder, tapped(self.sites), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            worlds = [
+                federation.parties(
+                    self.case.protocol, config=config, run="r", folder=Path(folder) / str(number)
+                )
+                for number, federation in enumerate(federations)
+            ]
+            ledgers = [{name: holder.ledger for name, holder in f.holders.items()} for f in federations]
+            parties = Worlds(self, worlds, ledgers)
+            try:
+                self.case.module.train(config, parties, federations[0].schemas)
+            except (
+                UnderstudyError,
+                ArithmeticError,
+                LookupError,
+                RuntimeError,
+                TypeError,
+                ValueError,
+            ) as why:
+                self.over = why
+                self.count("ended early")  # the server's own code need not bear what the enemy did to its run
+        for name, ledger in ledgers[0].items():
+            self.price(name, ledger, budget)
+
+    def _budget(self) -> Budget:
+        plain = self.case.budget
+        if self.case.protocol in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg", "lopub", "gen-fl", "dplt"):
+            return Budget(
+                3 * plain.epsilon, plain.delta
+            )  # their settings name the price; what is asked again costs more
+        return Budget(
+            self.rng.choice((0.1, 1.0, plain.epsilon)), self.rng.choice((1e-7, 1e-5)), plain.against
+        )
+
+    # What must hold
+
+    def receipts(self, reply: Reply, ledger: Any, before: int) -> None:
+        """Whatever was computed from rows bears a receipt of an entry that this ask made; all of it is finite."""
+        written = {entry.number: entry for entry in ledger.entries() if entry.number > before}
+        for item in fields(reply):
+            value = getattr(reply, item.name)
+            if isinstance(value, Paid):
+                entry = written.get(value.receipt.entry)
+                if entry is None or entry.what != value.receipt.what or value.receipt.ledger != ledger.id:
+                    self.find("receipt", f"{reply.kind()}.{item.name} bears no receipt of this moment")
+            if not all(bool(one.isfinite().all()) for one in _tensors(value.value)):
+                self.find("not finite", f"{reply.kind()}.{item.name} is not finite")
+
+    def compare(self, ask: Ask, first: Reply | Exception, second: Reply | Exception) -> None:
+        self.count("asks")
+        if isinstance(first, Exception):
+            self.count("refused" if isinstance(first, UnderstudyError) else "failed inside")
+        else:
+            self.count("answered")
+            if any(isinstance(value, Paid) for value in vars(first).values()):
+                self.count("paid")
+        if type(first) is not type(second):
+            self.find("course", f"{ask.kind()}: {_short(first)} in one world, {_short(second)} in the other")
+        elif isinstance(first, Exception) and str(first) != str(second):
+            self.find("course", f"{ask.kind()}: a refusal's words depend on a row: {first} | {second}")
+        elif isinstance(first, Reply):
+            for name, value in vars(first).items():
+                other = getattr(second, name)
+                if not self._uniform(first, name, value) and not _same(value.value, other.value):
+                    self.find("course", f"{first.kind()}.{name} depends on a row past all mechanisms")
+
+    def _uniform(self, reply: Reply, name: str, value: Any) -> bool:
+        """Whether it is uniform to whoever reads it: masked or sealed by randomness that only the holders have."""
+        if isinstance(value, Public) and "sealed" in value.reason:
+            return True
+        return self.case.same_people and (reply.kind(), name) in (
+            ("gram.shared", "blocks"),
+            ("dplt.tables", "cross"),
+        )
+
+    def price(self, name: str, ledger: Any, budget: Budget) -> None:
+        """The ledger holds at least what was used, and its ε is at least that of the second accountant."""
+        spend = ledger.spend(against="outsider", run="r")
+        held: Counter[str] = Counter()
+        for event, times in spend.items():
+            held[named(event)] += times
+        for person, used in self.sites.used.items():
+            if person.startswith(f"{name}, ") and not used <= held:
+                self.find("price", f"{person} used {dict(used)}, and the ledger holds {dict(held)}")
+        if 0 < sum(spend.values()) <= MOST_PRICED and self.rng.randrange(ONE_IN) == 0:
+            self.count("priced")
+            least = least_epsilon(
+                composed([pairs(e) for e, n in spend.items() for _ in range(n)]), budget.delta
+            )
+            if (stated := epsilon(spend, budget.delta)) < least * (1 - 1e-6):
+                self.find("price", f"the ledger states {stated:g}, and {least:g} is lost: {spend}")
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, float):
+        yield torch.tensor(value)
+    elif isinstance(value, Mapping | list | tuple):
+        for one in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(one)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and one.shape == other.shape and bool(torch.equal(one, other))
+    if isinstance(one, Mapping):
+        return (
+            isinstance(other, Mapping)
+            and one.keys() == other.keys()
+            and all(_same(one[k], other[k]) for k in one)
+        )
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
+
+
+def _short(outcome: Reply | Exception) -> str:
+    return (
+        outcome.kind() if isinstance(outcome, Reply) else f"{type(outcome).__name__} ({str(outcome)[:160]})"
+    )
+
+
+def campaign(
+    *,
+    seed: int,
+    trials: int | None = None,
+    seconds: float | None = None,
+    only: Callable[[Case], bool] = lambda case: True,
+) -> Tally:
+    """So many trials, or as many as there is time for; each protocol in its turn."""
+    tally, rng = Tally(), random.Random(seed)
+    cases, end, number = [case for case in TRIED if only(case)], time.monotonic() + (seconds or 0.0), 0
+    while (number < trials) if trials is not None else (time.monotonic() < end):
+        if number % len(cases) == 0:
+            rng.shuffle(cases)
+        Trial(cases[number % len(cases)], rng.randrange(2**31), tally).run()
+        number += 1
+    return tally
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--seconds", type=float, default=600.0)
+    options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
+    options.add_argument("--only", default="", help="a protocol's name, or part of a case's")
+    options.add_argument("--trial", type=int, help="one trial again, by its own seed, of each case of --only")
+    chosen = options.parse_args()
+    torch.set_num_threads(1)
+
+    def only(case: Case) -> bool:
+        return chosen.only in case.protocol or chosen.only in case.name
+
+    if chosen.trial is not None:
+        tally = Tally()
+        for case in filter(only, TRIED):
+            Trial(case, chosen.trial, tally).run()
+    else:
+        tally = campaign(seed=chosen.seed, seconds=chosen.seconds, only=only)
+    print(tally.text())  # noqa: T201
+    print(f"{chosen.seconds:g} s, seed {chosen.seed}: {sum(tally.found.values())} found.")  # noqa: T201
+    return bool(tally.found.total())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""The enemy that stays, for some seconds; and that it would find what it looks for."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from campaign import Tally, campaign
+from dp_accounting import NoOpDpEvent
+
+from understudy.privacy.gradients import critic, dp_sgd
+from understudy.protocols.gans.party import GanParty
+from understudy.protocols.people.host import HostParty
+
+Patch = pytest.MonkeyPatch
+FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
+       "LoPub, three reports each, two hosts", "Gram, rows, three parties", "SGDE by counts",
+       "DPLT, two parties")  # fmt: skip
+
+
+def tried(*names: str, seed: int, trials: int) -> Tally:
+    return campaign(seed=seed, trials=trials, only=lambda case: case.name in names)
+
+
+def kinds(tally: Tally) -> set[str]:
+    return {kind.rsplit(" ", 1)[0] for _, kind in tally.found}
+
+
+def test_a_short_campaign_finds_nothing() -> None:
+    tally = tried(*FEW, seed=1, trials=len(FEW))
+    assert not tally.found, tally.text()
+    assert sum(n for (_, kind), n in tally.tried.items() if kind == "paid") > 10
+    assert sum(n for (_, kind), n in tally.tried.items() if kind == "refused") > 2
+
+
+# Planted bugs
+
+
+def a_person_is_not_clipped(patch: Patch) -> None:
+    real = critic.clipped_gradient_sum
+    patch.setattr(
+        critic, "clipped_gradient_sum", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6})
+    )
+
+
+def a_row_is_not_clipped(patch: Patch) -> None:
+    real = dp_sgd.clipped_sums
+    patch.setattr(dp_sgd, "clipped_sums", lambda *rows, **more: real(*rows, **more | {"clip_norm": 1e6}))
+
+
+def noise_is_left_out(patch: Patch) -> None:
+    patch.setattr(critic, "add_noise", lambda sums, deviation, rng: sums)
+    patch.setattr(dp_sgd, "add_noise", lambda sums, deviation, rng: sums)
+
+
+def a_charge_is_forgotten(patch: Patch) -> None:
+    """An entry is made, and it costs nothing."""
+
+    def free(party: Any, what: str, outsider: int, anyone: int | None = None) -> Any:
+        return party.ledger.charge(NoOpDpEvent(), run=party.run, what=what)
+
+    patch.setattr(GanParty, "pay", free)
+
+
+def a_receipt_is_used_twice(patch: Patch) -> None:
+    real, kept = GanParty.pay, {}
+
+    def once(party: Any, *uses: Any) -> Any:
+        return kept[party] if party in kept else kept.setdefault(party, real(party, *uses))
+
+    patch.setattr(GanParty, "pay", once)
+
+
+def a_refusal_tells_a_row(patch: Patch) -> None:
+    real = HostParty._round
+
+    def curious(party: Any, ask: Any) -> Any:
+        if float(party.population.rows.double().sum()) % 2 < 1:
+            raise ValueError("these rows are odd")
+        return real(party, ask)
+
+    patch.setattr(HostParty, "_round", curious)
+
+
+GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
+
+
+@pytest.mark.parametrize(
+    ("plant", "where", "kind"),
+    [
+        (a_person_is_not_clipped, GAN, "bound"),
+        (a_row_is_not_clipped, GEN_FL, "bound"),
+        (noise_is_left_out, GAN, "noise"),
+        (noise_is_left_out, GEN_FL, "noise"),
+        (a_charge_is_forgotten, GAN, "price"),
+        (a_receipt_is_used_twice, GAN, "receipt"),
+        (a_refusal_tells_a_row, "LoPub, three reports each, two hosts", "course"),
+    ],
+)
+def test_a_planted_bug_is_found(
+    plant: Callable[[Patch], None], where: str, kind: str, monkeypatch: Patch
+) -> None:
+    plant(monkeypatch)
+    tally = Tally()
+    for seed in range(1, 9):  # whether a trial meets it is chance, fixed by the seed
+        tally = tried(where, seed=seed, trials=1)
+        if kind in kinds(tally):
+            return
+    raise AssertionError(tally.text())
