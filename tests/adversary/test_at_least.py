@@ -1,0 +1,58 @@
+"""`at_least`: a party that is away may be left out; one that refuses never is, and nobody pays for such a run."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from dp_accounting.dp_event import GaussianDpEvent
+
+from understudy.data.schema import Boolean, Schema
+from understudy.errors import BudgetExceeded, PartyAway
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Ask
+from understudy.protocols.gram.measure import Plan, measure
+from understudy.runtime.local import LocalParties, addressed
+
+SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")
+NAMES = ("one", "two", "three")
+
+
+def holders(tmp_path: Path) -> Federation:
+    tables = {
+        name: pd.DataFrame({"id": range(9 * n, 9 * n + 9), "a": [True] * 9, "b": [False] * 9})
+        for n, name in enumerate(NAMES)
+    }
+    schemas = dict.fromkeys(NAMES, SCHEMA)
+    return Federation(tables, schemas, budget=Budget(1.0, 1e-6), ledgers=tmp_path, same_people=False)
+
+
+class OneAway(LocalParties):
+    """The third never answers."""
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        here = {name: ask for name, ask in asks.items() if name != "three"}
+        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
+            raise PartyAway("three: is away.")
+        return super().ask(here)
+
+
+def test_who_is_away_is_left_out(tmp_path: Path) -> None:
+    federation = holders(tmp_path)
+    parties = OneAway(federation.parties("gram", run="r"))
+    assert list(measure(parties, federation.schemas, Plan(), at_least=2).begun) == ["one", "two"]
+    assert not federation.holders["three"].ledger.spend(run="r")
+
+
+def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
+    federation = holders(tmp_path)
+    spent = federation.holders["three"].ledger
+    while spent.remaining() > 0.5:
+        spent.charge(GaussianDpEvent(20.0), run="earlier", what="spent before")
+    parties = LocalParties(federation.parties("gram", run="r"))
+    with pytest.raises(BudgetExceeded, match="three"):
+        measure(parties, federation.schemas, Plan(), at_least=2)
+    assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())
