@@ -244,10 +244,9 @@ class Real(Binned):
     decimals: int | None = None
     low: float
     high: float
-    bins: int | tuple[float, ...] = DEFAULT_BINS
+    bins: int | tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        self._set(bins=DEFAULT_BINS if self.bins is None else self.bins)
         super().__post_init__()
         self._check_decimals()
 
@@ -284,7 +283,7 @@ class Real(Binned):
         """From `low` to `high`, one more than there are bins."""
         if isinstance(self.bins, tuple):
             return np.array(self.bins)
-        return np.linspace(self.low, self.high, self.bins + 1)
+        return np.linspace(self.low, self.high, (self.bins or DEFAULT_BINS) + 1)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -1,0 +1,106 @@
+"""One-way tables of many cells out of noisy trees: what a person's value is, as finely as the noise lets it be told.
+
+The fine cells of a column are the leaves of a tree (`fan` children a node), and every layer of it was counted under
+noise: a range of cells is then a few nodes, not thousands of leaves, each with its own noise.
+
+1. *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi, Miklau,
+   Suciu, "Boosting the accuracy of differentially private histograms through consistency", VLDB 2010, §4.2).
+2. *Downwards*, the children of a node are projected onto the non-negative tables with the node's count (Wang,
+   Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no children.
+   (Clipping negative leaves instead gives every empty leaf half of its noise.)
+   In each layer only nodes that stand out of the noise have people, and their neighbours, so that tails go on: bounds that
+   are far too wide would else put a few people a thousand times too far out, and no mean survives that.
+
+Differs from the paper: its second pass is least squares and may be negative.
+Guarantee: reads released counts alone.
+Edges: a total below 1 counts as 1, and then all is noise; leaves need not fill the last node.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_CLEAR = 3.0  # deviations of its noise by which a node's count stands out
+
+
+def layer_sizes(leaves: int, fan: int) -> list[int]:
+    """How many nodes each layer has, from the top: up to `fan`, then `fan` times as many, and at last the leaves."""
+    sizes = [leaves]
+    while sizes[0] > fan:
+        sizes.insert(0, -(-sizes[0] // fan))
+    return sizes
+
+
+def layers_of(counts: Tensor, fan: int) -> list[Tensor]:
+    """The tree above these leaves (leaves,): the count of each node, layer by layer from the top."""
+    layers = [counts]
+    for size in reversed(layer_sizes(len(counts), fan)[:-1]):
+        layers.insert(0, _children(layers[0], size, fan, 0).sum(1))
+    return layers
+
+
+def fine_table(
+    layers: Sequence[Tensor],
+    fan: int,
+    *,
+    noise: float,
+    missing: Tensor | None = None,
+    total: float | None = None,
+    ordered: bool = True,
+) -> Tensor:
+    """The people in each leaf, and last those without a value where `missing` was counted: float64, not negative.
+
+    `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the number
+    of people where that is known. The result adds up to it. Categories are not `ordered`: they have no neighbours.
+    """
+    means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
+    for depth in range(len(layers) - 2, -1, -1):
+        below = fan * variances[depth + 1]  # of the children's sum, in units of one count's
+        sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
+        means[depth] = (below * means[depth] + sums) / (1 + below)
+        variances[depth] = below / (1 + below)
+    if ordered:
+        means = [_near_data(mean, _CLEAR * noise * v**0.5) for mean, v in zip(means, variances, strict=True)]
+    top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
+    counted = torch.where(top.isfinite(), top, 0).sum()
+    people = max(float(counted) if total is None else total, 1.0)
+    nodes = to_simplex(top[None], torch.tensor([people], dtype=torch.float64))[0]
+    absent = nodes[len(means[0]) :]
+    nodes = nodes[: len(means[0])]
+    for layer in means[1:]:
+        children = _children(layer, len(nodes), fan, -torch.inf)
+        lone = ~children.isfinite().any(1, keepdim=True)  # a node whose children all are too few to be seen
+        real = _children(torch.ones_like(layer), len(nodes), fan, 0) > 0
+        spread = to_simplex(torch.where(lone & real, 0.0, children), nodes)
+        nodes = spread.flatten()[: len(layer)]
+    return torch.cat([nodes, absent])
+
+
+def _near_data(layer: Tensor, clear: float) -> Tensor:
+    """−∞ in place of the nodes that neither stand out of the noise nor lie beside one that does."""
+    seen = layer > clear
+    if not bool(seen.any()):
+        return layer
+    near = seen.clone()
+    near[1:] |= seen[:-1]
+    near[:-1] |= seen[1:]
+    return torch.where(near, layer, -torch.inf)
+
+
+def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
+    """For each row (r, n) the nearest non-negative one with this sum; −∞ stands for a place that there is not."""
+    falling = rows.sort(dim=1, descending=True).values
+    real = falling.isfinite()
+    above = torch.where(real, falling, 0).cumsum(1) - totals[:, None]
+    count = torch.arange(1, rows.shape[1] + 1, device=rows.device)
+    kept = (real & (falling * count > above)).sum(1).clamp(min=1)  # the largest ones come first
+    shift = above.gather(1, kept[:, None] - 1) / kept[:, None]
+    return (rows - shift).clamp(min=0)
+
+
+def _children(layer: Tensor, parents: int, fan: int, empty: float) -> Tensor:
+    """A layer by its parents, (parents, fan); the last parent may have fewer."""
+    padded = layer.new_full((parents * fan,), empty)
+    padded[: len(layer)] = layer
+    return padded.view(parents, fan)
