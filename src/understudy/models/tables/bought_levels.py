@@ -16,7 +16,6 @@ levels as `most` allows.
 import math
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
