@@ -5,69 +5,85 @@ and are chosen from what was released (`data.levels`); its *fine cells*, on whic
 many and follow from the declared bounds. So nobody has to think about bins, and bounds may be far too wide.
 
 One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
-there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are `unit`s, far from it a
-fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even.
+there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a
+fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even. Zero, where
+it lies within the bounds, is a cell of its own.
 
 Guarantee: cells depend on the declared bounds alone.
-Edges: declared bins, categories and booleans stay as they are.
+Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days stay as they are.
 """
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from understudy.data.column import Binned, Column, Date, Integer, day_number
+from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Integer, Ordinal, Real, day_number
 from understudy.data.schema import Schema
 
 FAN = 8  # children of a node, where fine cells are measured as a tree
 MOST = FAN**5  # cells of a column
 _LONG = 64  # so many declared categories are as good as levels; of more, rare ones may share one
-_UNIT = 1e-6  # of the larger bound: nearer to zero than this, values are told apart evenly
+_UNIT = 1e-6  # of the larger bound of a real: nearer to zero than this, cells are even
+_LEAST = math.ulp(0.0)
 _NODES = 1 << 20  # of all columns' trees together
 
 
 def fine_schema(schema: Schema) -> Schema:
     """The schema with fine bins in every column whose bins are not declared."""
-    open_columns = sum(map(undeclared, schema.columns))
+    numbers = sum(map(_undeclared, schema.columns))
     most = MOST
-    while most > FAN and open_columns * most > _NODES:
+    while most > FAN and numbers * most > _NODES:
         most //= FAN
     return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
 
 
-def undeclared(column: Column) -> bool:
-    """Whether the column is a number or a day without declared bins."""
-    return isinstance(column, Binned) and column.bins is None
+def is_bought(column: Column) -> bool:
+    """Whether the column's levels are chosen: a number without declared bins, or a long list of categories."""
+    return _undeclared(column) or (not isinstance(column, Binned) and column.levels > _LONG)
 
 
-def to_buy(schema: Schema) -> bool:
-    """Whether there are levels to choose: a number without declared bins, or a long list of categories."""
-    return any(undeclared(column) or column.levels > _LONG for column in schema.columns)
+def is_tree(column: Column) -> bool:
+    """Whether its fine cells are counted as a tree: they are many, and have an order."""
+    return is_bought(column) and isinstance(column, Binned | Ordinal)
+
+
+def _undeclared(column: Column) -> bool:
+    if not isinstance(column, Binned) or column.bins is not None:
+        return False
+    return isinstance(column, Real) or _values(column) > DEFAULT_BINS
+
+
+def _values(column: Binned) -> int:
+    """How many whole numbers or days lie within the bounds."""
+    if isinstance(column, Date):
+        return day_number(column.high) - day_number(column.low) + 1
+    return int(column.high) - int(column.low) + 1
 
 
 def _fine(column: Column, most: int) -> Column:
-    if not undeclared(column):
+    if not _undeclared(column):
         return column
-    assert isinstance(column, Binned)
     if isinstance(column, Date):
-        return replace(column, bins=min(most, day_number(column.high) - day_number(column.low) + 1))
-    if isinstance(column, Integer) and (count := column.high - column.low + 1) <= most:
-        return replace(column, bins=count)
-    edges = _spread(float(column.low), float(column.high), most)
+        return replace(column, bins=min(most, _values(column)))
     if isinstance(column, Integer):
-        whole = sorted({column.low, *(int(edge) for edge in np.rint(edges[1:-1])), column.high})
-        return replace(column, bins=tuple(whole))
-    inner = np.unique(edges[1:-1])
-    inner = inner[(inner > column.low) & (inner < column.high)]
-    return replace(column, bins=(column.low, *map(float, inner), column.high))
+        if _values(column) <= most:
+            return replace(column, bins=_values(column))
+        edges = np.rint(_spread(column.low, column.high, most, 1.0)).astype(np.int64)
+        inner = {int(edge) for edge in edges} | {0, 1}
+        return replace(column, bins=_between(inner, column.low, column.high))
+    assert isinstance(column, Real)
+    unit = max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
+    reals = set(_spread(column.low, column.high, most, unit).tolist()) | {0.0, _LEAST}
+    return replace(column, bins=_between(reals, column.low, column.high))
 
 
-def _spread(low: float, high: float, cells: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Edges that are even on the scale of asinh(x/unit), with zero among them where it lies inside."""
-    unit = _UNIT * max(abs(low), abs(high))
-    start, stop = math.asinh(low / unit), math.asinh(high / unit)
-    edges = unit * np.sinh(np.linspace(start, stop, cells + 1))
-    if low < 0 < high:
-        edges[np.abs(edges).argmin()] = 0.0
-    return np.asarray(edges)
+def _spread(low: float, high: float, cells: int, unit: float) -> NDArray[np.float64]:
+    """Edges that are even on the scale of asinh(x/unit)."""
+    return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
+
+
+def _between(edges: set[int] | set[float], low: float, high: float) -> tuple[Any, ...]:
+    return (low, *sorted(edge for edge in edges if low < edge < high), high)

@@ -1,8 +1,8 @@
 """Levels that were bought: which fine cells of a column are one level, and how likely each of them is within it.
 
 Like a `Codec`, but with two resolutions (`data.fine`): rows are encoded by level, and a drawn level becomes a value by
-the released fine table within it. So a column by itself is right to the resolution of its fine cells, however few levels
-its pairs are measured on.
+the released fine table within it. So a column by itself is right to the resolution of its fine cells, however few
+levels its pairs are measured on.
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
@@ -11,7 +11,6 @@ Edges: levels of no weight are drawn evenly over their cells; anything that does
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes, Uniform
-from understudy.data.fine import fine_schema
+from understudy.data.column import Categorical
+from understudy.data.fine import fine_schema, is_bought
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
@@ -45,9 +45,11 @@ class Levels:
             self.schema.columns, sizes, self.groups, self.weights, strict=True
         ):
             if group.shape != (cells,) or weight.shape != (cells,):
-                raise column.error(f"its levels are for {len(group):,} fine cells, and it has {cells:,}.")
-            if not np.array_equal(np.unique(group), np.arange(group.max() + 1)):
+                raise column.error(f"its levels are not for its {cells:,} fine cells.")
+            if not np.array_equal(found := np.unique(group), np.arange(len(found))):
                 raise column.error("its levels are not numbered from 0, each with a cell.")
+            if not is_bought(column) and not np.array_equal(group, np.arange(cells)):
+                raise column.error("its levels are declared, and none are to be merged.")
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise column.error("a weight of a fine cell is below 0 or not finite.")
 
@@ -62,23 +64,38 @@ class Levels:
         return tuple(int(group.max()) + 1 for group in self.groups)
 
     @cached_property
+    def slots(self) -> Codec:
+        """The same levels as those of categories, for one-hot rows and for drawing."""
+        columns = zip(self.schema.names, self.sizes, strict=True)
+        return Codec(
+            Schema(columns=tuple(Categorical(name=n, categories=tuple(range(size))) for n, size in columns))
+        )
+
+    @property
     def blocks(self) -> tuple[slice, ...]:
         """Where each column lies in a one-hot row."""
-        return tuple(slice(a, b) for a, b in pairwise(accumulate(self.sizes, initial=0)))
+        return self.slots.blocks
 
-    @cached_property
+    @property
     def width(self) -> int:
         """Length of a one-hot row."""
-        return sum(self.sizes)
+        return self.slots.width
 
     def codes(self, frame: pd.DataFrame) -> Codes:
         """The level of every cell, (rows, columns)."""
-        cells = self.fine.codes(frame)
-        return np.stack([group[cells[:, j]] for j, group in enumerate(self.groups)], axis=1)
+        return merged(self.fine.codes(frame), self.groups)
 
-    def decode(self, codes: Codes, rng: Uniform) -> pd.DataFrame:
-        """A table from levels: in each a fine cell is drawn by weight, and a value inside that."""
-        draws = rng.uniform(len(codes), len(self.groups)).cpu().numpy()
+    def sample_codes(self, probabilities: NDArray[np.floating] | Tensor, rng: Uniform) -> Codes:
+        """Draw one level per column from the weights in its block; see `Codec.sample_codes`."""
+        return self.slots.sample_codes(probabilities, rng)
+
+    def decode(self, values: Codes | Tensor, rng: Uniform) -> pd.DataFrame:
+        """A table from levels (integers) or from probability rows (floats, by the largest slot).
+
+        In each level a fine cell is drawn by weight, and a value evenly inside that.
+        """
+        codes = self.slots.decode(values).to_numpy(np.int32)
+        draws = rng.uniform(*codes.shape).cpu().numpy()
         cells = np.empty_like(codes)
         for j in range(len(self.groups)):
             cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
@@ -90,7 +107,8 @@ class Levels:
         order = np.argsort(group, kind="stable")  # cells, level by level
         held = np.bincount(group, weights=weight)
         size = np.bincount(group)
-        share = np.where(held[group] > 0, weight / np.maximum(held[group], 1e-300), 1 / size[group])
+        known = held > 0
+        share = np.where(known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group])
         ends = np.cumsum(share[order])
         first = np.cumsum(size) - size
         before = np.concatenate([[0.0], ends])[first]
@@ -107,11 +125,16 @@ class Levels:
 
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
-        """The inverse of `tensors`."""
-        try:
-            columns = range(len(schema.columns))
-            groups = [tensors[f"level.{j}"].numpy().astype(np.int32) for j in columns]
-            weights = [tensors[f"weight.{j}"].numpy().astype(np.float64) for j in columns]
-        except (KeyError, AttributeError, TypeError) as error:
-            raise SchemaError(f"these are no levels of a table: {error!r}.") from None
+        """The inverse of `tensors`. Edges: anything else → SchemaError."""
+        places = range(len(schema.columns))
+        due = {f"level.{j}": torch.int32 for j in places} | {f"weight.{j}": torch.float64 for j in places}
+        found = {name: getattr(value, "dtype", None) for name, value in tensors.items()}
+        if found != due:
+            raise SchemaError(f"these are no levels of a table of {len(schema.columns)} columns.")
+        groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
         return cls(schema, groups, weights)
+
+
+def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:
+    """The levels of fine cells: (rows, columns) → (rows, columns)."""
+    return np.stack([group[cells[:, j]] for j, group in enumerate(groups)], axis=1)

@@ -3,13 +3,13 @@
 The fine cells of a column are the leaves of a tree (`fan` children a node), and every layer of it was counted under
 noise: a range of cells is then a few nodes, not thousands of leaves, each with its own noise.
 
-1. *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi, Miklau,
-   Suciu, "Boosting the accuracy of differentially private histograms through consistency", VLDB 2010, §4.2).
+1. *Upwards*, a node is the mean of its own count and of its children's sum, weighted by 1/variance (Hay, Rastogi,
+   Miklau, Suciu, "Boosting the accuracy of differentially private histograms through consistency", VLDB 2010, §4.2).
 2. *Downwards*, the children of a node are projected onto the non-negative tables with the node's count (Wang,
-   Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no children.
-   (Clipping negative leaves instead gives every empty leaf half of its noise.)
-   In each layer only nodes that stand out of the noise have people, and their neighbours, so that tails go on: bounds that
-   are far too wide would else put a few people a thousand times too far out, and no mean survives that.
+   Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no
+   children. (Clipping negative leaves instead gives every empty leaf half of its noise.)
+   In each layer only nodes that stand out of the noise have people, and their neighbours, so that tails go on: bounds
+   that are far too wide would else put a few people a thousand times too far out, and no mean survives that.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -51,8 +51,9 @@ def fine_table(
 ) -> Tensor:
     """The people in each leaf, and last those without a value where `missing` was counted: float64, not negative.
 
-    `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the number
-    of people where that is known. The result adds up to it. Categories are not `ordered`: they have no neighbours.
+    `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the
+    number of people where that is known. The result adds up to it. Categories are not `ordered`: they have no
+    neighbours.
     """
     means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
     for depth in range(len(layers) - 2, -1, -1):

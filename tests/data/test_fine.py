@@ -1,0 +1,96 @@
+"""Fine cells follow from the declared bounds alone, at every scale."""
+
+import math
+from datetime import date
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from understudy.data.codec import Codec
+from understudy.data.column import Column
+from understudy.data.fine import MOST, fine_schema, is_bought, is_tree
+from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.privacy.noise import FastRng
+
+
+def fine(*columns: Column) -> Schema:
+    return fine_schema(Schema(columns=columns))
+
+
+DECLARED = (
+    Boolean(name="b"),
+    Categorical(name="c", categories=("x", "y")),
+    Integer(name="i", low=0, high=10**6, bins=100),
+    Real(name="r", low=0, high=1, bins=(0, 0.5, 1)),
+    Date(name="d", low=date(2020, 1, 1), high=date(2023, 1, 1), bins=8),
+    Integer(name="few", low=0, high=15),
+)
+
+
+def test_what_is_declared_or_has_few_values_stays_as_it_is() -> None:
+    assert fine(*DECLARED).columns == DECLARED
+    assert not any(map(is_bought, DECLARED))
+
+
+def test_levels_are_bought_of_undeclared_numbers_and_of_long_lists() -> None:
+    names = tuple(f"code {n}" for n in range(65))
+    assert is_bought(Categorical(name="c", categories=names))
+    assert not is_bought(Categorical(name="c", categories=names[:64]))
+    assert not is_tree(Categorical(name="c", categories=names)), "codes have no neighbours"
+    assert is_tree(Ordinal(name="c", categories=names))
+    assert is_tree(Integer(name="i", low=0, high=16))
+    assert is_tree(Real(name="r", low=0, high=1))
+
+
+def test_whole_numbers_and_days_have_a_cell_each_while_they_are_few_enough() -> None:
+    schema = fine(
+        Integer(name="i", low=-5, high=MOST - 6), Date(name="d", low=date(2000, 1, 1), high=date(2020, 1, 1))
+    )
+    assert [column.levels for column in schema.columns] == [MOST, 7306]
+    values = np.arange(-5, MOST - 5)
+    assert np.array_equal(
+        Codec(schema.select(["i"])).codes(pd.DataFrame({"i": values}))[:, 0], np.arange(MOST)
+    )
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        Integer(name="x", low=0, high=10**12),
+        Integer(name="x", low=-(2**53), high=2**53),
+        Real(name="x", low=0, high=1e9),
+        Real(name="x", low=-1e300, high=1e300),
+        Real(name="x", low=-1, high=1e-300),
+    ],
+)
+def test_zero_is_a_cell_of_its_own_and_cells_are_a_small_share_of_the_value(column: Any) -> None:
+    (cut,) = fine(column).columns
+    codec, zeros = Codec(Schema(columns=(cut,))), pd.DataFrame({"x": np.zeros(50)})
+    assert cut.levels <= MOST + 2
+    drawn = codec.decode(codec.codes(zeros), FastRng(0))
+    assert (drawn["x"] == 0).all()
+    edges = cut.edges.astype(np.float64)  # type: ignore[attr-defined]
+    far = np.abs(edges[:-1]) > 1e-4 * np.abs(edges).max()
+    assert (np.diff(edges)[far] <= np.maximum(0.005 * np.abs(edges[:-1][far]), 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.0, 5e-324), (0.0, 1e-320), (1.0, 1.0 + 1e-14), (1e300 - 1e290, 1e300), (-1e-310, 0)]
+)
+def test_bounds_at_the_edge_of_what_numbers_can_say_have_cells_that_hold_them(
+    low: float, high: float
+) -> None:
+    column = Real(name="x", low=low, high=high, bins=1)
+    object.__setattr__(column, "bins", None)  # sixteen even bins may not fit between such bounds
+    (cut,) = fine(column).columns
+    codes = Codec(Schema(columns=(cut,))).codes(pd.DataFrame({"x": [low, high]}))
+    assert codes.tolist() == [[0], [cut.levels - 1]]
+
+
+def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded() -> None:
+    columns = [Integer(name=f"c{n}", low=0, high=10**6) for n in range(300)]
+    sizes = [column.levels for column in fine(*columns).columns]
+    assert sum(sizes) <= 1 << 20
+    assert math.isclose(min(sizes), 512, rel_tol=0.3)

@@ -1,0 +1,65 @@
+"""One-way tables out of noisy trees: exact without noise, never negative, right in their sum."""
+
+import pytest
+import torch
+
+from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of, to_simplex
+
+
+@pytest.mark.parametrize("leaves", [1, 5, 8, 9, 64, 65, 1000])
+@pytest.mark.parametrize("fan", [2, 8])
+def test_without_noise_the_table_is_exact(leaves: int, fan: int) -> None:
+    counts = torch.randint(1, 5, (leaves,), generator=torch.Generator().manual_seed(leaves))
+    layers = layers_of(counts, fan)
+    assert [len(layer) for layer in layers] == layer_sizes(leaves, fan)
+    assert {int(layer.sum()) for layer in layers} == {int(counts.sum())}
+    assert torch.allclose(fine_table(layers, fan, noise=0.0), counts.double())
+    found = fine_table(layers, fan, noise=0.0, missing=torch.tensor(7))
+    assert torch.allclose(found, torch.cat([counts, torch.tensor([7])]).double())
+
+
+def noisy(counts: torch.Tensor, sigma: float, seed: int) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        layer + (sigma * torch.randn(len(layer), generator=generator)).round()
+        for layer in layers_of(counts, 8)
+    ]
+
+
+def test_a_few_values_between_bounds_far_too_wide_are_found() -> None:
+    counts = torch.zeros(8**5, dtype=torch.int64)
+    counts[100:140] = 500
+    found = fine_table(noisy(counts, 60, 0), 8, noise=60.0)
+    assert float(found.min()) >= 0
+    distance = (found.cumsum(0) / found.sum() - counts.cumsum(0) / counts.sum()).abs().max()
+    assert float(distance) < 0.02
+    assert float(found[200:].sum()) < 0.01 * float(counts.sum()), "no people far out"
+
+
+def test_where_the_number_of_people_is_known_the_table_adds_up_to_it() -> None:
+    counts = torch.full((100,), 3)
+    found = fine_table(noisy(counts, 20, 1), 8, noise=20.0, missing=torch.tensor(-4.0), total=300.0)
+    assert float(found.sum()) == pytest.approx(300)
+    assert float(found[-1]) == 0
+
+
+@pytest.mark.parametrize("layers", [[[-5.0, -3.0]], [[0.0, 0.0]], [[-1e9, 3.0], [-7.0, 2.0, -9.0, -1e9]]])
+def test_noise_alone_is_a_table_of_one_person(layers: list[list[float]]) -> None:
+    found = fine_table([torch.tensor(layer) for layer in layers], 2, noise=5.0)
+    assert float(found.min()) >= 0
+    assert float(found.sum()) == pytest.approx(1)
+    assert bool(found.isfinite().all())
+
+
+def test_the_projection_is_the_nearest_table_with_that_sum() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, totals = (
+        torch.randn(50, 6, generator=generator).double(),
+        torch.rand(50, generator=generator).double() * 4,
+    )
+    found = to_simplex(rows, totals)
+    assert torch.allclose(found.sum(1), totals)
+    # Karush–Kuhn–Tucker: all that is positive was moved by the same, and nothing else would come out above 0.
+    shift = (rows - found).masked_fill(found == 0, -torch.inf).amax(1, keepdim=True)
+    assert torch.allclose(torch.where(found > 0, rows - shift, 0.0), found)
+    assert bool((rows[found == 0] <= shift.expand_as(rows)[found == 0] + 1e-12).all())
