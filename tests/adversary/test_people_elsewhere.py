@@ -21,7 +21,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, eps
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measure import Measured, Plan, measure
+from understudy.protocols.gram.releases import Plan, Released, release
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.contract import Contract
@@ -99,11 +99,11 @@ def released(fed: Federation, **settings: Any) -> tuple[PrivacyStatement, dict[s
 def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
     """Without noise: so noise for one is too little, whatever any ledger says."""
     free = Budget(math.inf, 0.0)
-    seen: list[Measured] = []
+    seen: list[Released] = []
     for everywhere in (0, 2):
         fed = federation(everywhere=everywhere, budget=free)
         parties = fed.parties("gram", run="r", config=gram.Config(private=False))
-        seen.append(measure(LocalParties(parties), fed.schemas, Plan(private=False)))
+        seen.append(release(LocalParties(parties), fed.schemas, Plan(private=False)))
     assert (seen[1].gram - seen[0].gram).max() == 2
 
 

@@ -16,7 +16,7 @@ from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise.rng import Rng
 from understudy.privacy.secure.counts import noise_on
-from understudy.protocols.gram import party as gram_party
+from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram import protocol as gram
 
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
@@ -60,7 +60,7 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
         return noise_on(cells, scale / 3, rng)
 
-    monkeypatch.setattr(gram_party, "noise_on", quiet)
+    monkeypatch.setattr(gram_parts, "noise_on", quiet)
     assert not audited(schemas, trials=45).passed
 
 

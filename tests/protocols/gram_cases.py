@@ -19,8 +19,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.core.base import Ask, Reply
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.protocols.gram.party import GramParty
+from understudy.protocols.gram.releases import Plan, Released, release
 from understudy.runtime.local import LocalParties, addressed
 
 OPEN = Plan(private=False)
@@ -144,11 +144,11 @@ class Seen(LocalParties):
         return [(name, reply) for name, ask, reply in self.log if isinstance(ask, kind)]
 
 
-def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any) -> Measured:
+def measured(tables: Parts, schemas: Schemas, plan: Plan | None = None, **more: Any) -> Released:
     keep = {key: more.pop(key) for key in ("chunk", "colluding", "at_least", "choose") if key in more}
     budget = more.pop("budget", BUDGET if plan is None or plan.private else FREE)
     parties = LocalParties(all_parties(tables, schemas, budget=budget, **more))
-    return measure(parties, schemas, plan, **keep)
+    return release(parties, schemas, plan, **keep)
 
 
 TRIPLE = (SCHEMA.names[0], SCHEMA.names[1], SCHEMA.names[2])

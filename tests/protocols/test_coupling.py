@@ -22,8 +22,8 @@ from understudy.protocols.gans.coupling import Coupling
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gans.verti_gan import Couple
 from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.gram.measure import Measured
 from understudy.protocols.gram.party import DEALT
+from understudy.protocols.gram.releases import Released
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -182,7 +182,7 @@ def test_the_second_gradient_fades_where_the_tables_agree_within_the_noise() -> 
         gram = counts.clone()
         gram[:2, 2:] += shift
         gram[2:, :2] += shift.T
-        measured = Measured("columns", gram, deviation, released, [[noise, 1]], 1_000, {})
+        measured = Released("columns", gram, deviation, released, [[noise, 1]], 1_000, {})
         coupling = Coupling(measured, schemas, weight=1.0, device=torch.device("cpu"))
         for parameter in network.parameters():
             parameter.grad = torch.zeros_like(parameter)

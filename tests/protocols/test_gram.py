@@ -56,10 +56,10 @@ from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.protocols.core.base import Keep, Paid, Return
 from understudy.protocols.core.products import Swap
-from understudy.protocols.gram import party as gram_party
+from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measure import Plan, measure
 from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share, Shared
+from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import BytesParties, LocalParties
 
 # What is measured
@@ -127,7 +127,7 @@ def test_noise_by_block_is_one_gaussian_release_at_the_whole_budget(parties: int
     """Its sensitivity over its noise is μ = √(Σ n/σ²), by which Balle and Wang 2018, Thm 8, give δ exactly."""
     tables, schemas = by_columns(parties)
     parts = all_parties(tables, schemas)
-    found = measure(LocalParties(parts), schemas)
+    found = release(LocalParties(parts), schemas)
     within, across = kinds(schemas)
     sigma, apart = (max(found.releases)[0], min(found.releases)[0])
     assert sorted(found.releases) == [[apart, across], [sigma, within]]
@@ -165,7 +165,7 @@ def test_the_strictest_budget_sets_the_noise_of_all() -> None:
     parties = all_parties(tables, schemas)
     strict = Budget(epsilon=0.5, delta=1e-6)
     parties["holder 1"] = party("holder 1", tables, schemas, budget=strict)
-    found = measure(LocalParties(parties), schemas)
+    found = release(LocalParties(parties), schemas)
     alone = measured(tables, schemas, budget=strict)
     assert found.releases == alone.releases
     assert min(found.releases) > max(measured(tables, schemas).releases)
@@ -198,7 +198,7 @@ def test_the_ledger_holds_one_release_and_the_statement_says_the_same(cut: Any) 
 def test_every_ledger_names_the_same_keys() -> None:
     tables, schemas = by_columns(3)
     parties = all_parties(tables, schemas, seed=None)
-    measure(LocalParties(parties), schemas)
+    release(LocalParties(parties), schemas)
     marks = {
         e.what.rpartition("keys ")[2]
         for p in parties.values()
@@ -218,7 +218,7 @@ def test_a_run_without_noise_is_refused_by_a_finite_budget() -> None:
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
-        measure(LocalParties(parties), schemas, Plan(private=False))
+        release(LocalParties(parties), schemas, Plan(private=False))
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -233,7 +233,7 @@ def _uniform(words: Tensor, bits: int) -> float:
 def test_all_that_the_server_gets_of_a_product_is_uniform_but_for_the_noisy_sum() -> None:
     tables, schemas = by_columns(2)
     seen = Seen(all_parties(tables, schemas, seed=None))
-    found = measure(seen, schemas, chunk=9)
+    found = release(seen, schemas, chunk=9)
     for _, reply in seen.replies(Swap):
         for sealed in reply.outbox.value.values():
             assert sealed.dtype == torch.uint8
@@ -253,7 +253,7 @@ def test_a_dealer_that_takes_its_masks_off_a_blinded_share_still_sees_uniform_nu
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas, seed=None, budget=FREE)
     seen = Seen(parties)
-    measure(seen, schemas, Plan(private=False))
+    release(seen, schemas, Plan(private=False))
     agree = next(ask for name, ask, _ in seen.log if isinstance(ask, Agree) and name == "holder 0")
     first = seen.replies(Share)[0][1].blocks.value["1"]
     own = ring.words(first) - ring.uniform(agree.seeds["holder 1"], 2**64 - 1, *first.shape)
@@ -305,9 +305,9 @@ def test_over_rows_two_tables_with_equal_noisy_output_leave_the_same_bytes(
             drawn = noise_on(cells, scale, rng)
             return drawn + made_up_for.triu() if made_up_for is not None and next(calls) == 0 else drawn
 
-        monkeypatch.setattr(gram_party, "noise_on", noise)
+        monkeypatch.setattr(gram_parts, "noise_on", noise)
         seen = Seen(all_parties(tables, schemas))
-        measure(seen, schemas)
+        release(seen, schemas)
         said = [{name: value.value for name, value in vars(reply).items()} for _, _, reply in seen.log]
         return [pack(one) for one in said]
 
@@ -322,7 +322,7 @@ def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None
 
     def listen(name: str, message: Any) -> Any:
         if isinstance(message, Share) and name == "holder 1":
-            session = parties[name].session
+            session = parties[name].agreement
             assert session is not None
             channel = session.channels["holder 0"]
             opened.append(channel.open(message.inbox["holder 0"].numpy().tobytes()))
@@ -330,7 +330,7 @@ def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None
         return message
 
     seen.meddle = listen
-    measure(seen, schemas)
+    release(seen, schemas)
     words = Ring(32).from_bytes(opened[0], len(opened[0]) // 4)
     assert _uniform(Ring(32).signed(words), 32) > 1e-7
 
@@ -338,7 +338,7 @@ def test_without_the_dealer_a_holder_sees_uniform_numbers_of_the_other() -> None
 def test_each_blinded_sum_is_uniform_and_a_single_holder_needs_no_blinding() -> None:
     tables, schemas = by_rows(3)
     seen = Seen(all_parties(tables, schemas, seed=None))
-    measure(seen, schemas)
+    release(seen, schemas)
     for _, reply in seen.replies(Share):
         assert _uniform(reply.blocks.value["0"], 64) > 1e-7
     assert all(reply.people.value is None for _, reply in seen.replies(Begin))
@@ -364,7 +364,7 @@ def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charg
         return message
 
     with pytest.raises(PartyAway, match="went away"):
-        measure(Seen(parties, leave), schemas, chunk=30)
+        release(Seen(parties, leave), schemas, chunk=30)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -380,14 +380,14 @@ def test_a_party_whose_last_answer_is_lost_has_paid_once_and_pays_again_only_for
         return message
 
     with pytest.raises(PartyError, match="line"):
-        measure(Seen(parties, lose), schemas)
+        release(Seen(parties, lose), schemas)
     price = ledgers["holder 0"].spend()
     assert price == column_price(schemas, max(event.sigma for event in price))
     assert [ledger.spend() for ledger in ledgers.values()] == [price, price]
     with pytest.raises(MessageError, match="not expected"):
         parties["holder 0"].answer(Share(inbox={}, corrections={}))
     assert ledgers["holder 0"].spend() == price
-    measure(LocalParties(parties), schemas)
+    release(LocalParties(parties), schemas)
     assert ledgers["holder 0"].spend() == {event: 2 * count for event, count in price.items()}
 
 
@@ -430,7 +430,7 @@ def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(cha
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
     with pytest.raises(MessageError, match="changed, repeated or put out of order"):
-        measure(Seen(parties, _swap(change)), schemas, chunk=30)
+        release(Seen(parties, _swap(change)), schemas, chunk=30)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -444,7 +444,7 @@ def test_a_repeated_message_is_refused_and_nothing_is_charged() -> None:
         return message
 
     with pytest.raises(MessageError, match="repeated"):
-        measure(Seen(parties, repeat), schemas, chunk=30)
+        release(Seen(parties, repeat), schemas, chunk=30)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -459,7 +459,7 @@ def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
             return message
 
         with pytest.raises(MessageError, match="not expected"):
-            measure(Seen(parties, twice), schemas, chunk=30)
+            release(Seen(parties, twice), schemas, chunk=30)
         spent = [one.ledger.spend().total() for one in parties.values()]
         assert spent == [cells() * (kind is Share)] * 2
     lonely = party("holder 0", tables, schemas)
@@ -483,7 +483,7 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
         return message
 
     with pytest.raises(MessageError):
-        measure(Seen(parties, hurry), schemas, chunk=30)
+        release(Seen(parties, hurry), schemas, chunk=30)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -498,7 +498,7 @@ def test_a_session_is_not_saved_on_the_servers_word(step: Any, tmp_path: Path) -
         return message
 
     with pytest.raises(MessageError, match=r"run\.keep was not expected"):
-        measure(Seen(parties, keep), schemas)
+        release(Seen(parties, keep), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -514,7 +514,7 @@ def test_a_party_that_returns_to_an_earlier_state_has_forgotten_its_session(tmp_
         return message
 
     with pytest.raises(MessageError, match=r"gram\.share was not expected"):
-        measure(Seen(parties, back), schemas)
+        release(Seen(parties, back), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -537,7 +537,7 @@ def test_missing_foreign_or_cropped_corrections_are_refused(change: Any) -> None
         return message
 
     with pytest.raises(MessageError, match="correction"):
-        measure(Seen(parties, odd), schemas)
+        release(Seen(parties, odd), schemas)
     assert not parties["holder 1"].ledger.spent()
 
 
@@ -554,7 +554,7 @@ def test_less_noise_than_a_budget_needs_is_refused(cut: Any) -> None:
         )
 
     with pytest.raises(PrivacyError, match="its budget needs"):
-        measure(Seen(parties, quieter), schemas)
+        release(Seen(parties, quieter), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -568,7 +568,7 @@ def test_parties_that_were_told_different_things_cannot_read_each_other() -> Non
         return message
 
     with pytest.raises(MessageError, match="told different things"):
-        measure(Seen(parties, differently), schemas)
+        release(Seen(parties, differently), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -598,7 +598,7 @@ def test_terms_that_make_no_sense_are_refused(change: Mapping[str, Any]) -> None
         return replace(message, **change) if known else message
 
     with pytest.raises((MessageError, ConfigError)):
-        measure(Seen(parties, odd), schemas)
+        release(Seen(parties, odd), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -610,7 +610,7 @@ def test_another_schema_is_refused_before_anything_is_charged(cut: Any) -> None:
     other = schemas[name].select(list(schemas[name].names)[::-1])
     told = schemas | {name: other} if cut is by_columns else dict.fromkeys(schemas, other)
     with pytest.raises(SchemaError, match="another schema"):
-        measure(LocalParties(parties), told)
+        release(LocalParties(parties), told)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -619,7 +619,7 @@ def test_people_who_do_not_match_are_refused_before_anything_is_charged() -> Non
     tables["holder 1"] = tables["holder 1"].assign(id=lambda frame: frame["id"] + 1000)
     parties = all_parties(tables, schemas)
     with pytest.raises(UnderstudyError):
-        measure(LocalParties(parties), schemas)
+        release(LocalParties(parties), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -634,7 +634,7 @@ def test_parts_of_a_wrong_shape_are_discarded() -> None:
         return message
 
     with pytest.raises(MessageError, match="discarded"):
-        measure(Seen(all_parties(tables, schemas), cropped), schemas)
+        release(Seen(all_parties(tables, schemas), cropped), schemas)
 
 
 @pytest.mark.parametrize("step", [Begin, Agree])
@@ -648,13 +648,13 @@ def test_over_rows_one_that_goes_before_the_sum_is_left_out_if_enough_remain(ste
 
     parties = all_parties(tables, schemas, budget=FREE)
     options = {"plan": Plan(private=False)}
-    found = measure(Seen(parties, leave), schemas, at_least=2, **options)  # type: ignore[arg-type]
+    found = release(Seen(parties, leave), schemas, at_least=2, **options)  # type: ignore[arg-type]
     rest = pd.concat([tables["host 0"], tables["host 2"]])
     assert torch.equal(found.gram, true_gram(SCHEMA, rest))
     assert list(found.begun) == ["host 0", "host 2"]
     for at_least in (None, 3):
         with pytest.raises(PartyAway, match="went away"):
-            measure(Seen(parties, leave), schemas, at_least=at_least, **options)  # type: ignore[arg-type]
+            release(Seen(parties, leave), schemas, at_least=at_least, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("step", [Begin, Agree])
@@ -669,7 +669,7 @@ def test_over_rows_one_that_refuses_is_never_left_out(step: Any, refusal: Any) -
 
     parties = all_parties(tables, schemas)
     with pytest.raises(refusal, match="host 1 refuses"):
-        measure(Seen(parties, refuse), schemas, at_least=1)
+        release(Seen(parties, refuse), schemas, at_least=1)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -683,7 +683,7 @@ def test_over_rows_one_that_goes_while_the_sum_is_collected_ends_the_run() -> No
 
     parties = all_parties(tables, schemas)
     with pytest.raises(PartyAway, match="went away"):
-        measure(Seen(parties, leave), schemas, at_least=2)
+        release(Seen(parties, leave), schemas, at_least=2)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -731,7 +731,7 @@ def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None
         plain = measured(tables, schemas, chunk=20)
         ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
         build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
-        rebuilt = measure(BytesParties(build), schemas, chunk=20)
+        rebuilt = release(BytesParties(build), schemas, chunk=20)
         assert torch.equal(plain.gram, rebuilt.gram)
         assert [ledger.spend().total() for ledger in ledgers.values()] == [cells()] * 3
 

@@ -39,8 +39,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.measure import Plan, measure
 from understudy.protocols.gram.messages import Agree, Begin, Share
+from understudy.protocols.gram.releases import Plan, release
 from understudy.run import train
 from understudy.runtime.local import BytesParties, LocalParties
 
@@ -82,7 +82,7 @@ def test_a_person_with_two_holders_of_one_group_is_refused_before_anything_is_ch
     tables["a1"] = pd.concat([tables["a1"], tables["a0"].head(1)])
     parties = all_parties(tables, schemas)
     with pytest.raises(AlignmentError, match="counted twice"):
-        measure(LocalParties(parties), schemas)
+        release(LocalParties(parties), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -162,7 +162,7 @@ def test_pairs_across_holders_are_refused_where_there_are_none() -> None:
 def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
     tables, schemas = by_grid()
     seen = Seen(all_parties(tables, schemas, seed=None))
-    measure(seen, schemas)
+    release(seen, schemas)
     for name, reply in seen.replies(Share):
         for place, part in reply.blocks.value.items():
             alone = (name == "b0" and place == "3") or (
@@ -207,7 +207,7 @@ def test_whoever_goes_away_from_a_grid_ends_the_run_and_nothing_is_charged(step:
         return message
 
     with pytest.raises(PartyAway, match="went away"):
-        measure(Seen(parties, leave), schemas, chunk=9, at_least=1)
+        release(Seen(parties, leave), schemas, chunk=9, at_least=1)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -230,7 +230,7 @@ def test_people_who_do_not_match_the_alignment_are_refused(change: Any) -> None:
         return replace(message, cells=change(message.cells)) if isinstance(message, Agree) else message
 
     with pytest.raises((MessageError, ConfigError)):
-        measure(Seen(parties, odd), schemas)
+        release(Seen(parties, odd), schemas)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -240,6 +240,6 @@ def test_parties_of_a_grid_rebuilt_between_all_messages_measure_alike() -> None:
     plain = measured(tables, schemas, plan, chunk=20, choose=pick)
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
     build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
-    rebuilt = measure(BytesParties(build), schemas, plan, chunk=20, choose=pick)
+    rebuilt = release(BytesParties(build), schemas, plan, chunk=20, choose=pick)
     assert torch.equal(plain.gram, rebuilt.gram)
     assert torch.equal(plain.triples[0]["table"], rebuilt.triples[0]["table"])

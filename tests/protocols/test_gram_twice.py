@@ -36,8 +36,8 @@ from understudy.data.grid import Grid
 from understudy.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measure import Plan, measure
 from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share
+from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties
 
 # Pairs measured once more, and three-way tables
@@ -65,7 +65,7 @@ def test_both_releases_together_cost_the_budget_once(cut: Any) -> None:
     tables, schemas = cut()
     plan = Plan(refined=3, scouting=0.6, triples=(tuple(next(iter(schemas.values())).names[:3]),))
     parties = all_parties(tables, schemas)
-    found = measure(LocalParties(parties), schemas, plan, choose=pick)
+    found = release(LocalParties(parties), schemas, plan, choose=pick)
     *first, (second, refined) = found.releases
     assert (sum(count for _, count in first), refined) == (cells(), 4)
     price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
@@ -92,7 +92,7 @@ def test_a_refined_pair_is_the_weighted_mean_of_two_measurements() -> None:
 def test_the_second_release_shows_the_chosen_pairs_alone() -> None:
     tables, schemas = by_rows(2)
     seen = Seen(all_parties(tables, schemas, budget=FREE))
-    measure(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
+    release(seen, schemas, Plan(private=False, refined=3, scouting=0.5), choose=pick)
     (_, a), (_, b) = seen.replies(Refine)
     total = a.blocks.value["0"] + b.blocks.value["0"]
     column = torch.repeat_interleave(torch.tensor(all_sizes()))
@@ -116,7 +116,7 @@ def test_other_pairs_than_were_announced_are_refused_and_not_charged(pairs: Tens
         return replace(message, pairs=pairs) if isinstance(message, Refine) else message
 
     with pytest.raises(MessageError, match="pairs of columns were due"):
-        measure(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(Seen(parties, odd), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     for one in parties.values():
         assert one.ledger.spend().total() == cells(), "the first release alone"
 
@@ -139,10 +139,10 @@ def test_a_second_release_that_cannot_be_made_is_refused_before_the_first_is_pri
         return replace(message, **told) if isinstance(message, Begin) else message
 
     with pytest.raises(ConfigError, match=why):
-        measure(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(Seen(parties, endless), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     if "refined" in told:
         with pytest.raises(ConfigError, match=why):
-            measure(LocalParties(parties), schemas, Plan(scouting=0.5, **told), choose=pick)
+            release(LocalParties(parties), schemas, Plan(scouting=0.5, **told), choose=pick)
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -162,7 +162,7 @@ def test_after_a_first_release_neither_it_nor_the_second_is_made_again() -> None
         return message
 
     with pytest.raises(MessageError, match=r"gram\.refine was not expected"):
-        measure(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(Seen(parties, again), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert parties["host 0"].ledger.spend().total() == cells() + 3
 
 
@@ -176,7 +176,7 @@ def test_one_who_goes_between_the_releases_has_paid_for_the_first_alone() -> Non
         return message
 
     with pytest.raises(PartyError, match="went away"):
-        measure(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(Seen(parties, leave), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
 
 
@@ -212,7 +212,7 @@ def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
     plan = Plan(target=target, refined=len(one), scouting=0.5)
     seen = Seen(parties, apart)
     with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
-        measure(seen, schemas, plan, choose=lambda gram, noise, chosen: torch.tensor(one))
+        release(seen, schemas, plan, choose=lambda gram, noise, chosen: torch.tensor(one))
     assert not seen.replies(Refine), "nothing came out of the second release"
 
 
@@ -229,7 +229,7 @@ def test_chosen_pairs_are_proposed_once_and_not_released_without(cut: Any) -> No
         return message
 
     with pytest.raises(MessageError, match=r"gram\.propose was not expected"):
-        measure(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+        release(Seen(parties, hasty), schemas, Plan(refined=3, scouting=0.5), choose=pick)
     assert all(one.ledger.spend().total() == cells() for one in parties.values())
 
 
@@ -260,7 +260,7 @@ def test_pairs_with_the_target_are_exact_without_noise(cut: Any) -> None:
 def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: Any) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    found = measure(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
+    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=0.6))
     plain = measured(tables, schemas, Plan())
     joint = Grid.of(schemas).join(schemas)
     column = torch.repeat_interleave(torch.tensor(Codec(joint).sizes))
@@ -286,7 +286,7 @@ def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() ->
         return replace(message, pairs=other) if isinstance(message, Refine) else message
 
     with pytest.raises(MessageError, match=f"all pairs with {TARGET} were due"):
-        measure(Seen(parties, odd), schemas, Plan(target=TARGET, scouting=0.5))
+        release(Seen(parties, odd), schemas, Plan(target=TARGET, scouting=0.5))
     assert [one.ledger.spend().total() for one in parties.values()] == [cells(), cells()]
 
 
@@ -295,7 +295,7 @@ def test_a_target_that_nobody_has_is_refused_and_nothing_is_charged(cut: Any) ->
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
     with pytest.raises(ConfigError, match='nobody has a column "shoes"'):
-        measure(LocalParties(parties), schemas, Plan(target="shoes", scouting=0.5))
+        release(LocalParties(parties), schemas, Plan(target="shoes", scouting=0.5))
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
@@ -307,7 +307,7 @@ def test_fewer_pairs_than_the_target_has_cannot_be_asked_for() -> None:
         return replace(message, refined=-3) if isinstance(message, Begin) else message
 
     with pytest.raises(ConfigError, match="refined"):
-        measure(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
+        release(Seen(parties, fewer), schemas, Plan(target=TARGET, scouting=0.5))
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 

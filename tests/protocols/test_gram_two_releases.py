@@ -27,8 +27,8 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.gram.measure import Plan, measure
 from understudy.protocols.gram.messages import Propose, Refine
+from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties
 
 TARGET = SCHEMA.names[2]
@@ -170,8 +170,8 @@ def test_a_holder_that_cannot_pay_for_the_second_release_leaves_the_first() -> N
                 one.ledger.set_budget(type(BUDGET)(one.ledger.spent() + 1e-9, BUDGET.delta))
         return message
 
-    found = measure(Seen(parties, poorer), schemas, Plan(refined=3, scouting=0.5), choose=pick)
-    plain = measure(
+    found = release(Seen(parties, poorer), schemas, Plan(refined=3, scouting=0.5), choose=pick)
+    plain = release(
         LocalParties(all_parties(tables, schemas)), schemas, Plan(refined=3, scouting=0.5), choose=pick
     )
     assert "this step costs" in found.ended
@@ -195,16 +195,16 @@ def test_what_a_fresh_run_is_refused_is_not_taken_for_an_absence(refusal: Any) -
 
     parties = Seen(all_parties(tables, schemas), refuse)
     if refusal is BudgetExceeded:
-        assert measure(parties, schemas, Plan(target=TARGET, scouting=0.5)).ended == "host 0: no."
+        assert release(parties, schemas, Plan(target=TARGET, scouting=0.5)).ended == "host 0: no."
     else:
         with pytest.raises(PartyError, match="no"):
-            measure(parties, schemas, Plan(target=TARGET, scouting=0.5))
+            release(parties, schemas, Plan(target=TARGET, scouting=0.5))
 
 
 def test_the_first_release_alone_costs_what_its_share_says() -> None:
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
-    found = measure(
+    found = release(
         Seen(parties, lambda name, message: leave_all(message)), schemas, Plan(target=TARGET, scouting=0.5)
     )
     assert found.gone == list(tables)

@@ -28,8 +28,8 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.measure import Measured, measure
 from understudy.protocols.gram.party import GramParty
+from understudy.protocols.gram.releases import Released, release
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class GramAudit:
         if layout.grid.partition == "grid":
             raise ConfigError("an audit is of rows or of columns; a grid needs ids, and these are made up.")
         rows = layout.grid.partition == "rows"
-        released: list[Measured] = []
+        released: list[Released] = []
 
         def parties(present: bool, trial: int) -> Mapping[str, Party]:
             return {
@@ -62,7 +62,7 @@ class GramAudit:
         def train(parties: Parties) -> object:
             terms = {"colluding": self.config.colluding, "at_least": self.config.at_least}
             plan = replace(self.config, refined=0).plan
-            found = measure(parties, schemas, plan, **terms)  # type: ignore[arg-type]
+            found = release(parties, schemas, plan, **terms)  # type: ignore[arg-type]
             released[:] = [found]
             return found
 

@@ -15,13 +15,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
-from understudy.data.codec import Codec, Codes
+from understudy.data.codec import Codes
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up
@@ -88,19 +89,20 @@ def spend_of(releases: Iterable[tuple[float, int]], by: int = 1) -> Counter[DpEv
     return spend
 
 
-def one_hot(codes: Codes, codec: Codec) -> Bits:
-    """Codes as 0/1 rows: (n, width)."""
-    rows = np.zeros((len(codes), codec.width), dtype=np.bool_)
-    starts = np.array([block.start for block in codec.blocks])
+def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:
+    """Codes of columns with so many levels, as 0/1 rows: (n, width)."""
+    rows = np.zeros((len(codes), sum(sizes)), dtype=np.bool_)
+    starts = np.array([0, *accumulate(sizes)][:-1])
     np.put_along_axis(rows, codes + starts, True, axis=1)
     return rows
 
 
-def gram_matrix(codes: Codes, codec: Codec) -> Tensor:
+def gram_matrix(codes: Codes, sizes: Sequence[int]) -> Tensor:
     """Σ x xᵀ over one-hot rows, exactly: int64, (width, width). Memory does not grow with the rows."""
-    ring, total = Ring(64), torch.zeros(codec.width, codec.width, dtype=torch.int64)
+    ring, width = Ring(64), sum(sizes)
+    total = torch.zeros(width, width, dtype=torch.int64)
     for start in range(0, len(codes), _CHUNK):
-        rows = one_hot(codes[start : start + _CHUNK], codec)
+        rows = one_hot(codes[start : start + _CHUNK], sizes)
         total += ring.signed(ring.product(ring.words(rows), rows))
     return total
 
@@ -118,14 +120,14 @@ def noise_on(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
     return drawn
 
 
-def gram_noise(scale: Fraction, rng: Rng, codec: Codec) -> Tensor:
+def gram_noise(scale: Fraction, rng: Rng, sizes: Sequence[int]) -> Tensor:
     """Independent noise for every cell of the upper triangle that a person can move, mirrored: (width, width)."""
-    return mirrored(noise_on(movable(codec).triu(), scale, rng))
+    return mirrored(noise_on(movable(sizes).triu(), scale, rng))
 
 
-def movable(codec: Codec) -> Tensor:
+def movable(sizes: Sequence[int]) -> Tensor:
     """Which cells of the matrix a person can move: two levels of one column never meet. (width, width)."""
-    column = torch.repeat_interleave(torch.tensor(codec.sizes))
+    column = torch.repeat_interleave(torch.tensor(sizes))
     return (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
 
 

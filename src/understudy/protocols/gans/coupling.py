@@ -1,7 +1,7 @@
 """What ties one party's columns to another's in VertiGAN: their joint two-way tables, measured once, as a second loss.
 
 VertiGAN's critics each see one party, so any coupling of the parties' distributions is optimal to them. Here the
-blocks X_iᵀX_k of the Gram matrix across parties (`gram/measure.py`) are released once, before the first round, and in
+blocks X_iᵀX_k of the Gram matrix across parties (`gram/releases.py`) are released once, before the first round, and in
 every round the generator's gradient is the critics' plus that of a distance between the two-way tables of its own
 outputs and the released ones. Within a party the critics alone decide.
 
@@ -14,7 +14,7 @@ residual, in units of the noise, comes down to 1, what noise alone would leave.
 Budget. `share` of a party's ε goes into the release, which alone costs (share·ε, δ); the critic's noise is then the
 least with which both together stay within (ε, δ). The release is one for all parties and every ledger holds it, so a
 person's price over all parties counts it once for each of them: more than it is.
-Guarantee: the release is that of `gram_party`, with its edges: the server deals the masks of products.
+Guarantee: the release is that of `gram.party`, with its edges: the server deals the masks of products.
 """
 
 from collections.abc import Mapping
@@ -34,20 +34,20 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng
 from understudy.protocols.core import AlignedParty, Parties
-from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.protocols.gram.party import GramParty
+from understudy.protocols.gram.releases import Plan, Released, release
 
 
 def measure_across(
     parties: Parties, schemas: Mapping[str, Any], config: Mapping[str, Any], secret: bytes | None = None
-) -> Measured:
+) -> Released:
     """Align the parties, and release their joint tables across parties. ConfigError where one holds no table."""
     tables = {name: schema for name, schema in schemas.items() if isinstance(schema, Schema)}
     if other := sorted(schemas.keys() - tables.keys()):
         raise ConfigError(
             f'{other[0]} holds no table, and coupling="gram" counts columns. Nothing was charged.'
         )
-    return measure(
+    return release(
         parties, tables, Plan(private=config["private"], across=True), config=config, secret=secret
     )
 
@@ -73,7 +73,7 @@ class Coupling:
     """The server's second loss, from what was released."""
 
     def __init__(
-        self, measured: Measured, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
+        self, measured: Released, schemas: Mapping[str, Schema], *, weight: float, device: torch.device
     ) -> None:
         sizes = [size for schema in schemas.values() for size in Codec(schema).sizes]
         noise = torch.where(measured.measured, measured.noise, torch.inf)

@@ -60,8 +60,8 @@ from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import GanParty, Gradient, Settings
 from understudy.protocols.gans.server import Server
 from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.gram.measure import Measured
 from understudy.protocols.gram.party import DEALT, GramParty
+from understudy.protocols.gram.releases import Released
 
 KINDS = ("table", "series", "image")
 SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
@@ -375,7 +375,7 @@ def train(
 
     coupling = None
     if server.held:
-        measured, tables = Measured(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
+        measured, tables = Released(**server.held["measured"]), cast(dict[str, Schema], server.schemas)
         coupling = Coupling(measured, tables, weight=config.coupling_weight, device=server.device)
 
     parts = {name: list(network.party_parameters(name).values()) for name in parties.names}

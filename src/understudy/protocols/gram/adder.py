@@ -5,6 +5,7 @@ Whatever is in here is post-processing of paid replies.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,7 @@ class Adder:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The matrix, the standard deviation of its noise, and which cells were released: (width, width)."""
         layout = self.layout
-        starts = [0]
-        for codec in layout.codecs:
-            starts.append(starts[-1] + codec.width)
+        starts = [*accumulate(layout.widths, initial=0)]
         width = starts[-1]
         gram = torch.zeros(width, width, dtype=torch.int64)
         noise = torch.zeros(width, width, dtype=torch.float64)
@@ -52,7 +51,7 @@ class Adder:
         names = layout.joint.names
         for place, triple in enumerate(layout.triples):
             group, columns = layout.triple(triple)
-            sizes = [layout.codecs[group].sizes[column] for column in columns]
+            sizes = [layout.group_sizes[group][column] for column in columns]
             parts = {name: replies[name].triples.value for name in self._present((group, group))}
             tables.append(
                 {

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -31,9 +31,11 @@ from understudy.data.grid import Grid
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure import Moved, movable, noise_share, scaled
+from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
 
 Block = tuple[int, int]  # two groups, the lower number first
+
+_MESSAGE = 1 << 27  # bytes, at most
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,28 @@ class Layout:
 
     schemas: Mapping[str, Schema]
     triples: tuple[tuple[str, str, str], ...] = ()
+    levels: tuple[tuple[int, ...], ...] | None = (
+        None  # of each group's columns, where they are not as declared
+    )
 
     @cached_property
     def grid(self) -> Grid:
         return Grid.of(self.schemas)
 
     @cached_property
-    def codecs(self) -> tuple[Codec, ...]:
-        """One for each group."""
-        return tuple(Codec(schema) for schema in self.grid.one_each(self.schemas).values())
+    def group_sizes(self) -> tuple[tuple[int, ...], ...]:
+        """The levels of every column, group by group."""
+        return self.levels or tuple(
+            Codec(schema).sizes for schema in self.grid.one_each(self.schemas).values()
+        )
+
+    @cached_property
+    def widths(self) -> tuple[int, ...]:
+        """The length of a one-hot row of each group."""
+        return tuple(map(sum, self.group_sizes))
+
+    def width_of(self, name: str) -> int:
+        return self.widths[self.grid.group_of(name)]
 
     @cached_property
     def joint(self) -> Schema:
@@ -86,15 +101,15 @@ class Layout:
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The levels of every column."""
-        return tuple(size for codec in self.codecs for size in codec.sizes)
+        return tuple(size for sizes in self.group_sizes for size in sizes)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(combinations_with_replacement(range(len(self.codecs)), 2))
+        return tuple(combinations_with_replacement(range(len(self.grid.groups)), 2))
 
     def shape(self, block: Block) -> tuple[int, int]:
         g, h = block
-        return self.codecs[g].width, self.codecs[h].width
+        return self.widths[g], self.widths[h]
 
     def holders(self, block: Block) -> tuple[str, ...]:
         """Who has a part in the block."""
@@ -108,7 +123,7 @@ class Layout:
         across holders.
         Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
-        if refined > (pairs := math.comb(len(self.sizes), 2)):
+        if refined > (pairs := math.comb(self.columns, 2)):
             raise ConfigError(
                 f"there are {pairs:,} pairs of columns, those with a target among them, and no more can be measured "
                 "twice. Nothing was charged."
@@ -147,6 +162,13 @@ class Layout:
             )
         return most_holders
 
+    def chunk(self, most: int, ring: Ring) -> int:
+        """How many people go into one message: as many as fit, and no more than `most`."""
+        row = (
+            max(self.widths) * ring.dtype.itemsize * max(1, len(self.widths) - 1)
+        )  # bytes per person, at most
+        return max(1, min(most, _MESSAGE // row))
+
     def stream(self, release: int, part: int) -> int:
         """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
         return release * (len(self.blocks) + len(self.triples)) + part
@@ -155,7 +177,7 @@ class Layout:
 
     def everything(self, *, across: bool = False) -> Tensor:
         """All columns and all their pairs, or the pairs `across` groups alone: (m, m), upper triangle."""
-        group = torch.repeat_interleave(torch.tensor([len(codec.sizes) for codec in self.codecs]))
+        group = torch.repeat_interleave(torch.tensor(self._columns))
         return ((group[:, None] != group) | (not across)).triu()
 
     def pairs_with(self, target: str | None) -> Tensor:
@@ -187,11 +209,11 @@ class Layout:
 
     def cells(self, block: Block, wanted: Tensor) -> Tensor:
         """Which cells of the block that is. Within a group: the upper triangle."""
-        rows, columns = (torch.repeat_interleave(self._columns_of(group)) for group in block)
+        rows, columns = (torch.repeat_interleave(torch.tensor(self.group_sizes[group])) for group in block)
         of_group = self._starts[block[0]], self._starts[block[1]]
         marked = wanted[rows[:, None] + of_group[0], columns[None, :] + of_group[1]]
         if block[0] == block[1]:
-            return (marked & movable(self.codecs[block[0]])).triu()
+            return (marked & movable(self.group_sizes[block[0]])).triu()
         return marked
 
     def triple(self, names: Sequence[str]) -> tuple[int, tuple[int, ...]]:
@@ -205,11 +227,11 @@ class Layout:
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:
-        sizes = [len(codec.sizes) for codec in self.codecs]
-        return tuple(sum(sizes[:group]) for group in range(len(sizes)))
+        return tuple(accumulate(self._columns, initial=0))
+
+    @cached_property
+    def _columns(self) -> tuple[int, ...]:
+        return tuple(len(schema.columns) for schema in self.grid.one_each(self.schemas).values())
 
     def _span(self, group: int) -> slice:
-        return slice(self._starts[group], self._starts[group] + len(self.codecs[group].sizes))
-
-    def _columns_of(self, group: int) -> Tensor:
-        return torch.tensor(self.codecs[group].sizes)
+        return slice(self._starts[group], self._starts[group + 1])

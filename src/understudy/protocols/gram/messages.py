@@ -20,7 +20,7 @@ class Begin(Assembly, kind="gram.begin"):
     `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
     the first release's share of the budget then. `triples`: three-way tables within one group, released with the last
     release. `colluding`: how many holders of a block may pool what they know; with the schemas it says how noise is
-    spread (`gram_layout`). `most_holders`: over rows, with how many of them a person may be.
+    spread (`layout`). `most_holders`: over rows, with how many of them a person may be.
     """
 
     private: bool

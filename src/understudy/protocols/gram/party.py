@@ -1,7 +1,7 @@
 """A holder's side of a joint Gram matrix: it checks, masks, multiplies, pays, adds noise, and releases.
 
-The arithmetic stands in `understudy.privacy.secure`, the blocks in `gram_layout`, who learns what in
-docs/secure_products.md.
+The arithmetic stands in `understudy.privacy.secure`, what is counted in `parts`, the blocks in `layout`, who learns
+what in docs/secure_products.md.
 
 Guarantee: before a release a party charges its ledger for what one person moves in all of it: a cell by 1 for
 every pair of columns, every column and every three-way table that is released, under discrete Gaussian noise of the
@@ -23,7 +23,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
@@ -40,16 +39,11 @@ from understudy.privacy.secure import (
     Bits,
     KeyPair,
     Ring,
-    blind,
     connect,
     fingerprint,
-    gram_matrix,
-    mirrored,
-    noise_on,
     one_hot,
     shared_noise,
     spend_of,
-    triple_table,
 )
 from understudy.protocols.core import (
     AlignedParty,
@@ -65,7 +59,8 @@ from understudy.protocols.core import (
     heard,
     said,
 )
-from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.agreement import Agreement, check_noise, chunks_of, factors_of
+from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import (
     Agree,
     Agreed,
@@ -77,7 +72,7 @@ from understudy.protocols.gram.messages import (
     Share,
     Shared,
 )
-from understudy.protocols.gram.session import Session, check_noise, chunks_of, factors_of
+from understudy.protocols.gram.parts import Blinding, parts_of
 
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
@@ -130,7 +125,7 @@ class GramParty(AlignedParty):
         self.sigmas: list[float] = []
         self.spreads: tuple[Spread, ...] = ()
         self.moves = 1  # by how much a person moves a cell
-        self.session: Session | None = None
+        self.agreement: Agreement | None = None
         self.paid: Spend = {}  # what this side was charged, over all sessions
 
     def forget(self) -> None:
@@ -143,21 +138,21 @@ class GramParty(AlignedParty):
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:
-        session = self.session
+        agreement = self.agreement
         match ask:
             case Begin():
                 return self._begin(ask)
-            case Agree() if session is None or (self._rows_only and not session.released):
+            case Agree() if agreement is None or (self._rows_only and not agreement.released):
                 return self._agree(ask)
-            case Swap() if session is not None and not session.products.done:
-                if ask.chunk == session.products.swapped:
-                    return session.products.swap(ask)
-            case Share() if session is not None and session.products.done and not session.parts:
-                return self._share(ask, session)
-            case Propose() if session is not None and session.released == 1 and not session.proposed:
-                return self._propose(ask, session)
-            case Refine() if session is not None and session.released == 1:
-                return self._refine(ask, session)
+            case Swap() if agreement is not None and not agreement.products.done:
+                if ask.chunk == agreement.products.swapped:
+                    return agreement.products.swap(ask)
+            case Share() if agreement is not None and agreement.products.done and not agreement.parts:
+                return self._share(ask, agreement)
+            case Propose() if agreement is not None and agreement.released == 1 and not agreement.proposed:
+                return self._propose(ask, agreement)
+            case Refine() if agreement is not None and agreement.released == 1:
+                return self._refine(ask, agreement)
         raise self.unexpected(ask)
 
     # Before anything leaves
@@ -178,7 +173,7 @@ class GramParty(AlignedParty):
         plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
         self.sigmas = list(shared_noise(plan, budget, self.moves)) if ask.private else [0.0] * len(plan)
         self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
-        self.pair, self.session = KeyPair(self._fresh()), None
+        self.pair, self.agreement = KeyPair(self._fresh()), None
         return Begun(
             people=Public(
                 None if self._rows_only else people,
@@ -191,94 +186,60 @@ class GramParty(AlignedParty):
         )
 
     def _agree(self, ask: Agree) -> Agreed:
-        session, mark = self._open(ask), fingerprint(ask.keys)
-        if session.products.factors:
-            peers = ", ".join(session.products.factors)
+        agreement, mark = self._open(ask), fingerprint(ask.keys)
+        if agreement.products.factors:
+            peers = ", ".join(agreement.products.factors)
             where = " which of them hold a person is disclosed;" if len(ask.cells) > 1 else ""
             self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε;{where} keys {mark}")
-        self.session = session
+        self.agreement = agreement
         return Agreed(fingerprint=Public(mark, "a hash of public keys"))
 
     # The releases
 
-    def _share(self, ask: Share, session: Session) -> Shared:
-        shares, layout = session.products.shares(ask.inbox, ask.corrections), self.layout
-        parts = {
-            block: torch.zeros(layout.shape(block), dtype=torch.int64)
-            for block in layout.blocks
-            if self._group in block
-        }
-        for peer, share in shares.items():
-            block = (min(pair := (self._group, layout.grid.group_of(peer))), max(pair))
-            parts[block] += session.products.ring.signed(share)
-        parts[self._group, self._group] = gram_matrix(self.codes, self.codec)
-        session.parts = {layout.blocks.index(block): part for block, part in parts.items()}
-        return self._release(session, self._first)
+    def _share(self, ask: Share, agreement: Agreement) -> Shared:
+        shares = agreement.products.shares(ask.inbox, ask.corrections)
+        agreement.parts = parts_of(self.layout, self.name, self.codes, shares, agreement.ring)
+        return self._release(agreement, self._first)
 
-    def _propose(self, ask: Propose, session: Session) -> Proposed:
+    def _propose(self, ask: Propose, agreement: Agreement) -> Proposed:
         """Tell the others which pairs it will be: a server that asks each for other ones gets none."""
-        session.proposed = word = _word(self._twice(ask.pairs))
+        agreement.proposed = word = _word(self._twice(ask.pairs))
         return Proposed(
-            outbox=Public(said(session.channels, word), "what the server chose, sealed; no row is in it")
+            outbox=Public(said(agreement.channels, word), "what the server chose, sealed; no row is in it")
         )
 
-    def _refine(self, ask: Refine, session: Session) -> Shared:
+    def _refine(self, ask: Refine, agreement: Agreement) -> Shared:
         wanted = self._twice(ask.pairs)
         word = _word(wanted)
         if self.begun is not None and self.begun.refined:  # else the pairs follow from what was agreed
-            if session.proposed != word:
+            if agreement.proposed != word:
                 raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
-            heard(session.channels, word, ask.inbox, what="pairs")
-        return self._release(session, wanted)
+            heard(agreement.channels, word, ask.inbox, what="pairs")
+        return self._release(agreement, wanted)
 
     def _twice(self, pairs: Tensor) -> Tensor:
         """Those pairs, if they are what was agreed on."""
         target, refined = (None, 0) if self.begun is None else (self.begun.target, self.begun.refined)
         return self.layout.only(pairs, self.layout.again(target, refined), target)
 
-    def _release(self, session: Session, wanted: Tensor) -> Shared:
-        """Charge the next release, add noise and pads, and end the session with the last one."""
-        agree, layout, number = session.agree, self.layout, session.released
+    def _release(self, agreement: Agreement, wanted: Tensor) -> Shared:
+        """Charge the next release, and end the agreement with the last one."""
+        agree, number = agreement.agree, agreement.released
         last = number == len(self.sigmas) - 1
         price = self._price(number, agree.sigmas[number])
         receipt = self.ledger.charge(
             composed(price),
             run=self.run,
-            what=f"one joint Gram matrix with {', '.join(session.channels) or 'nobody'}"
+            what=f"one joint Gram matrix with {', '.join(agreement.channels) or 'nobody'}"
             f"{', some pairs once more' if number else ''}; keys {fingerprint(agree.keys)}",
         )
         self.paid = Counter(self.paid) + price
-        session.released += 1
+        agreement.released += 1
         if last:
-            self.session = self.pair = None  # a further release takes new keys, and is charged again
-        blocks = {}
-        for place, part in session.parts.items():
-            block = layout.blocks[place]
-            blocks[str(place)] = self._blinded(
-                part, layout.cells(block, wanted), place, block, number, session
-            )
-        triples = {}
-        for place, names in enumerate(layout.triples if last else ()):
-            group, columns = layout.triple(names)
-            if group == self._group:
-                table = triple_table(self.codes, self.codec.sizes, columns)
-                stream, every = len(layout.blocks) + place, torch.ones_like(table, dtype=torch.bool)
-                triples[str(place)] = self._blinded(table, every, stream, (group, group), number, session)
+            self.agreement = self.pair = None  # a further release takes new keys, and is charged again
+        out = Blinding(self.name, self.layout, self.spreads[number], agreement, number, self.rng)
+        blocks, triples = out.blocks(wanted), out.triples(self.codes) if last else {}
         return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
-
-    def _blinded(
-        self, part: Tensor, cells: Tensor, stream: int, block: Block, release: int, session: Session
-    ) -> Tensor:
-        """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
-        agree, layout, ring = session.agree, self.layout, session.products.ring
-        present = [name for name in layout.holders(block) if name in agree.keys]
-        scale = self.spreads[release].share(block, len(present), agree.sigmas[release])
-        noisy = part * cells + noise_on(cells, scale, self.rng)
-        if block[0] == block[1] and part.ndim == 2:
-            noisy = mirrored(noisy)
-        lines = [session.channels[name] for name in present if name != self.name]
-        number = layout.stream(release, stream)
-        return ring.signed(blind(ring.words(noisy), lines, ring, stream=number))
 
     # What is counted
 
@@ -289,10 +250,6 @@ class GramParty(AlignedParty):
     @property
     def _first(self) -> Tensor:
         return self.layout.everything(across=self.begun is not None and self.begun.across)
-
-    @property
-    def _group(self) -> int:
-        return self.layout.grid.group_of(self.name)
 
     @property
     def _rows_only(self) -> bool:
@@ -321,7 +278,7 @@ class GramParty(AlignedParty):
         if again:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
         self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=again)
-        self.begun, self.layout, self.pair, self.session = ask, layout, None, None
+        self.begun, self.layout, self.pair, self.agreement = ask, layout, None, None
         self.__dict__.pop("codes", None)
 
     def _as_agreed(self, config: Mapping[str, Any], told: Mapping[str, Any]) -> None:
@@ -336,7 +293,7 @@ class GramParty(AlignedParty):
                     "Nothing was charged or sent."
                 )
 
-    def _open(self, ask: Agree) -> Session:
+    def _open(self, ask: Agree) -> Agreement:
         """Check what was agreed, and derive lines and masks from it."""
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
@@ -351,37 +308,37 @@ class GramParty(AlignedParty):
         factors = factors_of(self.name, self.layout, ask, chunks)
 
         def rows(start: int, stop: int) -> Bits:
-            return one_hot(self.codes[start:stop], self.codec)
+            return one_hot(self.codes[start:stop], self.codec.sizes)
 
-        return Session(ask, channels, Products(Ring(ask.bits), channels, factors, rows, chunks))
+        return Agreement(ask, channels, Products(Ring(ask.bits), channels, factors, rows, chunks))
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
         if self.begun is not None and self.pair is not None:
             state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigmas": self.sigmas}
-        if (session := self.session) is not None:
-            state["session"] = {
-                "ask": asdict(session.agree),
-                "released": session.released,
-                "proposed": session.proposed,
-                "parts": {str(place): part for place, part in session.parts.items()},
-                "products": session.products.state_dict(),
+        if (agreement := self.agreement) is not None:
+            state["agreement"] = {
+                "ask": asdict(agreement.agree),
+                "released": agreement.released,
+                "proposed": agreement.proposed,
+                "parts": {str(place): part for place, part in agreement.parts.items()},
+                "products": agreement.products.state_dict(),
             }
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.begun = self.pair = self.session = None
+        self.begun = self.pair = self.agreement = None
         self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
         if (begun := state.get("begun")) is not None:
             self._take_up(Begin(**begun["ask"]))
             self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
-        if (held := state.get("session")) is not None:
-            self.session = session = self._open(Agree(**held["ask"]))
-            session.released, session.proposed = held["released"], held["proposed"]
-            session.parts = {int(place): part for place, part in held["parts"].items()}
-            session.products.load_state_dict(held["products"])
+        if (held := state.get("agreement")) is not None:
+            self.agreement = agreement = self._open(Agree(**held["ask"]))
+            agreement.released, agreement.proposed = held["released"], held["proposed"]
+            agreement.parts = {int(place): part for place, part in held["parts"].items()}
+            agreement.products.load_state_dict(held["products"])
 
 
 def composed(spend: Spend) -> DpEvent:

@@ -41,8 +41,8 @@ from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, Privacy
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.gram.measure import Measured, Plan, measure
 from understudy.protocols.gram.party import DEALT, GramParty
+from understudy.protocols.gram.releases import Plan, Released, release
 
 SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
@@ -164,7 +164,7 @@ def train(
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     done, first = (_released(store, name, told) if store and resume else None for name in (BOTH, FIRST))
-    measured = done or measure(
+    measured = done or release(
         parties,
         schemas,
         config.plan,
@@ -215,7 +215,7 @@ def train(
     return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
 
 
-def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Measured | None:
+def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Released | None:
     """What was saved under that name, if it was measured as these settings say."""
     if (saved := store.noted(name)) is None:
         return None
@@ -224,16 +224,16 @@ def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Measured
             "what was measured is not what these settings ask for: resume with those of the run. "
             "Nothing was charged."
         )
-    return Measured(**saved)
+    return Released(**saved)
 
 
-def _ended(measured: Measured, *, twice: bool) -> str:
+def _ended(measured: Released, *, twice: bool) -> str:
     if measured.ended:
         return f"after the first of two releases: {measured.ended}"
     return "after both releases" if twice else "after the one release"
 
 
-def _missing(measured: Measured) -> tuple[str, ...]:
+def _missing(measured: Released) -> tuple[str, ...]:
     """What a privacy statement says of a second release that did not take place."""
     if not measured.ended:
         return ()
@@ -244,7 +244,7 @@ def _missing(measured: Measured) -> tuple[str, ...]:
     )
 
 
-def _people(measured: Measured, columns: int) -> int:
+def _people(measured: Released, columns: int) -> int:
     """Their number: disclosed by alignment, or what the noisy one-way tables say."""
     if measured.people is not None:
         return measured.people
@@ -252,7 +252,7 @@ def _people(measured: Measured, columns: int) -> int:
 
 
 def _statement(
-    measured: Measured, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+    measured: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
 ) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
     split = measured.partition != "rows"

@@ -20,7 +20,7 @@ from understudy.protocols.gram.messages import Agree
 
 
 @dataclass
-class Session:
+class Agreement:
     """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
 
     agree: Agree
@@ -29,6 +29,10 @@ class Session:
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     released: int = 0
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
+
+    @property
+    def ring(self) -> Ring:
+        return Ring(self.agree.bits)
 
 
 def check_noise(
@@ -55,6 +59,7 @@ def check_noise(
 def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk]:
     """The chunks in which people are swapped, with whom: none over rows."""
     others = [set(group) for group in layout.grid.groups if name not in group]
+    chunk = layout.chunk(ask.chunk, Ring(ask.bits))
     chunks: list[Chunk] = []
     start = 0
     for people, peers in ask.cells:
@@ -62,7 +67,7 @@ def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk
             raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
         whole(people=people)
         stop = start + int(people)
-        chunks += [(a, min(a + ask.chunk, stop), tuple(peers)) for a in range(start, stop, ask.chunk)]
+        chunks += [(a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)]
         start = stop
     if start != aligned:
         raise MessageError(
@@ -78,15 +83,15 @@ def factors_of(name: str, layout: Layout, ask: Agree, chunks: Sequence[Chunk]) -
     missing = told != known if layout.grid.partition != "rows" else not told <= known
     if missing or ask.seeds.keys() != peers:
         raise MessageError(f"{name}: a party's key or seed is missing or new. Nothing was sent.")
-    group_of, codecs = layout.grid.group_of, layout.codecs
+    group_of = layout.grid.group_of
     own = group_of(name)
     return {
         peer: Factor(
             Ring(ask.bits),
             ask.seeds[peer],
             first=own < group_of(peer),
-            width=codecs[own].width,
-            peer_width=codecs[group_of(peer)].width,
+            width=layout.widths[own],
+            peer_width=layout.width_of(peer),
         )
         for peer in known
         if peer in peers

@@ -1,0 +1,123 @@
+"""How the server of a joint Gram matrix brings the holders together, over rows and over columns, before a release.
+
+Over rows the holders tell their needs and agree on keys. Where columns are split they are aligned first, masks are
+dealt to them, and the products of their columns are made: the server relays sealed messages, chunk by chunk.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from understudy.errors import PartyError
+from understudy.privacy.secure import Ring
+from understudy.protocols.core import Dealing, Parties, Present, Swap, align_grid, relayed
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.messages import Agree, Begin, Share
+
+Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
+Begun = dict[str, dict[str, Any]]
+
+_FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The server's own: people per message at most, how many must stay, and what masks are dealt by."""
+
+    chunk: int
+    at_least: int | None
+    secret: bytes
+
+
+@dataclass(frozen=True)
+class Began:
+    """What each party stated, the noise of each release, and where columns are split how many people share what."""
+
+    begun: Begun
+    sigmas: list[float]
+    people: int | None = None
+    cells: Cells = field(default_factory=dict)
+
+
+def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
+    """Until all who are still there have agreed with each other."""
+    present = Present(parties, terms.at_least)
+    began = _told(present.ask(begin), None)
+    begun = began.begun
+    while True:
+        agree = Agree(chunk=1, seeds={}, cells=[], **_told_all(began, begun))
+        agreed = present.ask(dict.fromkeys(begun, agree))
+        if agreed.keys() == begun.keys():
+            return Began(begun, began.sigmas)
+        begun = {name: begun[name] for name in agreed}
+
+
+def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -> Began:
+    """Align, and agree with all of them; the seeds of their masks go with it."""
+    cells = align_grid(parties, layout.grid.groups)
+    began = _told(parties.ask(begin), cells)
+    dealing = _dealing(layout, began, terms)
+    parties.ask(
+        {
+            name: Agree(
+                seeds=dealing.seeds(name),
+                chunk=terms.chunk,
+                cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
+                **_told_all(began, began.begun),
+            )
+            for name in parties.names
+        }
+    )
+    return began
+
+
+def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> dict[str, Share]:
+    """Where columns are split: relay what the holders of each cell send each other, and end with the asks for their
+    shares.
+    """
+    names, dealing = parties.names, _dealing(layout, began, terms)
+    chunk = layout.chunk(terms.chunk, ring_for(began))
+    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    swapped = dict.fromkeys(names, 0)
+    for cell, people in began.cells.items():
+        for start in range(0, people, chunk):
+            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
+            inbox |= relayed({name: replies[name].outbox for name in cell}, cell)
+            for name in cell:
+                swapped[name] += 1
+            dealing.deal(min(chunk, people - start), cell)
+    return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in names}
+
+
+def ring_for(began: Began) -> Ring:
+    """Numbers that hold the people and all noise."""
+    if began.people is None:
+        return Ring(64)
+    return Ring.holding(began.people + len(began.begun) * _FAR * max(began.sigmas))
+
+
+def _told(replies: Mapping[str, Any], cells: Cells | None) -> Began:
+    """What the parties stated, and the most noise that one of them needs; `cells` is None over rows."""
+    begun = {
+        name: {key: public.value for key, public in vars(reply).items()} for name, reply in replies.items()
+    }
+    for name, info in begun.items():
+        if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
+            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+    sigmas = [max(scales) for scales in zip(*(info["sigmas"] for info in begun.values()), strict=True)]
+    return Began(begun, sigmas, None if cells is None else sum(cells.values()), cells or {})
+
+
+def _told_all(began: Began, begun: Begun) -> dict[str, Any]:
+    return {"keys": _keys(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
+
+
+def _dealing(layout: Layout, began: Began, terms: Terms) -> Dealing:
+    widths = {name: layout.width_of(name) for name in layout.schemas}
+    return Dealing(ring_for(began), widths, began.cells, secret=terms.secret, keys=_keys(began.begun))
+
+
+def _keys(begun: Begun) -> dict[str, bytes]:
+    return {name: info["key"] for name, info in begun.items()}

@@ -1,0 +1,82 @@
+"""What a holder counts for a joint Gram matrix, and how it leaves: under its share of noise, and under pads.
+
+A holder has a part in every block that its columns are in (`layout`): its own matrix, and its shares of the products
+with others. The arithmetic stands in `understudy.privacy.secure`.
+
+Guarantee: to every cell that is released, and to no other, noise is added of the scale that the layout, the release's σ
+and the number of holders of the block say; a cell that is not released is 0 under its pads. Each pad is for one message
+alone (`Layout.stream`).
+Edges: nothing is charged here: whoever sends this has paid for it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codes
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import Ring, Words, blind, gram_matrix, mirrored, noise_on, triple_table
+from understudy.protocols.gram.agreement import Agreement
+from understudy.protocols.gram.layout import Block, Layout, Spread
+
+
+def parts_of(
+    layout: Layout, name: str, codes: Codes, shares: Mapping[str, Words], ring: Ring
+) -> dict[int, Tensor]:
+    """This holder's part of each block that it has one in, by the block's place, without noise."""
+    group = layout.grid.group_of(name)
+    parts = {
+        block: torch.zeros(layout.shape(block), dtype=torch.int64)
+        for block in layout.blocks
+        if group in block
+    }
+    for peer, share in shares.items():
+        block = (min(pair := (group, layout.grid.group_of(peer))), max(pair))
+        parts[block] += ring.signed(share)
+    parts[group, group] = gram_matrix(codes, layout.group_sizes[group])
+    return {layout.blocks.index(block): part for block, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class Blinding:
+    """How one release of a holder is made unreadable but for the sum of all holders."""
+
+    name: str
+    layout: Layout
+    spread: Spread
+    agreement: Agreement
+    number: int  # of the release
+    rng: Rng
+
+    def blocks(self, wanted: Tensor) -> dict[str, Tensor]:
+        """The pairs of columns that are wanted, (m, m), of every part."""
+        blinded = {}
+        for place, part in self.agreement.parts.items():
+            block = self.layout.blocks[place]
+            blinded[str(place)] = self._blinded(part, self.layout.cells(block, wanted), place, block)
+        return blinded
+
+    def triples(self, codes: Codes) -> dict[str, Tensor]:
+        """The three-way tables of this holder's columns."""
+        layout, blinded, own = self.layout, {}, self.layout.grid.group_of(self.name)
+        for place, names in enumerate(layout.triples):
+            group, columns = layout.triple(names)
+            if group == own:
+                table = triple_table(codes, layout.group_sizes[group], columns)
+                every = torch.ones_like(table, dtype=torch.bool)
+                blinded[str(place)] = self._blinded(table, every, len(layout.blocks) + place, (group, group))
+        return blinded
+
+    def _blinded(self, part: Tensor, cells: Tensor, stream: int, block: Block) -> Tensor:
+        """The marked cells of a part with noise, the others empty, under pads with all who have a part in it too."""
+        agree, ring = self.agreement.agree, self.agreement.ring
+        present = [name for name in self.layout.holders(block) if name in agree.keys]
+        scale = self.spread.share(block, len(present), agree.sigmas[self.number])
+        noisy = part * cells + noise_on(cells, scale, self.rng)
+        if block[0] == block[1] and part.ndim == 2:
+            noisy = mirrored(noisy)
+        lines = [self.agreement.channels[name] for name in present if name != self.name]
+        pad = self.layout.stream(self.number, stream)
+        return ring.signed(blind(ring.words(noisy), lines, ring, stream=pad))
