@@ -56,8 +56,8 @@ from understudy.run import train
 QUICK = quick()
 EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Gram": ("gram", {}),
-    "Gram+target": ("gram", {}),
+    "Gram": ("gram", {"fine": 0.0}),  # all methods on the same levels
+    "Gram+target": ("gram", {"fine": 0.0}),
     "VertiGAN": ("verti-gan", {}),
     "VertiGAN+gram": ("verti-gan", {"coupling": "gram"}),
     "VDGAN-DPSGD": ("vd-gan-dpsgd", {}),

@@ -60,7 +60,7 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "VDGAN-PATE": ("vd-gan-pate", {}),
     "DPLT": ("dplt", {"plus": False}),
     "DPLT+": ("dplt", {"plus": True}),
-    "Gram": ("gram", {}),
+    "Gram": ("gram", {"fine": 0.0}),  # all methods on the same levels
     "central GAN": ("central-gan", {}),
 }
 UNPRIVATE = ("VertiGAN", "VDGAN-DPSGD", "VDGAN-PATE", "central GAN")

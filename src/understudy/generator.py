@@ -4,8 +4,9 @@ What a network's output means follows from the schema: for a table, probabilitie
 a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
 with several of these, all side by side.
 
-On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`. The network is rebuilt from
-a description in the card, by name, from the short list below; nothing is unpickled or executed.
+On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`, and where a table's levels were
+bought `levels.safetensors`. The network is rebuilt from a description in the card, by name, from the short list below;
+nothing is unpickled or executed.
 """
 
 import json
@@ -29,6 +30,7 @@ from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
 from understudy.data.images import ImageSchema
+from understudy.data.levels import Levels, level_shapes
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
@@ -62,6 +64,7 @@ NETWORKS: dict[str, Any] = {
     "copula": GaussianCopula,
 }
 
+LEVELS = "levels.safetensors"
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
 _MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
 
@@ -86,6 +89,7 @@ class Generator:
     network: Network
     schema: AnySchema | MixedSchema
     card: Mapping[str, Any]
+    levels: Levels | None = None  # of a table, where they are not as its schema declares them
 
     def sample(
         self,
@@ -119,7 +123,7 @@ class Generator:
         one_of(("sample", "argmax"), draw=draw)
         if not isinstance(self.schema, Schema):
             return self.schema.frame(self._values(n, seed))
-        rng, codec = FastRng(seed), Codec(self.schema)
+        rng, codec = FastRng(seed), self.levels or Codec(self.schema)
         if isinstance(self.network, MixtureOfProducts) and draw == "sample":
             not_negative(n=n)
             return codec.decode(self.network.levels(n, rng.uniform), rng)
@@ -221,13 +225,17 @@ class Generator:
             yield rows
 
     def save(self, folder: str | Path) -> Path:
-        """Write the three files. The card goes last: a folder without one is not a generator."""
+        """Write the files. The card goes last: a folder without one is not a generator."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state = {
             name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()
         }
         save_file(state, folder / "weights.safetensors", metadata=first_said(self.card) or None)
+        if self.levels is not None:
+            save_file(self.levels.tensors(), folder / LEVELS)
+        else:
+            (folder / LEVELS).unlink(missing_ok=True)
         self.schema.save(folder / "schema.toml")
         card = {**first_said(self.card), **self.card, "network": self.network.describe()}
         (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
@@ -249,7 +257,9 @@ class Generator:
             folder = folder / "generator"
         try:
             card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
-            network = _network(card["network"], schema, folder / "weights.safetensors")
+            levels = _levels(schema, folder / LEVELS)
+            sizes = _outputs(schema) if levels is None else levels.sizes
+            network = _network(card["network"], sizes, folder / "weights.safetensors")
         except FileNotFoundError as error:
             name = Path(error.filename).name if error.filename else "a file"
             raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
@@ -257,7 +267,7 @@ class Generator:
             raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
         except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
-        return cls(network.eval(), schema, card)
+        return cls(network.eval(), schema, card, levels)
 
     def _module(self) -> nn.Module:
         if not isinstance(self.network, nn.Module):
@@ -268,10 +278,21 @@ class Generator:
 _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
 
 
-def _network(description: dict[str, Any], schema: AnySchema | MixedSchema, weights: Path) -> Any:
+def _levels(schema: AnySchema | MixedSchema, file: Path) -> Levels | None:
+    """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
+    if not file.exists():
+        return None
+    if not isinstance(schema, Schema):
+        raise ValueError(f"{file.name} is for tables alone.")
+    if (claimed := level_shapes(schema)) != (found := read_header(file, most=_MOST_HEADER).shapes):
+        raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
+    return Levels.from_tensors(schema, load_file(file))
+
+
+def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:
     """The network, built only when the header of its weights says that they are all there."""
     found = read_header(weights, most=_MOST_HEADER).shapes
-    check_claim(description, _outputs(schema), len(found))
+    check_claim(description, sizes, len(found))
     build = NETWORKS[description["kind"]].from_description
     if (claimed := expected(build, description)) != found:
         raise ValueError(
@@ -289,7 +310,7 @@ def _outputs(schema: AnySchema | MixedSchema) -> tuple[int, ...]:
     return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape
 
 
-def _drawn(codec: Codec, rows: Tensor, rng: FastRng, draw: str) -> pd.DataFrame:
+def _drawn(codec: Codec | Levels, rows: Tensor, rng: FastRng, draw: str) -> pd.DataFrame:
     """A table from probabilities (n, width)."""
     return codec.decode(codec.sample_codes(rows, rng) if draw == "sample" else rows, rng)
 

@@ -1,7 +1,7 @@
 """Small cases of every protocol. A new protocol adds one entry here and gets the whole contract."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy.data.images import Images, ImageSchema
 from understudy.data.partition import overlap_people
 from understudy.data.samples import sines, toy
-from understudy.data.schema import Real, Schema
+from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
@@ -53,6 +53,18 @@ def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     frame, schema = toy(rows=60, seed=3)
     names = [f"host {number}" for number in range(parties)]
     return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, schema)
+
+
+def undeclared(
+    data: tuple[dict[str, pd.DataFrame], dict[str, Schema]],
+) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """The same without the bins of the column "age", if a party has it."""
+    tables, schemas = data
+    age = Integer(name="age", low=0, high=99)
+    return tables, {
+        name: replace(schema, columns=tuple(age if c.name == "age" else c for c in schema.columns))
+        for name, schema in schemas.items()
+    }
 
 
 def grid() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
@@ -261,4 +273,13 @@ CASES = [
         "Gram, columns, a target", "gram", gram, MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
     ),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
+    RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
+    Case(
+        "Gram, columns, levels bought, a target", "gram", gram, MIXTURE | {"target": "smoker"},
+        lambda: undeclared(vertical(2)), one_payment=True,
+    ),
+    Case(
+        "Gram, a grid, levels bought, a three-way table", "gram", gram,
+        MIXTURE | {"triples": (("colour", "grade", "age"),)}, lambda: undeclared(grid()), one_payment=True,
+    ),
 ]  # fmt: skip

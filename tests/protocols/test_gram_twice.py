@@ -212,7 +212,7 @@ def test_a_server_that_asks_holders_for_other_pairs_than_each_other_gets_none(
     plan = Plan(target=target, refined=len(one), scouting=0.5)
     seen = Seen(parties, apart)
     with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
-        release(seen, schemas, plan, choose=lambda gram, noise, chosen: torch.tensor(one))
+        release(seen, schemas, plan, choose=lambda found, chosen: torch.tensor(one))
     assert not seen.replies(Refine), "nothing came out of the second release"
 
 

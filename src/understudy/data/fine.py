@@ -15,6 +15,7 @@ Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole number
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ _LEAST = math.ulp(0.0)
 _NODES = 1 << 20  # of all columns' trees together
 
 
+@lru_cache(maxsize=8)
 def fine_schema(schema: Schema) -> Schema:
     """The schema with fine bins in every column whose bins are not declared."""
     numbers = sum(map(_undeclared, schema.columns))

@@ -126,13 +126,20 @@ class Levels:
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
         """The inverse of `tensors`. Edges: anything else → SchemaError."""
-        places = range(len(schema.columns))
-        due = {f"level.{j}": torch.int32 for j in places} | {f"weight.{j}": torch.float64 for j in places}
-        found = {name: getattr(value, "dtype", None) for name, value in tensors.items()}
-        if found != due:
+        found = {n: (getattr(v, "dtype", None), tuple(getattr(v, "shape", ()))) for n, v in tensors.items()}
+        if found != level_shapes(schema):
             raise SchemaError(f"these are no levels of a table of {len(schema.columns)} columns.")
+        places = range(len(schema.columns))
         groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
         return cls(schema, groups, weights)
+
+
+def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
+    """What `Levels.tensors` has of a table with this schema: each tensor's dtype and shape."""
+    shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for j, size in enumerate(Codec(fine_schema(schema)).sizes):
+        shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
+    return shapes
 
 
 def merged(cells: Codes, groups: Sequence[NDArray[np.int32]]) -> Codes:

@@ -37,6 +37,8 @@ _KEY = "understudy"
 def seal(generator: Generator) -> bytes:
     """The generator as the bytes of one file."""
     network = generator.network
+    if generator.levels is not None:
+        raise ArtefactError("levels that were bought have no place in an offer. Nothing was sent.")
     if not isinstance(network, nn.Module):
         raise TypeError("a generator's network is a torch module")
     state = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}

@@ -7,7 +7,8 @@ by 1/variance: the logarithm of the likelihood ratio, but for a constant, and so
 
 Guarantee: parties, `train`'s measurement and ledgers are the real ones, and no real row is read.
 Edges: across holders the server faces the noise of two of them, and less than the claim is lost to it there. The fit
-is left out: it is post-processing. So are refined pairs, whose choice is: their budget goes into the others.
+is left out: it is post-processing. So are refined pairs and levels that are bought, whose choice is: their budget goes
+into the others, on levels as declared.
 Where the number of people is disclosed (columns), it differs by one between the worlds.
 """
 
@@ -61,7 +62,7 @@ class GramAudit:
 
         def train(parties: Parties) -> object:
             terms = {"colluding": self.config.colluding, "at_least": self.config.at_least}
-            plan = replace(self.config, refined=0).plan
+            plan = replace(self.config, refined=0, fine=0.0).plan
             found = release(parties, schemas, plan, **terms)  # type: ignore[arg-type]
             released[:] = [found]
             return found

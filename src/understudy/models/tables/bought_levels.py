@@ -33,6 +33,11 @@ _MOST_LEVELS = 128  # of one column
 MOST_WIDTH = 2048  # of all columns whose levels are bought
 
 
+def most_width(columns: int) -> int:
+    """How many levels so many columns may have together."""
+    return max(MOST_WIDTH, 3 * columns)
+
+
 def bought_levels(
     columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
 ) -> list[Groups]:

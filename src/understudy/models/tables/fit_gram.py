@@ -22,6 +22,7 @@ Guarantee: reads the released matrix alone, so the mixture has the privacy of th
 Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -89,6 +90,7 @@ def fit_gram(
     sizes: Sequence[int],
     *,
     noise: float | Tensor,
+    people: int | None = None,
     triples: Sequence[Triple] = (),
     components: int = 512,
     steps: int = 1200,
@@ -100,6 +102,7 @@ def fit_gram(
 
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
     deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
+    `people`: their number, where it is known.
     `watch(step, residual, least)` is called before every step and at the end, which comes at `steps`, or once
     the residual falls to the least that is not noise, and no table is left with more. The same seed gives the
     same mixture on one device.
@@ -107,7 +110,7 @@ def fit_gram(
     whole(steps=steps)
     positive(rate=rate)
     mixture = MixtureOfProducts(sizes, components)
-    tables = read_tables(gram, sizes, noise=noise)
+    tables = read_tables(gram, sizes, noise=noise, people=people)
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER
@@ -213,18 +216,21 @@ class _WideTable:
         slope[:, self.blocks[2]] += ab @ gap
 
 
-def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) -> Tables:
+def read_tables(
+    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None
+) -> Tables:
     """Total, one-way and two-way tables out of a noisy Gram matrix (steps 1 and 2 above).
 
-    Edges: no table measured as a whole → ConfigError, since the number of people is then unknown.
+    Edges: no table measured as a whole, and the number of people not known → ConfigError; noise that leaves fewer than
+    one person counts as one.
     """
     counts, variance = _checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
-    people, ways, ways_variance = _one_way(counts, variance, columns)
+    total, ways, ways_variance = _one_way(counts, variance, columns, people)
     measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
     known = torch.where(measured, variance, 0)
-    independent = torch.outer(ways, ways) / people * measured
-    expected = ways.clamp(min=1) / people**0.5  # a level that nobody seems to have may have a person
+    independent = torch.outer(ways, ways) / total * measured
+    expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
     prior = level_prior(counts - independent, known, measured, expected, columns)
 
     def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
@@ -234,17 +240,17 @@ def read_tables(gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor) ->
     mean = independent + share * (pool(counts) - independent)
     pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
     pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
-    resolution = (_RESOLUTION * people) ** 2
-    weight = torch.where(measured, people**2 / variance.clamp(min=resolution), 0)
+    resolution = (_RESOLUTION * total) ** 2
+    weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
     cells = int(measured.triu().sum())
     released = prior.turned(torch.where(measured, counts, 0))
     return Tables(
-        people=people,
-        ways=ways / people,
-        ways_precision=people**2 / ways_variance.clamp(min=resolution),
-        measured=released / people,
+        people=total,
+        ways=ways / total,
+        ways_precision=total**2 / ways_variance.clamp(min=resolution),
+        measured=released / total,
         weight=weight,
-        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / people,
+        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / total,
         precision=weight * (1 + pull),
         basis=prior.basis,
         columns=columns,
@@ -264,7 +270,9 @@ def _most(cells: Tensor) -> Tensor:
     return most
 
 
-def _one_way(counts: Tensor, variance: Tensor, columns: Tensor) -> tuple[float, Tensor, Tensor]:
+def _one_way(
+    counts: Tensor, variance: Tensor, columns: Tensor, known_people: int | None
+) -> tuple[float, Tensor, Tensor]:
     """The number of people, the one-way tables (width,) in counts, and the variance of their cells.
 
     Weighted means of every whole table (for the total) and of every whole row of a table (for a cell). A
@@ -278,9 +286,10 @@ def _one_way(counts: Tensor, variance: Tensor, columns: Tensor) -> tuple[float, 
     sums = torch.where(own, counts.diagonal()[:, None], pairs @ columns)
     known = 1 / torch.where(own, noise.diagonal()[:, None], _total(pair_noise, columns))
     # Totals (m, m): of each two-way table, and on the diagonal of the one-way table.
-    people = _mean(columns.T @ sums, (1 / _total((1 / known).T, columns)).triu())
-    if not people > 0:
-        raise ConfigError(f"the Gram matrix holds {people:.4g} people, or no table measured as a whole.")
+    people = float(known_people or _mean(columns.T @ sums, (1 / _total((1 / known).T, columns)).triu()))
+    if math.isnan(people):
+        raise ConfigError("the Gram matrix holds no table measured as a whole, and so no number of people.")
+    people = max(people, 1.0)  # what is left of them where noise is larger than their number
     weight = known.sum(1)
     ways = torch.where(weight > 0, (sums * known).sum(1) / weight.clamp(min=_TINY), torch.nan)
     for own_levels in own.T:

@@ -45,6 +45,18 @@ class Adder:
             noise[at] = cells * spread.deviation(block, len(parts), sigma)
         return mirrored(gram), mirrored(noise), released | released.T
 
+    def fine(
+        self, replies: Mapping[str, Any], spread: Spread, sigma: float
+    ) -> tuple[list[Tensor], list[float]]:
+        """The nodes of each group's trees, and the standard deviation of their noise."""
+        layout, sums, noise = self.layout, [], []
+        for group, trees in enumerate(layout.trees):
+            block = (group, group)
+            parts = {name: replies[name].blocks.value for name in self._present(block)}
+            sums.append(self._sum(parts, layout.blocks.index(block), (trees.nodes,)))
+            noise.append(spread.deviation(block, len(parts), sigma))
+        return sums, noise
+
     def triples(self, replies: Mapping[str, Any], spread: Spread, sigma: float) -> list[dict[str, Any]]:
         """The three-way tables, with their columns' numbers and the standard deviation of their noise."""
         layout, tables = self.layout, []
@@ -61,6 +73,10 @@ class Adder:
                 }
             )
         return tables
+
+    def noisiest(self, spread: Spread, sigma: float) -> float:
+        """The largest standard deviation of a block's noise."""
+        return max(spread.deviation(block, len(self._present(block)), sigma) for block in self.layout.blocks)
 
     def _present(self, block: Block) -> list[str]:
         return [name for name in self.layout.holders(block) if name in self.names]

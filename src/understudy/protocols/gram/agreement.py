@@ -4,14 +4,21 @@ Guarantee: noise that is less than the budget needs, people other than the align
 many → an error, and nothing is charged or sent.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
-from understudy.errors import MessageError, PrivacyError
+from understudy.data.fine import is_bought
+from understudy.data.levels import Levels
+from understudy.data.schema import Schema
+from understudy.errors import MessageError, PrivacyError, SchemaError
+from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Channel, Factor, Ring
 from understudy.protocols.core import Chunk, Products
@@ -25,14 +32,38 @@ class Agreement:
 
     agree: Agree
     channels: dict[str, Channel]
-    products: Products
+    products: Products | None  # None until levels are taken, where they are bought
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     released: int = 0
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
+    levels: Levels | None = None  # as they were confirmed to the other holders
 
     @property
     def ring(self) -> Ring:
         return Ring(self.agree.bits)
+
+
+def check_levels(name: str, schema: Schema, groups: Mapping[str, Tensor]) -> Levels:
+    """Levels of all columns that fit the schema and are not too many: refused before anything else is done."""
+    due = [str(place) for place in range(len(schema.columns))]
+    dtypes = {key: getattr(group, "dtype", None) for key, group in groups.items()}
+    if dtypes != dict.fromkeys(due, torch.int32):
+        raise MessageError(f"{name}: levels of {len(due)} columns were due. Nothing was charged or sent.")
+    cells = [groups[key].numpy() for key in due]
+    try:
+        levels = Levels(schema, cells, [np.zeros(part.shape) for part in cells])
+    except SchemaError as error:
+        raise MessageError(f"{name}: {error} Nothing was charged or sent.") from None
+    bought = [size for column, size in zip(schema.columns, levels.sizes, strict=True) if is_bought(column)]
+    if sum(bought) > most_width(len(bought)):
+        raise MessageError(f"{name}: {sum(bought):,} levels are too many. Nothing was charged or sent.")
+    return levels
+
+
+def levels_word(levels: Levels) -> bytes:
+    """What holders say to each other about the levels that they were told."""
+    parts = (np.int64(len(group)).tobytes() + group.tobytes() for group in levels.groups)
+    return hashlib.sha256(b"understudy levels " + b"".join(parts)).digest()
 
 
 def check_noise(

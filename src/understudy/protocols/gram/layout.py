@@ -17,24 +17,31 @@ released deviation 2^¼ of it. Where all blocks have the same r, as over rows, t
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement, islice
 
 import torch
 from torch import Tensor
 
 from understudy.check import whole
 from understudy.data.codec import Codec
+from understudy.data.fine import fine_schema, is_bought
 from understudy.data.grid import Grid
+from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
+from understudy.protocols.gram.trees import Trees, trees_of
 
 Block = tuple[int, int]  # two groups, the lower number first
 
+LEAST_FINE, MOST_FINE = (
+    0.02,
+    0.9,
+)  # the fine tables' share of the budget: towards 0 and 1 noise grows without end
 _MESSAGE = 1 << 27  # bytes, at most
 
 
@@ -63,13 +70,16 @@ class Spread:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Blocks of the joint matrix, and the three-way tables (`triples`, by column names) that go with them."""
+    """Blocks of the joint matrix, and the three-way tables (`triples`, by column names) that go with them.
+
+    `fine`: where levels are to be chosen (`data.fine`), all columns' fine tables are released first. `levels` are those
+    that were chosen, group by group; before that, and without it, they are as declared.
+    """
 
     schemas: Mapping[str, Schema]
     triples: tuple[tuple[str, str, str], ...] = ()
-    levels: tuple[tuple[int, ...], ...] | None = (
-        None  # of each group's columns, where they are not as declared
-    )
+    fine: bool = False
+    levels: tuple[tuple[int, ...], ...] | None = None
 
     @cached_property
     def grid(self) -> Grid:
@@ -86,6 +96,21 @@ class Layout:
     def widths(self) -> tuple[int, ...]:
         """The length of a one-hot row of each group."""
         return tuple(map(sum, self.group_sizes))
+
+    @cached_property
+    def buys(self) -> bool:
+        """Whether levels are bought, by a first release of fine tables."""
+        return self.fine and any(map(is_bought, self.joint.columns))
+
+    @cached_property
+    def trees(self) -> tuple[Trees, ...]:
+        """What is counted of each group's columns for the fine tables."""
+        return trees_of([*self.grid.one_each(self.schemas).values()], fine_schema(self.joint))
+
+    def on(self, levels: Levels) -> "Layout":
+        """The same with these levels of all columns."""
+        sizes = iter(levels.sizes)
+        return replace(self, levels=tuple(tuple(islice(sizes, count)) for count in self._columns))
 
     def width_of(self, name: str) -> int:
         return self.widths[self.grid.group_of(name)]
@@ -135,6 +160,17 @@ class Layout:
             cells[group, group] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
+        spreads = [self._spread(cells, colluding)]
+        if self.buys:
+            nodes = Counter({(group, group): trees.moved for group, trees in enumerate(self.trees)})
+            spreads.insert(0, self._spread(nodes, colluding))
+        if refined:
+            even = dict.fromkeys(self.blocks, 1.0)
+            spreads.append(Spread(even, ((1.0, refined + len(self.triples)),), colluding))
+        return tuple(spreads)
+
+    def _spread(self, cells: Counter[Block], colluding: int) -> Spread:
+        """The least noise in all for a person who moves so many cells of each block."""
         shares = {block: len(self.holders(block)) for block in self.blocks}
         ratio = {block: count / max(1, count - colluding) for block, count in shares.items()}  # r
         least = min(ratio[block] for block in +cells)
@@ -143,10 +179,12 @@ class Layout:
         moved = Counter[float]()
         for block, count in (+cells).items():
             moved[factors[block]] += count
-        first = Spread(factors, tuple(sorted(moved.items())), colluding)
-        if not refined:
-            return (first,)
-        return first, Spread(dict.fromkeys(factors, 1.0), ((1.0, refined + len(self.triples)),), colluding)
+        return Spread(factors, tuple(sorted(moved.items())), colluding)
+
+    def shares(self, fine: float, scouting: float, *, again: bool) -> list[float]:
+        """Each release's share of the budget: of the fine tables, of all pairs, and of some once more."""
+        pairs = [scouting, 1 - scouting] if again else [1.0]
+        return [fine, *((1 - fine) * share for share in pairs)] if self.buys else pairs
 
     def again(self, target: str | None, refined: int) -> int:
         """How many pairs are measured twice: those with the target, and so many others."""
@@ -176,9 +214,12 @@ class Layout:
     # What is released of it
 
     def everything(self, *, across: bool = False) -> Tensor:
-        """All columns and all their pairs, or the pairs `across` groups alone: (m, m), upper triangle."""
+        """All columns and all their pairs, or the pairs `across` groups alone: (m, m), upper triangle.
+
+        After fine tables of the columns it is the pairs alone, unless there are none.
+        """
         group = torch.repeat_interleave(torch.tensor(self._columns))
-        return ((group[:, None] != group) | (not across)).triu()
+        return ((group[:, None] != group) | (not across)).triu(int(self.buys and self.columns > 1))
 
     def pairs_with(self, target: str | None) -> Tensor:
         """All pairs with this column, the lower first: (m − 1, 2); none for None."""

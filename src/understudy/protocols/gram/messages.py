@@ -1,7 +1,8 @@
 """What the server and the holders say to each other while they measure a joint Gram matrix.
 
-`Begin`, `Agree`, where columns are split `products.Swap` chunk by chunk, `Share`, and where pairs are released twice
-`Refine`, after `Propose` if some of them were chosen.
+`Begin`, `Agree`, where levels are bought `Fine`, `ProposeLevels` and `TakeLevels`, where columns are split
+`products.Swap` chunk by chunk, `Share`, and where pairs are released twice `Refine`, after `Propose` if some of them
+were chosen.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
 class Begin(Assembly, kind="gram.begin"):
     """Every party's schema, by which all see how the table is split, and what is to be released.
 
-    `private=False` asks for no noise. `across`: only the pairs of columns that are with different groups of holders.
+    `private=False` asks for no noise. `fine`: the share of the budget for fine tables of all columns, by which levels
+    are chosen; 0 for levels as declared. `across`: only the pairs of columns that are with different groups of holders.
     `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
     the first release's share of the budget then. `triples`: three-way tables within one group, released with the last
     release. `colluding`: how many holders of a block may pool what they know; with the schemas it says how noise is
@@ -24,6 +26,7 @@ class Begin(Assembly, kind="gram.begin"):
     """
 
     private: bool
+    fine: float = 0.0
     across: bool = False
     target: str | None = None
     refined: int = 0
@@ -71,6 +74,32 @@ class Agreed(Reply, kind="gram.agreed"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fine(Ask, kind="gram.fine"):
+    """Release the fine tables of all columns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposeLevels(Ask, kind="gram.propose-levels"):
+    """The level of every fine cell of every column of the joint table, by column number: tell the others which."""
+
+    groups: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TakeLevels(Ask, kind="gram.take-levels"):
+    """Count pairs on the levels that were proposed. `inbox`: what the others said to them."""
+
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken(Reply, kind="gram.taken"):
+    """How many levels all columns have together, as this party was told."""
+
+    width: Public
+
+
+@dataclass(frozen=True, kw_only=True)
 class Share(Ask, kind="gram.share"):
     """Release. The others' last messages, and the dealer's corrections; both empty over rows."""
 
@@ -87,7 +116,7 @@ class Propose(Ask, kind="gram.propose"):
 
 @dataclass(frozen=True, kw_only=True)
 class Proposed(Reply, kind="gram.proposed"):
-    """For each other holder the pairs as this one was told them, sealed."""
+    """For each other holder the pairs, or the levels, as this one was told them, sealed."""
 
     outbox: Public
 
@@ -102,7 +131,7 @@ class Refine(Ask, kind="gram.refine"):
 
 @dataclass(frozen=True, kw_only=True)
 class Shared(Reply, kind="gram.shared"):
-    """This party's noisy part of every block and of every three-way table of its columns.
+    """This party's noisy part of every block and of every three-way table of its columns, or of its fine tables.
 
     Blocks by their number, blinded where others have a part of one, too.
     """

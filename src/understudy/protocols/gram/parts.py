@@ -58,6 +58,13 @@ class Blinding:
             blinded[str(place)] = self._blinded(part, self.layout.cells(block, wanted), place, block)
         return blinded
 
+    def fine(self, cells: Codes) -> dict[str, Tensor]:
+        """The trees of this holder's columns, in the place of its own block."""
+        group = self.layout.grid.group_of(self.name)
+        nodes, block = self.layout.trees[group].count(cells), (group, group)
+        place = self.layout.blocks.index(block)
+        return {str(place): self._blinded(nodes, torch.ones_like(nodes, dtype=torch.bool), place, block)}
+
     def triples(self, codes: Codes) -> dict[str, Tensor]:
         """The three-way tables of this holder's columns."""
         layout, blinded, own = self.layout, {}, self.layout.grid.group_of(self.name)

@@ -18,21 +18,22 @@ over rows it may, with up to `colluding` of them. docs/secure_products.md says w
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from understudy.check import in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
+from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.tables import Triple
+from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.privacy.accounts.accounting import Spend
@@ -41,6 +42,7 @@ from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, Privacy
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.base import VIEWS
+from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
 from understudy.protocols.gram.releases import Plan, Released, release
 
@@ -49,6 +51,7 @@ OUTSIDE_ROWS = (
     "the schema: columns, levels and bounds are public",
     "the size and the timing of messages; the number of people is counted within ε",
 )
+_FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
@@ -60,6 +63,10 @@ OUTSIDE_GRID = (
 class Config:
     """`components`, `steps` and `rate` are the fit's.
 
+    `fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
+    tables of all columns, and by them the levels on which pairs are measured (`data/fine.py`,
+    `tables/bought_levels.py`). Bounds may then be far too wide. 0: levels as the schema declares them, 16 even bins
+    where it declares none.
     `target`: the column to predict from the others, if there is one. All pairs with it are measured a
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
@@ -79,6 +86,7 @@ class Config:
     components: int = 512
     steps: int = 1200
     rate: float = 0.2
+    fine: float = 0.15
     target: str | None = None
     refined: int = 0
     scouting: float = 0.8
@@ -99,6 +107,8 @@ class Config:
         positive(rate=self.rate)
         not_negative(seed=self.seed, refined=self.refined)
         in_range(0.05, 0.95, scouting=self.scouting)
+        if self.fine:
+            in_range(LEAST_FINE, MOST_FINE, fine=self.fine)
         triples = tuple(tuple(names) for names in self.triples)
         if any(len(names) != 3 or len(set(names)) != 3 for names in triples) or len(set(triples)) < len(
             triples
@@ -112,6 +122,7 @@ class Config:
         twice = self.target is not None or self.refined
         return Plan(
             private=self.private,
+            fine=self.fine,
             target=self.target,
             refined=self.refined,
             scouting=self.scouting if twice else 1.0,
@@ -142,24 +153,29 @@ def train(
     """Measure the joint Gram matrix, once, and fit a generator to it.
 
     With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
-    from there: nothing is measured, or charged, twice. Where a second release was due and does not come about, the
+    from there: nothing is measured, or charged, twice. Where a second release was due and does not take place, the
     first is what is fitted, and card and statement say so.
     """
     schemas = {name: schemas[name] for name in parties.names}
     grid = Grid.of(schemas)
-    schema = grid.join(schemas)
-    sizes, device = Codec(schema).sizes, pick_device(config.device)
-    fit = partial(
-        fit_gram,
-        sizes=sizes,
-        components=config.components,
-        steps=config.steps,
-        rate=config.rate,
-        seed=config.seed,
-    )
+    schema, device = grid.join(schemas), pick_device(config.device)
 
-    def choose(gram: Tensor, noise: Tensor, chosen: Tensor) -> Tensor:
-        return strongest_pairs(fit(gram.to(device), noise=noise.to(device)), config.refined, besides=chosen)
+    def fit(released: Released, **more: Any) -> MixtureOfProducts:
+        noise = torch.where(released.measured, released.noise, torch.inf)
+        return fit_gram(
+            released.gram.to(device),
+            _codec(released, schema).sizes,
+            noise=noise.to(device),
+            people=released.people,
+            components=config.components,
+            steps=config.steps,
+            rate=config.rate,
+            seed=config.seed,
+            **more,
+        )
+
+    def choose(released: Released, chosen: Tensor) -> Tensor:
+        return strongest_pairs(fit(released), config.refined, besides=chosen)
 
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -190,29 +206,41 @@ def train(
 
     look()
     network = fit(
-        measured.gram.to(device),
-        noise=measured.noise.to(device),
+        measured,
         triples=[Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples],
         watch=lambda step, residual, expected: look(),
     )
     look(2)
-    people = _people(measured, len(sizes))
+    people, codec = _people(measured, len(schema.columns)), _codec(measured, schema)
     card: dict[str, Any] = {
         "protocol": "gram",
         "config": asdict(config),
         "partition": measured.partition,
         "rounds": 1,
-        "ended": _ended(measured, twice=config.plan.scouting < 1),
+        "ended": _ended(measured),
         "left_out": [name for name in parties.names if name not in measured.begun],
         "people": people,
         "releases": measured.releases,
+        "noise": _noise(measured),
+        "levels": dict(zip(schema.names, codec.sizes, strict=True)),
         "privacy": privacy.to_dict(),
     }
+    if people <= _FEW * measured.sigmas[0]:
+        card["warning"] = (
+            f"{people:,} people, and noise of {measured.sigmas[0]:.4g} on every count of the first release: what is "
+            "drawn here tells little of them. More people, or a larger budget, would."
+        )
     if measured.partition != "rows":
         card["owners"] = {
             column: name for name, held in grid.one_each(schemas).items() for column in held.names
         }
-    return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
+    bought = codec if isinstance(codec, Levels) else None
+    return Outcome(Generator(network.cpu().eval(), schema, card, bought), privacy, people)
+
+
+def _codec(released: Released, schema: Schema) -> Codec | Levels:
+    """The levels of all columns, bought or as declared."""
+    return Levels.from_tensors(schema, released.levels) if released.levels else Codec(schema)
 
 
 def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Released | None:
@@ -227,19 +255,29 @@ def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Released
     return Released(**saved)
 
 
-def _ended(measured: Released, *, twice: bool) -> str:
+def _noise(measured: Released) -> dict[str, float]:
+    """σ of each release that took place, by what it was of."""
+    names = (["fine tables"] if measured.levels else []) + ["pairs", "pairs once more"]
+    return dict(zip(names, measured.sigmas[: measured.made], strict=False))
+
+
+def _ended(measured: Released) -> str:
     if measured.ended:
-        return f"after the first of two releases: {measured.ended}"
-    return "after both releases" if twice else "after the one release"
+        return f"after the {_nth(measured.made, len(measured.sigmas))}: {measured.ended}"
+    return ("after the one release", "after both releases", "after all three releases")[measured.made - 1]
+
+
+def _nth(number: int, count: int) -> str:
+    return f"{('first', 'second', 'third')[number - 1]} of {('one', 'two', 'three')[count - 1]} releases"
 
 
 def _missing(measured: Released) -> tuple[str, ...]:
-    """What a privacy statement says of a second release that did not take place."""
+    """What a privacy statement says of a further release that did not take place."""
     if not measured.ended:
         return ()
     paid = "a party that had answered by then has paid for it; for a party that is gone, the price here counts it"
     return (
-        f"the second of two releases, which did not take place ({measured.ended})"
+        f"the {_nth(measured.made + 1, len(measured.sigmas))}, which did not take place ({measured.ended})"
         + (f": {paid}" if measured.lost else ": nobody was asked for it"),
     )
 

@@ -2,40 +2,45 @@
 
 Of the parts it sees only uniform numbers; what it can put together is the matrix with every party's noise.
 
+Where levels are bought (`data.fine`), the fine tables of all columns come first. By them, and by nothing else, levels
+are chosen, which all holders are told and assure each other of; pairs are then released on these.
+
 Some pairs may be released twice: after the whole matrix, those with a `target`, and those that `choose` picks by the
 first release, and by nothing else, of which the holders assure each other first. Both are whole-number Gaussian, so
 the two are one measurement in the end, each cell being the mean of its measurements, weighted by 1/variance.
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import BudgetExceeded, MessageError, PartyError
-from understudy.protocols.core import Parties, relayed
+from understudy.protocols.core import Ask, Parties, relayed
 from understudy.protocols.gram.adder import Adder, together
 from understudy.protocols.gram.beginnings import Began, Terms, over_columns, over_rows, products, ring_for
 from understudy.protocols.gram.layout import Layout, Spread
-from understudy.protocols.gram.messages import Begin, Propose, Refine, Share
-
-# The matrix, the deviation of its noise, pairs (n, 2) that are chosen already → others (k, 2)
-Choose = Callable[[Tensor, Tensor, Tensor], Tensor]
+from understudy.protocols.gram.messages import Begin, Fine, Propose, ProposeLevels, Refine, Share, TakeLevels
+from understudy.protocols.gram.trees import FineTables
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What is to be released. `target`: all pairs with this column twice; `refined`: so many others, too.
 
-    `scouting`: the first release's share of the budget then. `across`: only pairs of columns that are with different
-    groups of holders. `triples`: three-way tables, too. `most_holders`: with how many holders of rows a person may be.
+    `fine`: the share of the budget for fine tables of all columns, where levels are to be chosen; 0 for none.
+    `scouting`: of the rest, the share of all pairs where some are released twice. `across`: only pairs of columns that
+    are with different groups of holders. `triples`: three-way tables, too. `most_holders`: with how many holders of
+    rows a person may be.
     """
 
     private: bool = True
+    fine: float = 0.0
     across: bool = False
     target: str | None = None
     refined: int = 0
@@ -50,10 +55,12 @@ class Released:
 
     `measured` marks the cells that were released; `triples` are three-way tables with their columns' numbers and
     noise; `sigmas` the noise of each release that was agreed on, `releases` the (σ, moved cells) that ε is made of, for
-    each σ of each release that came about; `people` their number where it is disclosed; `begun` what each party that
+    each σ of each release that took place; `people` their number where it is disclosed; `begun` what each party that
     took part stated. All of it is public, or paid for.
-    `ended`: why a second release did not come about, if one was due; `lost` what it would have been, where holders were
-    asked for it and may have paid; `gone` who went away then.
+    `made`: how many releases took place; `levels` those that were bought (`data.levels`), with their fine tables, which
+    are the diagonal then; `cells` how many people which holders share, where columns are split.
+    `ended`: why a further release did not take place, if one was due; `lost` what it would have been, where holders
+    were asked for it and may have paid; `gone` who went away then.
     """
 
     partition: str
@@ -65,9 +72,23 @@ class Released:
     begun: dict[str, dict[str, Any]]
     triples: list[dict[str, Any]] = field(default_factory=list)
     sigmas: list[float] = field(default_factory=list)
+    made: int = 1
+    levels: dict[str, Tensor] = field(default_factory=dict)
+    cells: list[list[Any]] = field(default_factory=list)
     ended: str = ""
     lost: list[list[float]] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+
+    @property
+    def began(self) -> Began:
+        """What the parties began with."""
+        cells = {tuple(holders): int(people) for people, holders in self.cells}
+        return Began(self.begun, self.sigmas, self.people, cells)
+
+
+Choose = Callable[
+    [Released, Tensor], Tensor
+]  # by what was released, and pairs (n, 2) chosen already: others (k, 2)
 
 
 def release(
@@ -82,98 +103,199 @@ def release(
     config: Mapping[str, Any] | None = None,
     secret: bytes | None = None,
     first: Released | None = None,
-    keep: Callable[[Released], None] = lambda first: None,
+    keep: Callable[[Released], None] = lambda done: None,
 ) -> Released:
     """The noisy Gram matrix over all parties, at the noise that the strictest budget needs.
 
     `config` are the settings of the run, by which a party under a contract knows it. `secret`: what masks are dealt by,
-    for a server that may have to deal the same ones again. Where there are two releases, `keep` gets the first before
-    anything else is asked, and `first` is one that was kept: then only the second is made.
+    for a server that may have to deal the same ones again. Where there are several releases, `keep` gets what there is
+    after each but the last, before anything else is asked, and `first` is what was kept: only the others are made then.
     Edges: where columns are split a party that goes away before the first release ends the run. Over rows one that goes
     before it is left out while `at_least` remain, and one that goes during it ends the run: without it nothing can be
-    unmasked. Who has released by then has paid. Who goes away after it, or has too little left for the second, leaves
-    the first, which says so (`ended`). A refusal is raised; of parties that have begun anew since, which hold nothing
-    that a second release could be made of, it leaves the first, too.
+    unmasked. Who has released by then has paid. Who goes away after it, or has too little left for another, leaves what
+    was released, which says so (`ended`). A refusal is raised; of parties that have begun anew since, which hold
+    nothing that a further release could be made of, it leaves what was released, too.
     """
     plan = plan or Plan()
-    layout = Layout({name: schemas[name] for name in parties.names}, plan.triples)
+    layout = Layout({name: schemas[name] for name in parties.names}, plan.triples, plan.fine > 0)
     for names in layout.triples:
         layout.triple(names)
     layout.together(plan.most_holders)
     again = layout.again(plan.target, plan.refined)
     spreads = layout.spreads(colluding, across=plan.across, refined=again)
-    kept = first is not None
-    if first is None:
+    server = _Server(parties, layout, plan, spreads, Terms(chunk, at_least, secret or os.urandom(32)), choose)
+    done = first
+    if done is None:
         begin = Begin(
             config=dict(config or {}),
             schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
             **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
         )
-        terms = Terms(chunk, at_least, secret or os.urandom(32))
-        first = _first(parties, layout, begin, spreads[0], terms, last=not again)
-        if again:
-            keep(first)
-    if not again:
-        return first
-    try:
-        return _second(parties, layout, plan, spreads[1], first, choose)
-    except BudgetExceeded as refusal:
-        return replace(first, ended=str(refusal), lost=_releases(spreads[1], first.sigmas[1]))
-    except (MessageError, PartyError) as refusal:
-        if not kept:
-            raise
-        return replace(first, ended=str(refusal))
+        done = server.first(begin)
+    while done.made < len(spreads):
+        if done is not first:
+            keep(done)
+        price = _releases(spreads[done.made], done.sigmas[done.made])
+        try:
+            done = server.next(done)
+        except BudgetExceeded as refusal:
+            return replace(done, ended=str(refusal), lost=price)
+        except _Gone as gone:
+            return replace(done, ended=str(gone), gone=gone.names, lost=price if gone.asked else [])
+        except (MessageError, PartyError) as refusal:
+            if first is None:
+                raise
+            return replace(done, ended=str(refusal))
+    return done
 
 
-def _first(
-    parties: Parties, layout: Layout, begin: Begin, spread: Spread, terms: Terms, *, last: bool
-) -> Released:
-    """Begin, agree, and release the whole matrix."""
-    if layout.grid.partition == "rows":
-        began = over_rows(parties, begin, terms)
-        share = dict.fromkeys(began.begun, Share(inbox={}, corrections={}))
-    else:
-        began = over_columns(parties, layout, begin, terms)
-        share = products(parties, layout, began, terms)
-    server = Adder(layout, ring_for(began), list(began.begun))
-    replies, sigma = parties.ask(share), began.sigmas[0]
-    matrices = server.add(replies, layout.everything(across=begin.across), spread, sigma)
-    triples = server.triples(replies, spread, sigma) if last else []
-    releases, partition = _releases(spread, sigma), layout.grid.partition
-    return Released(partition, *matrices, releases, began.people, began.begun, triples, began.sigmas)
+@dataclass(frozen=True)
+class _Server:
+    """One release after the other: fine tables where levels are bought, all pairs, and some of them once more."""
+
+    parties: Parties
+    layout: Layout
+    plan: Plan
+    spreads: tuple[Spread, ...]
+    terms: Terms
+    choose: Choose | None
+
+    def first(self, begin: Begin) -> Released:
+        """Begin, agree, and make the first release."""
+        parties, layout = self.parties, self.layout
+        if layout.grid.partition == "rows":
+            began = over_rows(parties, begin, self.terms)
+        else:
+            began = over_columns(parties, layout, begin, self.terms)
+        return self._fine(began) if layout.buys else self._pairs(parties, layout, began, 0)
+
+    def next(self, done: Released) -> Released:
+        """The release after these, if all who made them are still there."""
+        parties, layout = _Staying(self.parties), self.layout
+        if done.levels:
+            levels = Levels.from_tensors(layout.joint, done.levels)
+            layout = layout.on(levels)
+            if done.made == 1:
+                _tell(parties, levels, list(done.begun))
+                return _joined(done, self._pairs(parties, layout, done.began, 1))
+        return _joined(done, self._again(parties, layout, done))
+
+    def _fine(self, began: Began) -> Released:
+        """Release all columns' fine tables, and choose levels by them; so far each column by itself is known."""
+        layout, sigma = self.layout, began.sigmas[0]
+        server = Adder(layout, ring_for(began), list(began.begun))
+        replies = self.parties.ask(dict.fromkeys(began.begun, Fine()))
+        sums, noise = server.fine(replies, self.spreads[0], sigma)
+        tables = FineTables.of(layout.trees, sums, noise, began.people)
+        levels = tables.levels(layout.joint, server.noisiest(self.spreads[1], began.sigmas[1]))
+        counts, spread = tables.diagonal(levels)
+        only = torch.eye(len(counts), dtype=torch.bool)
+        releases = _releases(self.spreads[0], sigma)
+        return self._released(began, (counts.diag(), spread.diag(), only), releases, levels=levels.tensors())
+
+    def _pairs(self, parties: Parties, layout: Layout, began: Began, number: int) -> Released:
+        """Release the whole matrix."""
+        if layout.grid.partition == "rows":
+            share = dict.fromkeys(began.begun, Share(inbox={}, corrections={}))
+        else:
+            share = products(parties, layout, began, self.terms)
+        server = Adder(layout, ring_for(began), list(began.begun))
+        spread, sigma = self.spreads[number], began.sigmas[number]
+        replies, last = parties.ask(share), number == len(self.spreads) - 1
+        matrices = server.add(replies, layout.everything(across=self.plan.across), spread, sigma)
+        triples = server.triples(replies, spread, sigma) if last else []
+        return self._released(began, matrices, _releases(spread, sigma), triples=triples)
+
+    def _again(self, parties: Parties, layout: Layout, done: Released) -> Released:
+        """Release some pairs once more."""
+        plan, spread, sigma, holders = self.plan, self.spreads[-1], done.sigmas[-1], list(done.begun)
+        pairs = layout.pairs_with(plan.target)
+        inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in holders}
+        if plan.refined:  # where pairs were chosen, the holders tell each other first which
+            if self.choose is None:
+                raise MessageError("pairs are to be refined, but nothing chooses them.")
+            pairs = torch.cat([pairs, self.choose(done, pairs)])
+            told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs)))
+            inboxes = relayed({name: told[name].outbox for name in holders}, holders)
+        replies = parties.ask({name: Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()})
+        server = Adder(layout, ring_for(done.began), holders)
+        wanted = layout.only(pairs, layout.again(plan.target, plan.refined), plan.target)
+        matrices, triples = (
+            server.add(replies, wanted, spread, sigma),
+            server.triples(replies, spread, sigma),
+        )
+        return self._released(done.began, matrices, _releases(spread, sigma), triples=triples)
+
+    def _released(
+        self,
+        began: Began,
+        matrices: tuple[Tensor, Tensor, Tensor],
+        releases: list[list[float]],
+        **more: Any,
+    ) -> Released:
+        gram, noise, measured = matrices
+        return Released(
+            partition=self.layout.grid.partition,
+            gram=gram,
+            noise=noise,
+            measured=measured,
+            releases=releases,
+            people=began.people,
+            begun=began.begun,
+            sigmas=began.sigmas,
+            cells=[[people, list(holders)] for holders, people in began.cells.items()],
+            **more,
+        )
 
 
-def _second(
-    parties: Parties, layout: Layout, plan: Plan, spread: Spread, first: Released, choose: Choose | None
-) -> Released:
-    """Release some pairs once more, and join both; the first alone, if somebody has gone away."""
-    sigma, holders = first.sigmas[1], list(first.begun)
-    pairs = layout.pairs_with(plan.target)
-    if plan.refined:
-        if choose is None:
-            raise MessageError("pairs are to be refined, but nothing chooses them.")
-        pairs = torch.cat([pairs, choose(first.gram, first.noise, pairs)])
-    inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in holders}
-    if plan.refined:  # where pairs were chosen, the holders tell each other first which
-        told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs)), at_least=0)
-        if told.keys() != set(holders):
-            return _without(first, told, [])
-        inboxes = relayed({name: told[name].outbox for name in holders}, holders)
-    asks = {name: Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()}
-    replies = parties.ask(asks, at_least=0)
-    if replies.keys() != set(holders):
-        return _without(first, replies, _releases(spread, sigma))
-    server = Adder(layout, ring_for(Began(first.begun, first.sigmas, first.people)), holders)
-    again = layout.again(plan.target, plan.refined)
-    second = server.add(replies, layout.only(pairs, again, plan.target), spread, sigma)
-    gram, noise, measured = together((first.gram, first.noise, first.measured), second)
-    triples, releases = server.triples(replies, spread, sigma), [*first.releases, *_releases(spread, sigma)]
-    return replace(first, gram=gram, noise=noise, measured=measured, triples=triples, releases=releases)
+class _Gone(PartyError):  # noqa: N818  (a state, not a fault)
+    """Who did not answer, and whether it was asked for a release."""
+
+    def __init__(self, names: list[str], *, asked: bool) -> None:
+        super().__init__(f"{', '.join(names)} went away")
+        self.names, self.asked = names, asked
 
 
-def _without(first: Released, there: Iterable[str], lost: list[list[float]]) -> Released:
-    gone = [name for name in first.begun if name not in set(there)]
-    return replace(first, ended=f"{', '.join(gone)} went away", lost=lost, gone=gone)
+@dataclass(frozen=True)
+class _Staying:
+    """The parties of a release, all of whom are needed for the next."""
+
+    parties: Parties
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.parties.names
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        replies = self.parties.ask(asks, at_least=0)
+        if gone := [name for name in asks if name not in replies]:
+            raise _Gone(gone, asked=any(isinstance(ask, Share | Refine) for ask in asks.values()))
+        return replies
+
+
+def _tell(parties: Parties, levels: Levels, holders: list[str]) -> None:
+    """All holders are told the same levels, and assure each other of it."""
+    groups = {str(place): torch.from_numpy(group) for place, group in enumerate(levels.groups)}
+    told = parties.ask(dict.fromkeys(holders, ProposeLevels(groups=groups)))
+    inboxes = relayed({name: told[name].outbox for name in holders}, holders)
+    parties.ask({name: TakeLevels(inbox=inbox) for name, inbox in inboxes.items()})
+
+
+def _joined(done: Released, more: Released) -> Released:
+    """All that was released so far, as one."""
+    gram, noise, measured = together(
+        (done.gram, done.noise, done.measured), (more.gram, more.noise, more.measured)
+    )
+    return replace(
+        done,
+        gram=gram,
+        noise=noise,
+        measured=measured,
+        triples=more.triples,
+        releases=[*done.releases, *more.releases],
+        made=done.made + 1,
+    )
 
 
 def _releases(spread: Spread, sigma: float) -> list[list[float]]:

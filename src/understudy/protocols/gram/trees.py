@@ -1,0 +1,136 @@
+"""All columns' fine tables as one release: what is counted of a holder's columns, and what the sums say.
+
+A column whose levels are bought (`data.fine`) is counted as a tree of its fine cells, `FAN` children a node; a long
+list of categories without order, and whatever has declared levels, by its cells alone. Those without a value are one
+more node. All nodes of a group's columns stand side by side, in one row of numbers.
+
+Guarantee: a person moves one node by 1 in every layer of every column's tree, or the one of those without a value:
+`moved` of them at most.
+Edges: the number of nodes follows from the public schema, and is bounded there.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec, Codes
+from understudy.data.fine import FAN, is_tree
+from understudy.data.levels import Levels
+from understudy.data.schema import Schema
+from understudy.models.tables.bought_levels import bought_levels
+from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of
+
+_SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """The trees of one group's columns: `schema` as declared, `fine` with its fine cells."""
+
+    schema: Schema
+    fine: Schema
+
+    @cached_property
+    def layers(self) -> tuple[tuple[int, ...], ...]:
+        """How many nodes the layers of each column's tree have, from the top."""
+        pairs = zip(self.schema.columns, self.fine.columns, strict=True)
+        return tuple(tuple(layer_sizes(c.levels, FAN)) if is_tree(own) else (c.levels,) for own, c in pairs)
+
+    @cached_property
+    def codec(self) -> Codec:
+        """The encoding of rows by fine cells."""
+        return Codec(self.fine)
+
+    @property
+    def moved(self) -> int:
+        """How many nodes a person moves, at most."""
+        return sum(map(len, self.layers))
+
+    @cached_property
+    def nodes(self) -> int:
+        """How many there are in all."""
+        return sum(map(sum, self.layers)) + sum(column.nullable for column in self.fine.columns)
+
+    def count(self, cells: Codes) -> Tensor:
+        """Every node's people, from the fine cells of all of them (people, columns): int64, (nodes,)."""
+        counts = []
+        for place, column in enumerate(self.fine.columns):
+            leaves = torch.from_numpy(np.bincount(cells[:, place], minlength=column.size))
+            fan = FAN if len(self.layers[place]) > 1 else column.levels
+            counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]]
+        return torch.cat(counts)
+
+    def split(self, nodes: Tensor) -> list[tuple[list[Tensor], Tensor | None]]:
+        """The inverse, column by column: the layers, and those without a value where there may be some."""
+        columns, start = [], 0
+        for layers, column in zip(self.layers, self.fine.columns, strict=True):
+            parts = []
+            for size in (*layers, 1) if column.nullable else layers:
+                parts.append(nodes[start : start + size])
+                start += size
+            columns.append((parts[: len(layers)], parts[-1] if column.nullable else None))
+        return columns
+
+
+@dataclass(frozen=True)
+class FineTables:
+    """What the trees of all groups say: the number of people, each column's fine table, and the noise of one count."""
+
+    people: float
+    tables: list[Tensor]
+    noise: list[float]  # of each column's counts
+
+    @classmethod
+    def of(
+        cls, trees: Sequence[Trees], sums: Sequence[Tensor], noise: Sequence[float], people: int | None
+    ) -> "FineTables":
+        """From every group's nodes and the deviation of their noise; `people` where their number is known."""
+        split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
+        each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
+        total = float(people) if people is not None else max(1.0, _total(each))
+        tables = [
+            fine_table(
+                layers,
+                FAN,
+                noise=sigma,
+                missing=missing,
+                total=total,
+                ordered=len(layers) > 1,
+            )
+            for (layers, missing), sigma in each
+        ]
+        return cls(total, tables, [sigma for _, sigma in each])
+
+    def levels(self, schema: Schema, pair_noise: float) -> Levels:
+        """The levels that these tables and the noise of a pair's cells allow."""
+        groups = bought_levels(schema.columns, self.tables, people=self.people, noise=pair_noise)
+        return Levels(schema, groups, [table.numpy() for table in self.tables])
+
+    def diagonal(self, levels: Levels) -> tuple[Tensor, Tensor]:
+        """The people of each level, and the standard deviation of that: (width,)."""
+        counts, spread = [], []
+        for group, weights, sigma in zip(levels.groups, levels.weights, self.noise, strict=True):
+            counts.append(torch.from_numpy(np.bincount(group, weights=weights)))
+            cells = torch.from_numpy(np.bincount(group)).double()
+            spread.append(sigma * cells.sqrt().clamp(max=_SPREAD))
+        return torch.cat(counts), torch.cat(spread)
+
+
+def trees_of(schemas: Sequence[Schema], fine: Schema) -> tuple[Trees, ...]:
+    """Of each group's columns, in the fine cells of all columns together."""
+    return tuple(Trees(schema, fine.select(schema.names)) for schema in schemas)
+
+
+def _total(each: Sequence[tuple[tuple[list[Tensor], Tensor | None], float]]) -> float:
+    """The people by all top layers, each weighted by 1/variance."""
+    sums, weights = [], []
+    for (layers, missing), sigma in each:
+        top = layers[0] if missing is None else torch.cat([layers[0], missing])
+        sums.append(float(top.sum()))
+        weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
+    return math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / math.fsum(weights)

@@ -1,0 +1,427 @@
+"""Gram with levels that are bought: fine tables first, levels by them, pairs on these levels."""
+
+import math
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen, all_parties, pick, upper
+
+from understudy.data.fine import fine_schema
+from understudy.data.grid import Grid
+from understudy.data.levels import Levels
+from understudy.data.schema import Date, Integer, Schema
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
+from understudy.generator import Generator
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.messages import (
+    Begin,
+    Fine,
+    Propose,
+    ProposeLevels,
+    Refine,
+    Share,
+    TakeLevels,
+)
+from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.trees import trees_of
+from understudy.runtime.local import LocalParties
+
+OPENED = {
+    "age": Integer(name="age", low=0, high=99),
+    "visits": Integer(name="visits", low=-20, high=100, nullable=True),
+    "joined": Date(name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), nullable=True),
+}
+WIDE = replace(SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns))
+MOVED = 5 + 3 + 3 + 4  # columns as declared; 100 and 121 numbers by eights; 1,461 days
+PAIRS = 8 * 7 // 2
+
+
+def rows(parties: int = 2) -> tuple[Parts, Schemas]:
+    names = [f"host {n}" for n in range(parties)]
+    return {name: FRAME.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, WIDE)
+
+
+def columns(parties: int = 2) -> tuple[Parts, Schemas]:
+    held = {f"holder {n}": WIDE.names[n::parties] for n in range(parties)}
+    tables = {name: FRAME.sample(frac=1, random_state=3)[["id", *names]] for name, names in held.items()}
+    return tables, {name: WIDE.select(names) for name, names in held.items()}
+
+
+def grid() -> tuple[Parts, Schemas]:
+    held = {"a0": WIDE.names[:5], "a1": WIDE.names[:5], "b": WIDE.names[5:]}
+    people = {"a0": FRAME.iloc[::2], "a1": FRAME.iloc[1::2], "b": FRAME}
+    return (
+        {name: people[name][["id", *names]] for name, names in held.items()},
+        {name: WIDE.select(names) for name, names in held.items()},
+    )
+
+
+every_cut = pytest.mark.parametrize("cut", [rows, columns, grid])
+
+
+def joint(schemas: Schemas) -> Schema:
+    return Grid.of(schemas).join(schemas)
+
+
+def found(cut: Any, plan: Plan, **more: Any) -> tuple[Released, Levels]:
+    tables, schemas = cut()
+    budget = BUDGET if plan.private else FREE
+    done = release(LocalParties(all_parties(tables, schemas, budget=budget)), schemas, plan, **more)
+    return done, Levels.from_tensors(joint(schemas), done.levels)
+
+
+# What is released
+
+
+@every_cut
+def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(cut: Any) -> None:
+    done, levels = found(cut, Plan(private=False, fine=0.2, target="smoker", scouting=0.5))
+    codes = levels.fine.codes(FRAME)
+    for place, weights in enumerate(levels.weights):
+        counts = np.bincount(codes[:, place], minlength=len(weights))
+        assert np.allclose(weights, counts)
+    x = levels.slots.one_hot(levels.codes(FRAME)).double()
+    assert torch.equal(done.gram, x.T @ x)
+    assert not done.noise.any()
+    assert max(levels.sizes) > 16, "without noise there are as many levels as people allow"
+
+
+@every_cut
+def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    plan = Plan(fine=0.2, target="smoker", scouting=0.5)
+    done = release(LocalParties(parties), schemas, plan)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in done.releases}
+    assert sum(price.values()) == MOVED + PAIRS + 7
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+    each, counts = [], [int(count) for _, count in done.releases]
+    for total in (MOVED, PAIRS, 7):
+        part = 0.0
+        while total:
+            total -= counts.pop(0)
+            sigma = done.releases[len(done.releases) - len(counts) - 1]
+            part += sigma[1] / sigma[0] ** 2
+        each.append(part)
+    assert [part / sum(each) for part in each] == pytest.approx([0.2, 0.4, 0.4], rel=5e-3)
+
+
+def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() -> None:
+    (trees,) = trees_of([WIDE], fine_schema(WIDE))
+    assert trees.moved == MOVED
+    cells = trees.codec.codes(FRAME)
+    every = trees.count(cells)
+    for person in range(0, len(cells), 7):
+        moved = every - trees.count(np.delete(cells, person, axis=0))
+        assert set(moved.tolist()) <= {0, 1}
+        for layers, missing in trees.split(moved):
+            here = [int(layer.sum()) for layer in layers]
+            assert here == [1] * len(layers) or (missing is not None and not any(here) and int(missing) == 1)
+        assert int(moved.sum()) <= MOVED
+
+
+@every_cut
+def test_the_noise_that_is_stated_is_the_noise_of_the_pairs(cut: Any) -> None:
+    done, levels = found(cut, Plan(fine=0.2))
+    x = levels.slots.one_hot(levels.codes(FRAME)).double()
+    off = upper(done.gram) & done.measured & ~torch.eye(len(done.gram), dtype=torch.bool)
+    errors = ((done.gram - x.T @ x) / done.noise.clamp(min=1e-9))[off]
+    assert float(errors.var()) == pytest.approx(1, abs=6 * math.sqrt(2 / len(errors)))
+
+
+def test_where_all_levels_are_declared_nothing_is_bought() -> None:
+    schemas = dict.fromkeys(rows()[0], SCHEMA)
+    parties = all_parties(rows()[0], schemas)
+    done = release(LocalParties(parties), schemas, Plan(fine=0.2))
+    assert not done.levels
+    assert done.made == 1
+    assert sum(count for _, count in done.releases) == PAIRS + 8
+
+
+def test_a_table_of_one_column_is_released_finely_and_on_its_levels() -> None:
+    one = WIDE.select(["age"])
+    tables = {"host 0": FRAME[["id", "age"]]}
+    parties = all_parties(tables, {"host 0": one}, budget=FREE)
+    done = release(LocalParties(parties), {"host 0": one}, Plan(private=False, fine=0.2))
+    assert int(done.gram.diagonal().sum()) == len(FRAME)
+
+
+# A server that sends whatever it likes
+
+
+def levels_of(change: Any) -> Any:
+    """Change the levels of a column, for all holders or for the first alone."""
+
+    def meddle(name: str, message: Any) -> Any:
+        return change(name, message) if isinstance(message, ProposeLevels) else message
+
+    return meddle
+
+
+AGE = str(WIDE.names.index("age"))
+
+
+def with_age(groups: Any) -> Any:
+    return levels_of(lambda name, message: replace(message, groups=message.groups | {AGE: groups}))
+
+
+@pytest.mark.parametrize(
+    "meddle",
+    [
+        with_age(torch.zeros(99, dtype=torch.int32)),
+        with_age(torch.ones(100, dtype=torch.int32)),
+        with_age(torch.full((100,), -1, dtype=torch.int32)),
+        with_age(torch.full((100,), 2**31 - 1, dtype=torch.int32)),
+        with_age(torch.arange(0, 200, 2, dtype=torch.int32)),
+        with_age(torch.zeros(100, dtype=torch.float32)),
+        with_age(torch.zeros(100, 1, dtype=torch.int32)),
+        levels_of(lambda name, message: replace(message, groups={})),
+        levels_of(lambda name, message: replace(message, groups=message.groups | {"8": torch.zeros(1)})),
+        levels_of(
+            lambda name, message: replace(
+                message, groups=message.groups | {"2": torch.tensor([0, 0], dtype=torch.int32)}
+            )
+        ),
+    ],
+)
+def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_charged(meddle: Any) -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas)
+    with pytest.raises(MessageError, match="Nothing was charged or sent"):
+        release(Seen(parties, meddle), schemas, Plan(fine=0.2))
+    assert all(one.ledger.spend().total() == MOVED for one in parties.values())
+
+
+@every_cut
+def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_on_them(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    place = str(joint(schemas).names.index("age"))
+
+    def change(name: str, message: Any) -> Any:
+        if name != next(iter(tables)):
+            return message
+        halves = torch.arange(100, dtype=torch.int32) // 50
+        return replace(message, groups=message.groups | {place: halves})
+
+    with pytest.raises(MessageError, match="was told other levels"):
+        release(Seen(parties, levels_of(change)), schemas, Plan(fine=0.2))
+    assert all(one.ledger.spend().total() == MOVED for one in parties.values())
+
+
+def test_too_many_levels_are_refused() -> None:
+    schema = Schema(person="id", columns=(Integer(name="age", low=0, high=4999), *WIDE.columns[:3]))
+    tables, schemas = {"host 0": FRAME}, {"host 0": schema}
+    parties = all_parties(tables, schemas)
+
+    def each(name: str, message: Any) -> Any:
+        return replace(message, groups=message.groups | {"0": torch.arange(5000, dtype=torch.int32)})
+
+    with pytest.raises(MessageError, match="5,000 levels are too many"):
+        release(Seen(parties, levels_of(each)), schemas, Plan(fine=0.2))
+
+
+def test_each_ask_of_the_fine_stage_is_answered_once_and_in_turn() -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas)
+    late: list[Any] = [Share(inbox={}, corrections={}), TakeLevels(inbox={})]
+    refused: list[str] = []
+
+    def insist(name: str, message: Any) -> Any:
+        before = {Fine: [ProposeLevels(groups={}), *late], ProposeLevels: [Fine(), *late]}
+        before |= {TakeLevels: [Fine(), late[0]], Share: [Fine(), ProposeLevels(groups={}), late[1]]}
+        for ask in before.get(type(message), []):
+            with pytest.raises(MessageError, match="not expected"):
+                parties[name].answer(ask)
+            refused.append(ask.kind())
+        return message
+
+    done = release(Seen(parties, insist), schemas, Plan(fine=0.2))
+    assert len(refused) == 2 * 11
+    assert done.made == 2
+    assert all(one.ledger.spend().total() == MOVED + PAIRS for one in parties.values())
+
+
+@pytest.mark.parametrize("share", [1e-12, 0.99, 1.0, -0.2, math.nan, math.inf])
+def test_a_share_that_leaves_nothing_for_one_release_is_refused(share: float) -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, fine=share) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match="fine"):
+        release(Seen(parties, odd), schemas, Plan(fine=0.2))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_a_holder_that_agreed_to_another_share_refuses() -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas, agreed={"fine": 0.0})
+    with pytest.raises(MessageError, match="was agreed to"):
+        release(LocalParties(parties), schemas, Plan(fine=0.2))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_levels_are_not_bought_for_pairs_across_holders_alone() -> None:
+    tables, schemas = columns()
+    parties = all_parties(tables, schemas)
+    with pytest.raises(ConfigError, match="for all pairs, or for none"):
+        release(LocalParties(parties), schemas, Plan(fine=0.2, across=True))
+
+
+# What was paid for is kept
+
+
+@pytest.mark.parametrize("cut", [rows, columns])
+def test_the_fine_release_is_on_disk_before_levels_are_told_and_a_run_goes_on_from_there(
+    cut: Any, tmp_path: Path
+) -> None:
+    tables, schemas = cut()
+    config = gram.Config(refined=3, **SMALL)
+    parties = all_parties(tables, schemas)
+    ledgers = {name: one.ledger for name, one in parties.items()}
+
+    def killed(name: str, message: Any) -> Any:
+        if isinstance(message, ProposeLevels):
+            assert [file.name for file in tmp_path.glob("*.safetensors")] == ["first-release.safetensors"]
+            raise SystemExit
+        return message
+
+    with pytest.raises(SystemExit):
+        gram.train(config, Seen(parties, killed), schemas, checkpoint=tmp_path)
+    assert all(ledger.spend().total() == MOVED for ledger in ledgers.values())
+    outcome = gram.train(config, LocalParties(parties), schemas, checkpoint=tmp_path, resume=True)
+    assert outcome.generator.card["ended"] == "after all three releases"
+    for name, ledger in ledgers.items():
+        assert ledger.spend().total() == MOVED + PAIRS + 3
+        assert ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
+        assert ledger.spent() <= BUDGET.epsilon
+
+
+@pytest.mark.parametrize(
+    ("cut", "step", "ended", "paid"),
+    [
+        (rows, ProposeLevels, "first of two", MOVED),
+        (columns, TakeLevels, "first of two", MOVED),
+        (grid, Share, "first of two", MOVED),
+        (rows, Refine, "second of three", MOVED + PAIRS),
+        (columns, Propose, "second of three", MOVED + PAIRS),
+    ],
+)
+def test_a_run_that_loses_a_holder_is_fitted_to_what_was_released(
+    cut: Any, step: Any, ended: str, paid: int
+) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    gone = list(tables)[-1]
+
+    def leave(name: str, message: Any) -> Any:
+        if name == gone and isinstance(message, step):
+            raise PartyAway(f"{name} is not connected.")
+        return message
+
+    config = gram.Config(refined=2 if "three" in ended else 0, **SMALL)
+    outcome = gram.train(config, Seen(parties, leave), schemas)
+    assert outcome.generator.card["ended"] == f"after the {ended} releases: {gone} went away"
+    assert len(outcome.generator.sample(20, seed=0)) == 20
+    assert parties[gone].ledger.spend().total() == paid
+
+
+def test_a_holder_that_cannot_pay_for_the_pairs_leaves_the_fine_tables() -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas)
+
+    def poorer(name: str, message: Any) -> Any:
+        if isinstance(message, Share):
+            raise BudgetExceeded(f"{name}: this step costs too much.")
+        return message
+
+    done = release(Seen(parties, poorer), schemas, Plan(fine=0.2))
+    assert "costs too much" in done.ended
+    assert torch.equal(done.measured, torch.eye(len(done.gram), dtype=torch.bool))
+    assert int(sum(count for _, count in done.lost)) == PAIRS
+
+
+def test_a_party_goes_on_from_its_own_state_between_the_releases() -> None:
+    tables, schemas = columns()
+    parties = all_parties(tables, schemas)
+    plan = Plan(fine=0.2, refined=3, scouting=0.5)
+    plain = release(LocalParties(all_parties(tables, schemas)), schemas, plan, choose=pick)
+
+    def reborn(name: str, message: Any) -> Any:
+        if isinstance(message, ProposeLevels | TakeLevels | Share | Propose | Refine):
+            state = parties[name].state_dict()
+            other = all_parties(tables, schemas, ledger=parties[name].ledger)[name]
+            other.rng = parties[name].rng
+            other.load_state_dict(state)
+            parties[name] = other
+            seen.parties[name] = other  # type: ignore[index]
+        return message
+
+    seen = Seen(parties, reborn)
+    done = release(seen, schemas, plan, choose=pick)
+    assert torch.equal(done.gram, plain.gram)
+
+
+# The generator
+
+
+def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(tmp_path: Path) -> None:
+    tables, schemas = rows()
+    outcome = gram.train(gram.Config(**SMALL), LocalParties(all_parties(tables, schemas)), schemas)
+    made = outcome.generator
+    assert made.card["levels"]["age"] == made.levels.sizes[WIDE.names.index("age")]  # type: ignore[union-attr]
+    made.save(tmp_path)
+    again = Generator.load(tmp_path)
+    for draw in ("sample", "argmax"):
+        assert again.sample(40, seed=1, draw=draw).equals(made.sample(40, seed=1, draw=draw))
+    WIDE.select(WIDE.names[:3]).save(tmp_path / "schema.toml")
+    with pytest.raises(ArtefactError, match="levels are not those of the schema"):
+        Generator.load(tmp_path)
+    made.save(tmp_path)
+    (tmp_path / "levels.safetensors").unlink()
+    with pytest.raises(ArtefactError, match="damaged"):
+        Generator.load(tmp_path)
+
+
+@pytest.mark.parametrize("cut", [rows, columns])
+def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut: Any) -> None:
+    tables, schemas = cut()
+    tables = {name: table.head(20) for name, table in tables.items()}
+    poor = replace(BUDGET, epsilon=0.02)
+    for seed in range(4):
+        parties = all_parties(tables, schemas, budget=poor, seed=seed)
+        outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
+        assert len(outcome.generator.sample(5, seed=0)) == 5
+        assert "tells little of them" in outcome.generator.card["warning"]
+
+
+def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None:
+    tables, schemas = rows()
+    parties = all_parties(tables, schemas)
+    pairs = torch.tensor([[0, 1], [0, 7], [2, 5]])
+
+    def poorer(name: str, message: Any) -> Any:
+        if isinstance(message, Share):
+            one = parties[name]
+            one.ledger.set_budget(replace(BUDGET, epsilon=one.ledger.spent() + 1e-9))
+            with pytest.raises(BudgetExceeded):
+                one.answer(message)
+            one.ledger.set_budget(BUDGET)
+            for ask in (message, Propose(pairs=pairs), Refine(pairs=pairs, inbox={})):
+                with pytest.raises(MessageError, match="not expected"):
+                    one.answer(ask)
+            raise BudgetExceeded(f"{name}: no.")
+        return message
+
+    plan = Plan(fine=0.2, refined=3, scouting=0.5)
+    release(Seen(parties, poorer), schemas, plan, choose=pick)
+    assert all(one.ledger.spend().total() == MOVED for one in parties.values())
