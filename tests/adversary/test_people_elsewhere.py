@@ -102,7 +102,7 @@ def test_a_person_at_two_holders_moves_the_released_counts_by_two() -> None:
     seen: list[Released] = []
     for everywhere in (0, 2):
         fed = federation(everywhere=everywhere, budget=free)
-        parties = fed.parties("gram", run="r", config=gram.Config(private=False))
+        parties = fed.parties("gram", run="r", config=gram.Config(private=False, fine=0.0))
         seen.append(release(LocalParties(parties), fed.schemas, Plan(private=False)))
     assert (seen[1].gram - seen[0].gram).max() == 2
 

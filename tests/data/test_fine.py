@@ -94,3 +94,18 @@ def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded() -
     sizes = [column.levels for column in fine(*columns).columns]
     assert sum(sizes) <= 1 << 20
     assert math.isclose(min(sizes), 512, rel_tol=0.3)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decimals"),
+    [(0, 10, 2), (-0.005, 10.005, 2), (-3e6, 1e9, 2), (0.1, 99.9, 0), (-1, 1e12, 3)],
+)
+def test_numbers_with_so_many_decimals_have_cells_that_hold_one_each(
+    low: float, high: float, decimals: int
+) -> None:
+    (cut,) = fine(Real(name="x", low=low, high=high, decimals=decimals)).columns
+    codec = Codec(Schema(columns=(cut,)))
+    codes = np.arange(cut.levels)[:, None]
+    drawn = codec.decode(codes, FastRng(0))
+    assert np.array_equal(codec.codes(drawn), codes)
+    assert np.array_equal(drawn["x"].round(decimals), drawn["x"])

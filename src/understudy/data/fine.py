@@ -77,9 +77,24 @@ def _fine(column: Column, most: int) -> Column:
         inner = {int(edge) for edge in edges} | {0, 1}
         return replace(column, bins=_between(inner, column.low, column.high))
     assert isinstance(column, Real)
+    if column.decimals is not None:
+        return replace(column, bins=_decimal_edges(column, most))
     unit = max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
     reals = set(_spread(column.low, column.high, most, unit).tolist()) | {0.0, _LEAST}
     return replace(column, bins=_between(reals, column.low, column.high))
+
+
+def _decimal_edges(column: Real, most: int) -> tuple[float, ...]:
+    """As of whole numbers, in units of the last decimal: every cell holds a number that can be drawn."""
+    scale = 10.0 ** (column.decimals or 0)
+    first, last = math.ceil(column.low * scale), math.floor(column.high * scale)
+    steps = range(first, last + 1)
+    if len(steps) > most:
+        spread = np.rint(_spread(first, last, most, 1.0)).astype(np.int64)
+        return _between(
+            {int(step) / scale for step in spread} | {0.0, 1 / scale}, first / scale, column.high, column.low
+        )
+    return _between({step / scale for step in steps}, first / scale, column.high, column.low)
 
 
 def _spread(low: float, high: float, cells: int, unit: float) -> NDArray[np.float64]:
@@ -87,5 +102,8 @@ def _spread(low: float, high: float, cells: int, unit: float) -> NDArray[np.floa
     return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
 
 
-def _between(edges: set[int] | set[float], low: float, high: float) -> tuple[Any, ...]:
-    return (low, *sorted(edge for edge in edges if low < edge < high), high)
+def _between(
+    edges: set[int] | set[float], low: float, high: float, begin: float | None = None
+) -> tuple[Any, ...]:
+    """All edges above `low` and below `high`, which is the last; the first is `begin`, or else `low`."""
+    return (low if begin is None else begin, *sorted(edge for edge in edges if low < edge < high), high)

@@ -1,6 +1,6 @@
 """A draft of a schema, read from rows: a place to begin, never something to send.
 
-Guarantee: none. Categories, bounds and bins come from the rows, and rounding them outwards hides little, so
+Guarantee: none. Categories and bounds come from the rows, and rounding them outwards hides little, so
 the draft says `origin="rows"` and everything that leaves a holder refuses it until someone marks it public or
 buys its domains.
 Edges: no rows → SchemaError; a column with no values, with values of mixed types, or with more different
@@ -12,7 +12,7 @@ How kinds are guessed, for the values that are there:
     an ordered pandas categorical        ordinal, with its own order
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
-    numbers                              real, bounds rounded outwards, 16 bins, decimals where there are few
+    numbers                              real, bounds rounded outwards, decimals where there are few
     ISO days                             date, from the first of January to the last of December
     ISO days with a time                 datetime, likewise, by the second, the minute or the hour
     anything else ("007" included)       categorical

@@ -65,8 +65,8 @@ class Config:
 
     `fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
     tables of all columns, and by them the levels on which pairs are measured (`data/fine.py`,
-    `tables/bought_levels.py`). Bounds may then be far too wide. 0: levels as the schema declares them, 16 even bins
-    where it declares none.
+    `tables/bought_levels.py`). Bounds may then be far too wide. 0: levels as the schema has them, which are
+    even bins where it declares none.
     `target`: the column to predict from the others, if there is one. All pairs with it are measured a
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
