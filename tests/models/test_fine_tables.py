@@ -63,3 +63,12 @@ def test_the_projection_is_the_nearest_table_with_that_sum() -> None:
     shift = (rows - found).masked_fill(found == 0, -torch.inf).amax(1, keepdim=True)
     assert torch.allclose(torch.where(found > 0, rows - shift, 0.0), found)
     assert bool((rows[found == 0] <= shift.expand_as(rows)[found == 0] + 1e-12).all())
+
+
+def test_tails_that_hardly_stand_out_of_the_noise_are_kept() -> None:
+    places = torch.arange(8**5, dtype=torch.float64)
+    counts = (20_000 / 1_600 * torch.exp(-((places - 12_500) / 1_600).abs() * 2)).round().long()
+    people = float(counts.sum())
+    for seed in range(3):
+        found = fine_table(noisy(counts, 65, seed), 8, noise=65.0, total=people)
+        assert float((found.cumsum(0) - counts.cumsum(0)).abs().max()) < 0.022 * people

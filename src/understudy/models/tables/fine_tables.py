@@ -8,8 +8,9 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
 2. *Downwards*, the children of a node are projected onto the non-negative tables with the node's count (Wang,
    Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no
    children. (Clipping negative leaves instead gives every empty leaf half of its noise.)
-   In each layer only nodes that stand out of the noise have people, and their neighbours, so that tails go on: bounds
-   that are far too wide would else put a few people a thousand times too far out, and no mean survives that.
+   Where the children that stand out of the noise, and their neighbours, hold nearly all of a node's people, the others
+   have none: bounds that are far too wide would else put a few people a thousand times too far out, and no mean
+   survives that.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
+_NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none
 
 
 def layer_sizes(leaves: int, fan: int) -> list[int]:
@@ -61,32 +63,33 @@ def fine_table(
         sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
-    if ordered:
-        means = [_near_data(mean, _CLEAR * noise * v**0.5) for mean, v in zip(means, variances, strict=True)]
+    clear = [_near_data(mean, _CLEAR * noise * v**0.5) for mean, v in zip(means, variances, strict=True)]
     top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
-    counted = torch.where(top.isfinite(), top, 0).sum()
-    people = max(float(counted) if total is None else total, 1.0)
-    nodes = to_simplex(top[None], torch.tensor([people], dtype=torch.float64))[0]
-    absent = nodes[len(means[0]) :]
-    nodes = nodes[: len(means[0])]
-    for layer in means[1:]:
+    near = torch.cat([clear[0], torch.ones(len(top) - len(clear[0]), dtype=torch.bool)])
+    people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
+    nodes = _spread(top[None], near[None] | (not ordered), people)[0]
+    absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
+    for layer, close in zip(means[1:], clear[1:], strict=True):
         children = _children(layer, len(nodes), fan, -torch.inf)
-        lone = ~children.isfinite().any(1, keepdim=True)  # a node whose children all are too few to be seen
-        real = _children(torch.ones_like(layer), len(nodes), fan, 0) > 0
-        spread = to_simplex(torch.where(lone & real, 0.0, children), nodes)
-        nodes = spread.flatten()[: len(layer)]
+        allowed = _children(close, len(nodes), fan, False) | (not ordered)
+        nodes = _spread(children, allowed, nodes).flatten()[: len(layer)]
     return torch.cat([nodes, absent])
 
 
+def _spread(children: Tensor, near: Tensor, parents: Tensor) -> Tensor:
+    """Each parent's people over its children: over those near data alone, where these hold nearly all of them."""
+    held = torch.where(near & children.isfinite(), children, 0).sum(1)
+    alone = held >= _NEARLY_ALL * parents
+    return to_simplex(torch.where(near | ~alone[:, None], children, -torch.inf), parents)
+
+
 def _near_data(layer: Tensor, clear: float) -> Tensor:
-    """−∞ in place of the nodes that neither stand out of the noise nor lie beside one that does."""
+    """Which nodes stand out of the noise, or lie beside one that does."""
     seen = layer > clear
-    if not bool(seen.any()):
-        return layer
     near = seen.clone()
     near[1:] |= seen[:-1]
     near[:-1] |= seen[1:]
-    return torch.where(near, layer, -torch.inf)
+    return near
 
 
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
@@ -100,7 +103,7 @@ def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
     return (rows - shift).clamp(min=0)
 
 
-def _children(layer: Tensor, parents: int, fan: int, empty: float) -> Tensor:
+def _children(layer: Tensor, parents: int, fan: int, empty: float | bool) -> Tensor:
     """A layer by its parents, (parents, fan); the last parent may have fewer."""
     padded = layer.new_full((parents * fan,), empty)
     padded[: len(layer)] = layer
