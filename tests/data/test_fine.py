@@ -1,7 +1,8 @@
 """Fine cells follow from the declared bounds alone, at every scale."""
 
 import math
-from datetime import date
+from dataclasses import replace
+from datetime import date, datetime
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from understudy.data.codec import Codec
 from understudy.data.column import Column
 from understudy.data.fine import MOST, fine_schema, is_bought, is_tree
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.privacy.noise import FastRng
 
 
@@ -49,6 +50,9 @@ def test_whole_numbers_and_days_have_a_cell_each_while_they_are_few_enough() -> 
         Integer(name="i", low=-5, high=MOST - 6), Date(name="d", low=date(2000, 1, 1), high=date(2020, 1, 1))
     )
     assert [column.levels for column in schema.columns] == [MOST, 7306]
+    hours = Datetime(name="t", low=datetime(2020, 1, 1), high=datetime(2020, 12, 31, 23), resolution="hour")
+    seconds = replace(hours, resolution="second")
+    assert [column.levels for column in fine(hours, replace(seconds, name="s")).columns] == [8784, MOST]
     values = np.arange(-5, MOST - 5)
     assert np.array_equal(
         Codec(schema.select(["i"])).codes(pd.DataFrame({"i": values}))[:, 0], np.arange(MOST)

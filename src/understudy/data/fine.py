@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Integer, Ordinal, Real, day_number
+from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.schema import Schema
 
 FAN = 8  # children of a node, where fine cells are measured as a tree
@@ -59,16 +59,14 @@ def _undeclared(column: Column) -> bool:
 
 
 def _values(column: Binned) -> int:
-    """How many whole numbers or days lie within the bounds."""
-    if isinstance(column, Date):
-        return day_number(column.high) - day_number(column.low) + 1
-    return int(column.high) - int(column.low) + 1
+    """How many whole numbers, days or times lie within the bounds."""
+    return int(column.edges[-1] - column.edges[0])
 
 
 def _fine(column: Column, most: int) -> Column:
     if not _undeclared(column):
         return column
-    if isinstance(column, Date):
+    if isinstance(column, Date | Datetime):
         return replace(column, bins=min(most, _values(column)))
     if isinstance(column, Integer):
         if _values(column) <= most:
