@@ -173,7 +173,7 @@ class Generator:
             raise ArtefactError(
                 f"Questions are answered of tables, and not of what {type(self.schema).__name__} describes."
             )
-        return Answers(self.network, Codec(self.schema), self._rows)
+        return Answers(self.network, self.levels or Codec(self.schema), self._rows)
 
     def parts(
         self, n: int, *, seed: int | None = None, draw: str = "sample"

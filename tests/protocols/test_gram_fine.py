@@ -383,6 +383,10 @@ def test_a_generator_keeps_its_levels_on_disk_and_a_strangers_are_checked(tmp_pa
     again = Generator.load(tmp_path)
     for draw in ("sample", "argmax"):
         assert again.sample(40, seed=1, draw=draw).equals(made.sample(40, seed=1, draw=draw))
+    for where, least, most in (("age < 40", 0, 39), ("age >= 90", 90, 99)):
+        asked = again.sample(30, seed=1, where=where)["age"]
+        assert asked.between(least, most).all()
+    assert again.table("smoker", "age")["share"].sum() == pytest.approx(1)
     WIDE.select(WIDE.names[:3]).save(tmp_path / "schema.toml")
     with pytest.raises(ArtefactError, match="levels are not those of the schema"):
         Generator.load(tmp_path)

@@ -8,8 +8,8 @@ Guarantee: levels and weights come from what was released; with them the encodin
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes, Uniform
-from understudy.data.column import Categorical
-from understudy.data.fine import fine_schema, is_bought
+from understudy.data.column import Categorical, shorten
+from understudy.data.fine import fine_schema, is_bought, is_tree
+from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
@@ -103,13 +104,9 @@ class Levels:
 
     def _cells(self, column: int, levels: NDArray[np.int32], draws: NDArray[np.float64]) -> NDArray[np.int64]:
         """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
-        group, weight = self.groups[column], self.weights[column]
+        group, size = self.groups[column], np.bincount(self.groups[column])
         order = np.argsort(group, kind="stable")  # cells, level by level
-        held = np.bincount(group, weights=weight)
-        size = np.bincount(group)
-        known = held > 0
-        share = np.where(known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group])
-        ends = np.cumsum(share[order])
+        ends = np.cumsum(self._shares(column)[order])
         first = np.cumsum(size) - size
         before = np.concatenate([[0.0], ends])[first]
         after = ends[first + size - 1]
@@ -117,6 +114,36 @@ class Levels:
         place = np.searchsorted(ends, target, side="right")
         place = np.clip(place, first[levels], (first + size - 1)[levels])
         return np.asarray(order[place])
+
+    def _shares(self, column: int) -> NDArray[np.float64]:
+        """Each fine cell's share of its level."""
+        group, weight = self.groups[column], self.weights[column]
+        held, size = np.bincount(group, weights=weight), np.bincount(group)
+        known = held > 0
+        return np.where(known[group], weight / np.where(known, held, 1.0)[group], 1 / size[group])
+
+    # What questions need of it (`answers`)
+
+    def known(self, j: int, values: "pd.Series[Any]") -> Codes:
+        """The level of every value of column `j`, −1 where it is missing, whether or not it may be."""
+        cells = self.fine.known(j, values)
+        return np.where(cells < 0, np.int32(-1), self.groups[j][cells])
+
+    def pieces(self, j: int, cuts: Iterable[float] = ()) -> Pieces:
+        """The fine cells of column `j`, cut at these places besides, each with its share of its level."""
+        fine = self.fine.pieces(j, cuts)
+        shares = fine.share * self._shares(j)[fine.level]
+        return replace(fine, level=self.groups[j][fine.level], share=shares)
+
+    def labels(self, j: int) -> list[Any]:
+        """What stands for each level of column `j` in a table of answers: a value, a bin, or the first and the last."""
+        own, ordered = self.fine.labels(j), is_tree(self.schema.columns[j])
+        found: list[Any] = []
+        for level in range(self.sizes[j]):
+            cells = [own[cell] for cell in np.flatnonzero(self.groups[j] == level)]
+            several = f"{cells[0]} … {cells[-1]}" if ordered else shorten(cells, most=2)
+            found.append(cells[0] if len(cells) == 1 else several)
+        return found
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors, by column number; `from_tensors` reads them."""
