@@ -22,7 +22,8 @@ from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.rappor import Rappor
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
-from understudy.protocols.gram import party as gram_party
+from understudy.protocols.gram import parts as gram_parts
+from understudy.protocols.gram.trees import Trees
 from understudy.protocols.people import gen_fl_local, gen_fl_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import fit as sgde_fit
@@ -148,8 +149,9 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_fit, "add_noise", _noised(sites, sgde_fit.add_noise))
         patch.setattr(sgde_marginals, "levels", _levels(sites, sgde_marginals.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
-        patch.setattr(gram_party, "gram_matrix", _counts(sites, gram_party.gram_matrix, "Gram block"))
-        patch.setattr(gram_party, "triple_table", _counts(sites, gram_party.triple_table, "three-way table"))
+        patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
+        patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
+        patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
         patch.setattr(DpltParty, "_counts", _counts(sites, DpltParty._counts, "two-way tables"))
         patch.setattr(DpltParty, "_choose", _choice(sites, DpltParty._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))

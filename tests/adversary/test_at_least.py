@@ -13,7 +13,7 @@ from understudy.errors import BudgetExceeded, PartyAway
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.base import Ask
-from understudy.protocols.gram.measure import Plan, measure
+from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties, addressed
 
 SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")
@@ -43,7 +43,7 @@ class OneAway(LocalParties):
 def test_who_is_away_is_left_out(tmp_path: Path) -> None:
     federation = holders(tmp_path)
     parties = OneAway(federation.parties("gram", run="r"))
-    assert list(measure(parties, federation.schemas, Plan(), at_least=2).begun) == ["one", "two"]
+    assert list(release(parties, federation.schemas, Plan(), at_least=2).begun) == ["one", "two"]
     assert not federation.holders["three"].ledger.spend(run="r")
 
 
@@ -54,5 +54,5 @@ def test_who_refuses_ends_the_run_and_nobody_has_paid(tmp_path: Path) -> None:
         spent.charge(GaussianDpEvent(20.0), run="earlier", what="spent before")
     parties = LocalParties(federation.parties("gram", run="r"))
     with pytest.raises(BudgetExceeded, match="three"):
-        measure(parties, federation.schemas, Plan(), at_least=2)
+        release(parties, federation.schemas, Plan(), at_least=2)
     assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())

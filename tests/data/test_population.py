@@ -173,7 +173,7 @@ def test_a_target_that_is_no_class_is_refused(target: str, message: str) -> None
     [
         ({"y": [0, 1, 2]}, "label 2 at row 3 is not one of the 2 declared classes"),
         ({"y": [0, 1]}, "3 rows have 2 labels"),
-        ({"y": [[0], [1], [0]]}, "one a row"),
+        ({"y": [[0], [1], [0]]}, "one label for each row"),
         ({"x": np.array([[0.0], [np.nan], [0.0]])}, "row 2 holds a value that is not finite"),
         ({"x": np.zeros((0, 1)), "y": []}, "nobody in this population has a row"),
         ({"classes": 1}, "two labels or more"),

@@ -167,7 +167,7 @@ def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str
         ({"stride": 0}, "stride must be"),
         ({"series": None}, "say its stride"),
         ({"time": None}, "no column holds the time"),
-        ({"time": "pulse"}, '"pulse" stands for two things'),
+        ({"time": "pulse"}, '"pulse" has two meanings'),
         ({"person": 5}, "person must name a column"),
         ({"windows_are_people": "yes"}, "true or false"),
     ],

@@ -112,7 +112,7 @@ def test_a_person_with_two_holders_of_the_same_columns_is_a_reason_to_join_nothi
     twice = GRID | {"south": pd.DataFrame({"id": [1], "age": [10]})}
     found = open_holdings(twice, GRID_SCHEMAS, same_people=True)
     assert isinstance(found, str)
-    assert "with two of north, south" in found
+    assert "two of north, south hold the same person" in found
 
 
 def test_rows_say_whose_they_are_where_the_file_does() -> None:

@@ -93,7 +93,7 @@ def test_units_of_zeros_that_align_a_wide_critic_change_nothing(sizes, monkeypat
     settings = {"clip_norm": 0.7, "penalty": 10.0}
     expected = clipped_gradient_sum(layers, real, fake, mix, **settings)
     monkeypatch.setattr(critic, "pays", lambda weight: True)
-    wider, *rows = critic._aligned(layers, real, fake)
+    wider, *rows = critic._padded(layers, real, fake)
     assert all(size % 8 == 0 for matrix in (*(w for w, _ in wider), *rows) for size in matrix.shape[1:])
     found = clipped_gradient_sum(layers, real, fake, mix, **settings)
     for pair, other in zip(expected, found, strict=True):

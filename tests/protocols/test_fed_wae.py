@@ -233,7 +233,7 @@ def test_rows_that_it_is_not_for_are_refused() -> None:
     federation = Federation.rehearsal(
         {"one": frame, "two": frame}, {"one": schema, "two": schema.drop(["income"])}, budget=FREE, same_people=False
     )  # fmt: skip
-    with pytest.raises(ConfigError, match="one and two do not describe their rows alike"):
+    with pytest.raises(ConfigError, match="one and two do not describe their rows in the same way"):
         train("fed-wae", federation, **SMALL)
 
 

@@ -286,7 +286,7 @@ def test_silos_that_describe_their_rows_differently_are_refused() -> None:
         {"a": frame, "b": frame.drop(columns="age")}, {"a": schema, "b": schema.drop(["age"])},
         budget=BUDGET, seed=1, same_people=False,
     )  # fmt: skip
-    with pytest.raises(ConfigError, match="alike"):
+    with pytest.raises(ConfigError, match="in the same way"):
         train("sgde", federation, **SMALL)
 
 

@@ -425,7 +425,7 @@ def test_a_table_needs_a_target_that_is_a_class(target: str | None, words: str) 
 def test_parties_must_describe_their_rows_alike() -> None:
     tables, schemas = of_tables(two=toy()[1].drop(["income"]))
     federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0), same_people=False)
-    with pytest.raises(ConfigError, match="one and two do not describe their rows alike"):
+    with pytest.raises(ConfigError, match="one and two do not describe their rows in the same way"):
         train("sign-ds", federation, **SMALL, target="smoker")
     wrong = Population.from_arrays(np.zeros((2, 3)), [0, 1], classes=2)
     with pytest.raises(ConfigError, match="host 0 and the holdout"):
