@@ -277,7 +277,7 @@ def test_over_tls_a_client_trusts_only_whom_it_was_told_to(tmp_path: Path) -> No
 
 def test_without_a_certificate_it_listens_on_this_machine_alone(tmp_path: Path) -> None:
     exchange = open_exchange(tmp_path)
-    with pytest.raises(ConfigError, match="cross the network readable"):
+    with pytest.raises(ConfigError, match="could be read on the network"):
         server_for(exchange, host="0.0.0.0")
     server_for(exchange, host="0.0.0.0", proxied=True)
     exchange.close()
