@@ -13,7 +13,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.alignment import Introduce
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import Begin
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.gram.releases import release
 from understudy.runtime.local import LocalParties
 
 SCHEMA = Schema(columns=(Boolean(name="a"), Boolean(name="b")), person="id")
@@ -33,7 +33,7 @@ def federation(tmp_path: Path, people: int) -> Federation:
 def test_a_holder_of_one_person_releases_noisy_counts_as_one_of_two_does(people: int, tmp_path: Path) -> None:
     holders = federation(tmp_path, people)
     parties = LocalParties(holders.parties("gram", run="r", config=gram.Config()))
-    assert release(parties, holders.schemas, Plan(), config={}).people is None
+    assert release(parties, holders.schemas, gram.Config().plan, config={}).people is None
     assert holders.holders["small"].ledger.spent() > 0
 
 
