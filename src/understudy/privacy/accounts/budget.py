@@ -37,7 +37,7 @@ class Budget:
 
     def warn_of_delta(self, holder: str, people: int) -> None:
         """A PrivacyWarning where δ is so large that it says little."""
-        if self.delta >= 1 / people:
+        if self.delta * people >= 1:  # so written, nobody at all is no error
             warnings.warn(
                 f"{holder}: δ = {self.delta:g} is not below 1/{people:,}: it would allow publishing one person's row "
                 "outright. Choose a smaller δ.",

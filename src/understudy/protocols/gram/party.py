@@ -16,7 +16,6 @@ are counted on levels that fit the schema, are not too many, and that all holder
 
 import hashlib
 import json
-import warnings
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -33,7 +32,7 @@ from understudy.data.codec import Codec, Codes
 from understudy.data.levels import Levels, merged
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, MessageError, PartyError, PrivacyWarning, SchemaError
+from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
@@ -176,13 +175,7 @@ class GramParty(AlignedParty):
         people, budget = len(self.cells if self.layout.buys else self.codes), self.budget
         if people < 2 and not self._rows_only:  # over rows their number is within ε: a refusal would tell it
             raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
-        if budget.delta * people >= 1:
-            warnings.warn(
-                f"{self.name}: δ = {budget.delta:g} is not below 1/{people:,}: it would allow publishing "
-                "one person's row outright. Choose a smaller δ.",
-                PrivacyWarning,
-                stacklevel=2,
-            )
+        budget.warn_of_delta(self.name, people)
         again = self.layout.again(ask.target, ask.refined) > 0
         shares = self.layout.shares(ask.fine, ask.scouting, again=again)
         plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
