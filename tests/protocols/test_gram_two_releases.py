@@ -22,10 +22,11 @@ from gram_cases import (
     pick,
 )
 
-from understudy.errors import BudgetExceeded, ConfigError, PartyAway, PartyError
+from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure.counts import spend_of
+from understudy.protocols.core.alignment import align_people
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import Propose, Refine
 from understudy.protocols.gram.releases import Plan, release
@@ -218,3 +219,20 @@ def leave_all(message: Any) -> Any:
     if isinstance(message, Refine):
         raise PartyAway("nobody is connected.")
     return message
+
+
+def test_what_was_agreed_about_some_people_ends_when_they_are_aligned_anew() -> None:
+    """Else a second release could be of other people than those whom all had agreed on."""
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+    holder = parties["holder 0"]
+
+    def aligned_anew(name: str, message: Any) -> Any:
+        if isinstance(message, Refine):
+            align_people(LocalParties(parties))
+        return message
+
+    with pytest.raises(MessageError, match=r"refine was not expected here\. Nothing was computed or sent"):
+        release(Seen(parties, aligned_anew), schemas, Plan(target=TARGET, scouting=0.8))
+    assert holder.agreement is None
+    assert holder.pair is None

@@ -24,6 +24,7 @@ from understudy.privacy.secure import Channel, Factor, Ring
 from understudy.protocols.core import Chunk, Products
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
+from understudy.protocols.gram.terms import Rows
 
 
 @dataclass
@@ -32,11 +33,16 @@ class Agreement:
 
     agree: Agree
     channels: dict[str, Channel]
+    rows: Rows  # on the levels that are counted next
     products: Products | None  # None until levels are taken, where they are bought
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     released: int = 0
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
     levels: Levels | None = None  # as they were confirmed to the other holders
+
+    @property
+    def layout(self) -> Layout:
+        return self.rows.layout
 
     @property
     def ring(self) -> Ring:

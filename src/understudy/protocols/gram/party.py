@@ -1,7 +1,7 @@
 """A holder's side of a joint Gram matrix: it checks, masks, multiplies, pays, adds noise, and releases.
 
-The arithmetic stands in `understudy.privacy.secure`, what is counted in `parts`, the blocks in `layout`, who learns
-what in docs/secure_products.md.
+The arithmetic stands in `understudy.privacy.secure`, what a run fixes in `terms`, what is counted in `parts`, the
+blocks in `layout`, who learns what in docs/secure_products.md.
 
 Guarantee: before a release a party charges its ledger for what one person moves in all of it: a cell by 1 for
 every pair of columns, every column, every layer of a fine table and every three-way table that is released, under
@@ -19,34 +19,26 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 
-from understudy.check import in_range, whole
-from understudy.data.codec import Codec, Codes
-from understudy.data.levels import Levels, merged
-from understudy.data.schema import Schema
+from understudy.check import whole
+from understudy.data.levels import Levels
 from understudy.data.table import Table
-from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
+from understudy.errors import MessageError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import (
-    Bits,
     Channel,
     KeyPair,
     Ring,
     connect,
     fingerprint,
-    one_hot,
-    shared_noise,
-    spend_of,
 )
 from understudy.protocols.core import (
     AlignedParty,
@@ -70,7 +62,6 @@ from understudy.protocols.gram.agreement import (
     factors_of,
     levels_word,
 )
-from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spread
 from understudy.protocols.gram.messages import (
     Agree,
     Agreed,
@@ -87,12 +78,11 @@ from understudy.protocols.gram.messages import (
     Taken,
 )
 from understudy.protocols.gram.parts import Blinding, parts_of
+from understudy.protocols.gram.terms import Rows, Terms
 
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
-# Told as they stand in a run's settings
-_SETTLED = ("private", "fine", "target", "refined", "triples", "colluding", "most_holders")
 
 
 class GramParty(AlignedParty):
@@ -123,20 +113,17 @@ class GramParty(AlignedParty):
     ) -> None:
         super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
         table.schema.require_public()
-        self.budget, self.terms = budget, dict(agreed or {})  # what was agreed to, whatever a server says
-        self.codec = Codec(table.schema)
-        self.begun: Begin | None = None
-        self.layout = Layout({name: table.schema})
+        self.budget = budget
+        self.agreed = dict(agreed or {})  # what was agreed to, whatever a server says
+        self.begun: Terms | None = None
+        self.rows: Rows | None = None
         self.pair: KeyPair | None = None
         self.sigmas: list[float] = []
-        self.spreads: tuple[Spread, ...] = ()
-        self.moves = 1  # by how much a person moves a cell
         self.agreement: Agreement | None = None
         self.paid: Spend = {}  # what this side was charged, over all sessions
 
     def forget(self) -> None:
-        self.begun = self.pair = self.session = None
-        self.__dict__.pop("codes", None)
+        self.begun = self.rows = self.pair = self.agreement = None
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.pair is not None:
@@ -144,47 +131,58 @@ class GramParty(AlignedParty):
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:
-        agreement = self.agreement
         match ask:
             case Begin():
                 return self._begin(ask)
-            case Agree() if agreement is None or (self._rows_only and not agreement.released):
-                return self._agree(ask)
-            case Fine() if agreement is not None and self.layout.buys and not agreement.released:
-                return self._fine(agreement)
-            case ProposeLevels() if agreement is not None and agreement.released and self._open_levels:
-                return self._propose_levels(ask, agreement)
-            case TakeLevels() if agreement is not None and agreement.levels and not agreement.products:
-                return self._take_levels(ask, agreement, agreement.levels)
-            case Swap() if agreement is not None and (products := agreement.products) is not None:
-                if not products.done and ask.chunk == products.swapped:
-                    return products.swap(ask)
-            case Share() if agreement is not None and (products := agreement.products) is not None:
-                if products.done and not agreement.parts:
-                    return self._share(ask, agreement, products)
-            case Propose() if agreement is not None and self._pairs_released and not agreement.proposed:
-                return self._propose(ask, agreement)
-            case Refine() if agreement is not None and self._pairs_released:
-                return self._refine(ask, agreement)
+            case Agree() if self.begun is not None and self._unused:
+                return self._agree(ask, self.begun)
+        if self.begun is not None and self.agreement is not None:
+            reply = self._go_on(ask, self.begun, self.agreement)
+            if reply is not None:
+                return reply
         raise self.unexpected(ask)
+
+    def _go_on(self, ask: Ask, terms: Terms, agreement: Agreement) -> Reply | None:
+        """The answer to what is due after `Agree`, and None to all else."""
+        buys, released, products = terms.layout.buys, agreement.released, agreement.products
+        match ask:
+            case Fine() if buys and not released:
+                return self._fine(terms, agreement)
+            case ProposeLevels() if buys and released and agreement.levels is None:
+                return self._propose_levels(ask, agreement)
+            case TakeLevels() if agreement.levels and products is None:
+                return self._take_levels(ask, agreement, agreement.levels)
+            case Swap() if products is not None and not products.done and ask.chunk == products.swapped:
+                return products.swap(ask)
+            case Share() if products is not None and products.done and not agreement.parts:
+                return self._share(ask, terms, agreement, products)
+            case Propose() if released == 1 + buys and not agreement.proposed:
+                return self._propose(ask, terms, agreement)
+            case Refine() if released == 1 + buys:
+                return self._refine(ask, terms, agreement)
+        return None
+
+    @property
+    def _unused(self) -> bool:
+        """Whether nothing was agreed yet, or over rows nothing released: there who takes part may change till then."""
+        if self.begun is None or self.agreement is None:
+            return True
+        return self.begun.rows_only and not self.agreement.released
 
     # Before anything leaves
 
     def _begin(self, ask: Begin) -> Begun:
-        self._take_up(ask)
-        people, budget = len(self.cells if self.layout.buys else self.codes), self.budget
-        if people < 2 and not self._rows_only:  # over rows their number is within ε: a refusal would tell it
+        terms, rows = self._take_up(ask)
+        people, budget = len(rows.cells if terms.layout.buys else rows.codes), self.budget
+        if people < 2 and not terms.rows_only:  # over rows their number is within ε: a refusal would tell it
             raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
         budget.warn_of_delta(self.name, people)
-        again = self.layout.again(ask.target, ask.refined) > 0
-        shares = self.layout.shares(ask.fine, ask.scouting, again=again)
-        plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
-        self.sigmas = list(shared_noise(plan, budget, self.moves)) if ask.private else [0.0] * len(plan)
-        self.ledger.afford(composed(sum(map(self._price, range(len(plan)), self.sigmas), Counter())))
-        self.pair, self.agreement = KeyPair(self._fresh()), None
+        self.sigmas = terms.sigmas(budget)
+        self.ledger.afford(composed(sum(map(terms.price, range(len(self.sigmas)), self.sigmas), Counter())))
+        self.pair = KeyPair(self._fresh())
         return Begun(
             people=Public(
-                None if self._rows_only else people,
+                None if terms.rows_only else people,
                 "the size of the intersection, outside ε; over rows the number stays here",
             ),
             sigmas=Public(self.sigmas, "computed from the budget and public settings"),
@@ -193,8 +191,15 @@ class GramParty(AlignedParty):
             key=Public(self.pair.public, "a fresh public key"),
         )
 
-    def _agree(self, ask: Agree) -> Agreed:
-        agreement, mark = self._open(ask), fingerprint(ask.keys)
+    def _take_up(self, ask: Begin) -> tuple[Terms, Rows]:
+        terms = Terms.of(self.name, self.table.schema, ask, self.agreed)
+        self.begun, self.rows, self.pair, self.agreement = terms, None, None, None
+        frame = self.table.frame if terms.rows_only else self.aligned
+        self.rows = Rows(frame, self.table.schema, terms.layout, terms.layout.grid.group_of(self.name))
+        return terms, self.rows
+
+    def _agree(self, ask: Agree, terms: Terms) -> Agreed:
+        agreement, mark = self._open(ask, terms), fingerprint(ask.keys)
         if ask.seeds:
             where = " which of them hold a person is disclosed;" if len(ask.cells) > 1 else ""
             self._charge(
@@ -204,75 +209,85 @@ class GramParty(AlignedParty):
         self.agreement = agreement
         return Agreed(fingerprint=Public(mark, "a hash of public keys"))
 
+    def _open(self, ask: Agree, terms: Terms) -> Agreement:
+        """Check what was agreed, and derive lines and masks from it."""
+        if self.pair is None or self.rows is None:
+            raise self.unexpected(ask)
+        check_noise(self.name, terms.layout, ask, self.sigmas, terms.spreads)
+        whole(chunk=ask.chunk)
+        told = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
+        words = [self.run, asdict(terms.ask), list(terms.ask.schemas), fingerprint(ask.keys), told]
+        context = hashlib.sha256(json.dumps(words, sort_keys=True).encode()).digest()
+        channels = connect(self.name, self.pair, ask.keys, context=context)
+        products = self._products(ask, channels, self.rows)
+        return Agreement(ask, channels, self.rows, None if terms.layout.buys else products)
+
+    def _products(self, ask: Agree, channels: dict[str, Channel], rows: Rows) -> Products:
+        """This side of the products with others: none over rows."""
+        layout = rows.layout
+        people = 0 if layout.grid.partition == "rows" else len(rows)
+        chunks = chunks_of(self.name, layout, ask, people)
+        return Products(
+            Ring(ask.bits), channels, factors_of(self.name, layout, ask, chunks), rows.bits, chunks
+        )
+
     # Levels, where they are bought
 
-    def _fine(self, agreement: Agreement) -> Shared:
-        receipt, out = self._pay(agreement, "the fine tables of all columns")
-        return Shared(blocks=Paid(out.fine(self.cells), receipt), triples=Paid({}, receipt))
+    def _fine(self, terms: Terms, agreement: Agreement) -> Shared:
+        receipt, out = self._pay(terms, agreement, "the fine tables of all columns")
+        return Shared(blocks=Paid(out.fine(agreement.rows.cells), receipt), triples=Paid({}, receipt))
 
     def _propose_levels(self, ask: ProposeLevels, agreement: Agreement) -> Proposed:
         """Tell the others on which levels it will be: a server that tells each other ones gets nothing on them."""
-        agreement.levels = levels = check_levels(self.name, self.layout.joint, ask.groups)
+        agreement.levels = levels = check_levels(self.name, agreement.layout.joint, ask.groups)
         told = said(agreement.channels, levels_word(levels))
         return Proposed(outbox=Public(told, "what the server chose, sealed; no row is in it"))
 
     def _take_levels(self, ask: TakeLevels, agreement: Agreement, levels: Levels) -> Taken:
         heard(agreement.channels, levels_word(levels), ask.inbox, what="levels")
         self._count_on(agreement, levels)
-        return Taken(width=Public(sum(self.layout.sizes), "what the server chose"))
+        return Taken(width=Public(sum(agreement.layout.sizes), "what the server chose"))
 
-    def _count_on(self, agreement: Agreement, levels: Levels) -> None:
-        self.layout = self.layout.on(levels)
-        agreement.products = self._products(agreement.agree, agreement.channels)
-        self.__dict__.pop("codes", None)
-
-    @property
-    def _open_levels(self) -> bool:
-        return self.layout.buys and self.agreement is not None and self.agreement.levels is None
-
-    @property
-    def _pairs_released(self) -> bool:
-        return self.agreement is not None and self.agreement.released == 1 + self.layout.buys
+    def _count_on(self, agreement: Agreement, levels: Levels) -> Products:
+        agreement.rows = agreement.rows.on(levels)
+        agreement.products = self._products(agreement.agree, agreement.channels, agreement.rows)
+        return agreement.products
 
     # The releases
 
-    def _share(self, ask: Share, agreement: Agreement, products: Products) -> Shared:
+    def _share(self, ask: Share, terms: Terms, agreement: Agreement, products: Products) -> Shared:
         shares = products.shares(ask.inbox, ask.corrections)
-        agreement.parts = parts_of(self.layout, self.name, self.codes, shares, agreement.ring)
-        return self._release(agreement, self._first)
+        codes, layout = agreement.rows.codes, agreement.layout
+        agreement.parts = parts_of(layout, self.name, codes, shares, agreement.ring)
+        return self._release(terms, agreement, terms.first())
 
-    def _propose(self, ask: Propose, agreement: Agreement) -> Proposed:
+    def _propose(self, ask: Propose, terms: Terms, agreement: Agreement) -> Proposed:
         """Tell the others which pairs it will be: a server that asks each for other ones gets none."""
-        agreement.proposed = word = _word(self._twice(ask.pairs))
+        agreement.proposed = word = _word(terms.twice(ask.pairs))
         return Proposed(
             outbox=Public(said(agreement.channels, word), "what the server chose, sealed; no row is in it")
         )
 
-    def _refine(self, ask: Refine, agreement: Agreement) -> Shared:
-        wanted = self._twice(ask.pairs)
+    def _refine(self, ask: Refine, terms: Terms, agreement: Agreement) -> Shared:
+        wanted = terms.twice(ask.pairs)
         word = _word(wanted)
-        if self.begun is not None and self.begun.refined:  # else the pairs follow from what was agreed
+        if terms.ask.refined:  # else the pairs follow from what was agreed
             if agreement.proposed != word:
                 raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
             heard(agreement.channels, word, ask.inbox, what="pairs")
-        return self._release(agreement, wanted, ", some pairs once more")
+        return self._release(terms, agreement, wanted, ", some pairs once more")
 
-    def _twice(self, pairs: Tensor) -> Tensor:
-        """Those pairs, if they are what was agreed on."""
-        target, refined = (None, 0) if self.begun is None else (self.begun.target, self.begun.refined)
-        return self.layout.only(pairs, self.layout.again(target, refined), target)
-
-    def _release(self, agreement: Agreement, wanted: Tensor, more: str = "") -> Shared:
-        codes = self.codes
-        receipt, out = self._pay(agreement, "one joint Gram matrix", more)
+    def _release(self, terms: Terms, agreement: Agreement, wanted: Tensor, more: str = "") -> Shared:
+        codes = agreement.rows.codes
+        receipt, out = self._pay(terms, agreement, "one joint Gram matrix", more)
         last = agreement.released == len(self.sigmas)
         blocks, triples = out.blocks(wanted), out.triples(codes) if last else {}
         return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
 
-    def _pay(self, agreement: Agreement, what: str, more: str = "") -> tuple[Receipt, Blinding]:
+    def _pay(self, terms: Terms, agreement: Agreement, what: str, more: str = "") -> tuple[Receipt, Blinding]:
         """Charge the next release, end the agreement with the last one, and say how it is made."""
         agree, number = agreement.agree, agreement.released
-        price = self._price(number, agree.sigmas[number])
+        price = terms.price(number, agree.sigmas[number])
         receipt = self.ledger.charge(
             composed(price),
             run=self.run,
@@ -282,110 +297,21 @@ class GramParty(AlignedParty):
         agreement.released += 1
         if agreement.released == len(self.sigmas):
             self.agreement = self.pair = None  # a further release takes new keys, and is charged again
-        return receipt, Blinding(self.name, self.layout, self.spreads[number], agreement, number, self.rng)
+        return receipt, Blinding(
+            self.name, agreement.layout, terms.spreads[number], agreement, number, self.rng
+        )
 
-    # What is counted
-
-    def _price(self, release: int, sigma: float) -> Counter[DpEvent]:
-        """What a release of noise σ costs: one use for every cell that a person moves."""
-        return spend_of(self.spreads[release].classes(sigma), self.moves)
-
-    @property
-    def _first(self) -> Tensor:
-        return self.layout.everything(across=self.begun is not None and self.begun.across)
-
-    @property
-    def _rows_only(self) -> bool:
-        return self.layout.grid.partition == "rows"
-
-    @cached_property
-    def codes(self) -> Codes:
-        """The level of every cell, (people, columns), in the common order."""
-        if (agreement := self.agreement) is None or agreement.levels is None:
-            return self.codec.codes(self._frame)
-        names = self.layout.joint.names
-        return merged(self.cells, [agreement.levels.groups[names.index(n)] for n in self.table.schema.names])
-
-    @cached_property
-    def cells(self) -> Codes:
-        """The fine cell of every value, (people, columns), in the common order."""
-        return self.layout.trees[self._group].codec.codes(self._frame)
-
-    @property
-    def _frame(self) -> pd.DataFrame:
-        return self.table.frame if self._rows_only else self.aligned
-
-    @property
-    def _group(self) -> int:
-        return self.layout.grid.group_of(self.name)
-
-    # Beginnings, which a saved state repeats
-
-    def _take_up(self, ask: Begin) -> None:
-        self._as_agreed(ask.config, vars(ask) | {"triples": tuple(map(tuple, ask.triples))})
-        schemas = {name: Schema.from_dict(schema) for name, schema in ask.schemas.items()}
-        if self.name not in schemas or schemas[self.name].columns != self.table.schema.columns:
-            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
-        layout = Layout(schemas, tuple((a, b, c) for a, b, c in ask.triples), ask.fine != 0)
-        if layout.fine:
-            in_range(LEAST_FINE, MOST_FINE, fine=ask.fine)
-            if ask.across:
-                raise ConfigError("levels are bought for all pairs, or for none. Nothing was charged.")
-        for names in layout.triples:
-            layout.triple(names)
-        whole(colluding=ask.colluding)
-        self.moves = layout.together(ask.most_holders)
-        if ask.refined:
-            whole(refined=ask.refined)
-        again = layout.again(ask.target, ask.refined)
-        if again:
-            in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
-        self.spreads = layout.spreads(ask.colluding, across=ask.across, refined=again)
-        self.begun, self.layout, self.pair, self.agreement = ask, layout, None, None
-        self.__dict__.pop("codes", None)
-        self.__dict__.pop("cells", None)
-
-    def _as_agreed(self, config: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-        """What is to be released, held to the settings it came with, and to what the holder knows by itself."""
-        settings = {key: config[key] for key in _SETTLED if key in config}
-        if "triples" in settings:
-            settings["triples"] = tuple(map(tuple, settings["triples"]))
-        for key, value in (settings | self.terms).items():
-            if key in told and told[key] != value:
-                raise MessageError(
-                    f"{self.name}: {key}={told[key]} was asked for, and {value} was agreed to. "
-                    "Nothing was charged or sent."
-                )
-
-    def _open(self, ask: Agree) -> Agreement:
-        """Check what was agreed, and derive lines and masks from it."""
-        if self.begun is None or self.pair is None:
-            raise self.unexpected(ask)
-        check_noise(self.name, self.layout, ask, self.sigmas, self.spreads)
-        whole(chunk=ask.chunk)
-        terms = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
-        told = [self.run, asdict(self.begun), list(self.begun.schemas), fingerprint(ask.keys), terms]
-        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
-        channels = connect(self.name, self.pair, ask.keys, context=context)
-        products = self._products(ask, channels)
-        return Agreement(ask, channels, None if self.layout.buys else products)
-
-    def _products(self, ask: Agree, channels: dict[str, Channel]) -> Products:
-        """This side of the products with others, on the levels that the layout has now: none over rows."""
-        people = 0 if self._rows_only else len(self._frame)
-        chunks = chunks_of(self.name, self.layout, ask, people)
-        factors = factors_of(self.name, self.layout, ask, chunks)
-
-        def rows(start: int, stop: int) -> Bits:
-            return one_hot(self.codes[start:stop], self.layout.group_sizes[self._group])
-
-        return Products(Ring(ask.bits), channels, factors, rows, chunks)
+    # The state, as it is saved
 
     def state_dict(self) -> dict[str, Any]:
         state = super().state_dict()
         state["paid"] = {event_to_json(event): count for event, count in self.paid.items()}
         if self.begun is not None and self.pair is not None:
-            state["begun"] = {"ask": asdict(self.begun), "secret": self.pair.secret, "sigmas": self.sigmas}
+            state["begun"] = {
+                "ask": asdict(self.begun.ask),
+                "secret": self.pair.secret,
+                "sigmas": self.sigmas,
+            }
         if (agreement := self.agreement) is not None:
             state["agreement"] = {
                 "ask": asdict(agreement.agree),
@@ -400,24 +326,28 @@ class GramParty(AlignedParty):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.begun = self.pair = self.agreement = None
+        self.forget()
         self.paid = {event_from_json(event): count for event, count in state.get("paid", {}).items()}
         if (begun := state.get("begun")) is not None:
-            self._take_up(Begin(**begun["ask"]))
+            terms, _ = self._take_up(Begin(**begun["ask"]))
             self.pair, self.sigmas = KeyPair(begun["secret"]), list(begun["sigmas"])
-        if (held := state.get("agreement")) is not None:
-            self.agreement = agreement = self._open(Agree(**held["ask"]))
-            agreement.released, agreement.proposed = held["released"], held["proposed"]
-            agreement.parts = {int(place): part for place, part in held["parts"].items()}
-            for peer, line in agreement.channels.items():
-                line.load_state_dict(held["channels"][peer])
-            if held["levels"] is not None:
-                agreement.levels = Levels.from_tensors(self.layout.joint, held["levels"])
+            if (held := state.get("agreement")) is not None:
+                self.agreement = self._restored(self._open(Agree(**held["ask"]), terms), held)
+
+    def _restored(self, agreement: Agreement, held: Mapping[str, Any]) -> Agreement:
+        agreement.released, agreement.proposed = held["released"], held["proposed"]
+        agreement.parts = {int(place): part for place, part in held["parts"].items()}
+        for peer, line in agreement.channels.items():
+            line.load_state_dict(held["channels"][peer])
+        products = agreement.products
+        if held["levels"] is not None:
+            agreement.levels = Levels.from_tensors(agreement.layout.joint, held["levels"])
             if held["products"] is not None:
-                if agreement.levels is not None:
-                    self._count_on(agreement, agreement.levels)
-                assert agreement.products is not None
-                agreement.products.load_state_dict(held["products"])
+                products = self._count_on(agreement, agreement.levels)
+        if held["products"] is not None:
+            assert products is not None
+            products.load_state_dict(held["products"])
+        return agreement
 
 
 def composed(spend: Spend) -> DpEvent:

@@ -1,0 +1,138 @@
+"""What a `Begin` fixes at a holder, and the holder's rows as the levels that are counted.
+
+Guarantee: settings other than those agreed to, another schema, or a split of the budget that has no bound → an error,
+and nothing is charged or sent.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+from torch import Tensor
+
+from understudy.check import in_range, whole
+from understudy.data.codec import Codec, Codes
+from understudy.data.levels import Levels, merged
+from understudy.data.schema import Schema
+from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.privacy.accounts.accounting import DpEvent
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure import Bits, one_hot, shared_noise, spend_of
+from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spread
+from understudy.protocols.gram.messages import Begin
+
+# Told as they stand in a run's settings
+_SETTLED = ("private", "fine", "target", "refined", "triples", "colluding", "most_holders")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What will be released, and what one person moves in it."""
+
+    ask: Begin
+    layout: Layout
+    spreads: tuple[Spread, ...]  # of each release
+    moves: int  # by how much a person moves a cell
+
+    @classmethod
+    def of(cls, name: str, schema: Schema, ask: Begin, agreed: Mapping[str, Any]) -> "Terms":
+        """The terms of this ask, held to the holder's own schema and to what was agreed to, whatever a server says."""
+        _as_agreed(name, ask, agreed)
+        schemas = {holder: Schema.from_dict(told) for holder, told in ask.schemas.items()}
+        if name not in schemas or schemas[name].columns != schema.columns:
+            raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
+        layout = Layout(schemas, tuple((a, b, c) for a, b, c in ask.triples), ask.fine != 0)
+        if layout.fine:
+            in_range(LEAST_FINE, MOST_FINE, fine=ask.fine)
+            if ask.across:
+                raise ConfigError("levels are bought for all pairs, or for none. Nothing was charged.")
+        for names in layout.triples:
+            layout.triple(names)
+        whole(colluding=ask.colluding)
+        moves = layout.together(ask.most_holders)
+        if ask.refined:
+            whole(refined=ask.refined)
+        again = layout.again(ask.target, ask.refined)
+        if again:
+            in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
+        return cls(ask, layout, layout.spreads(ask.colluding, across=ask.across, refined=again), moves)
+
+    @property
+    def rows_only(self) -> bool:
+        return self.layout.grid.partition == "rows"
+
+    def sigmas(self, budget: Budget) -> list[float]:
+        """The noise of every release that this budget needs."""
+        if not self.ask.private:
+            return [0.0] * len(self.spreads)
+        again = self.layout.again(self.ask.target, self.ask.refined) > 0
+        shares = self.layout.shares(self.ask.fine, self.ask.scouting, again=again)
+        plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
+        return list(shared_noise(plan, budget, self.moves))
+
+    def price(self, release: int, sigma: float) -> Counter[DpEvent]:
+        """What a release of noise σ costs: one use for every cell that a person moves."""
+        return spend_of(self.spreads[release].classes(sigma), self.moves)
+
+    def first(self) -> Tensor:
+        """The pairs of the release that follows the levels, (m, m)."""
+        return self.layout.everything(across=self.ask.across)
+
+    def twice(self, pairs: Tensor) -> Tensor:
+        """Those pairs, if they are what was agreed on."""
+        again = self.layout.again(self.ask.target, self.ask.refined)
+        return self.layout.only(pairs, again, self.ask.target)
+
+
+def _as_agreed(name: str, ask: Begin, agreed: Mapping[str, Any]) -> None:
+    """What is to be released, held to the settings it came with, and to what the holder knows by itself."""
+    told = vars(ask) | {"triples": tuple(map(tuple, ask.triples))}
+    settings = {key: ask.config[key] for key in _SETTLED if key in ask.config}
+    if "triples" in settings:
+        settings["triples"] = tuple(map(tuple, settings["triples"]))
+    for key, value in (settings | dict(agreed)).items():
+        if key in told and told[key] != value:
+            raise MessageError(
+                f"{name}: {key}={told[key]} was asked for, and {value} was agreed to. Nothing was charged or sent."
+            )
+
+
+class Rows:
+    """A holder's rows, in the common order, as the levels in which a layout counts them.
+
+    Where levels are bought the fine cells are counted first, and `on` gives the same rows on the levels bought.
+    """
+
+    def __init__(
+        self, frame: pd.DataFrame, schema: Schema, layout: Layout, group: int, levels: Levels | None = None
+    ) -> None:
+        self._frame, self._schema, self._group, self._levels = frame, schema, group, levels
+        self.layout = layout
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def on(self, levels: Levels) -> "Rows":
+        there = Rows(self._frame, self._schema, self.layout.on(levels), self._group, levels)
+        there.cells = self.cells
+        return there
+
+    @cached_property
+    def codes(self) -> Codes:
+        """The level of every cell, (people, columns)."""
+        if self._levels is None:
+            return Codec(self._schema).codes(self._frame)
+        names, groups = self.layout.joint.names, self._levels.groups
+        return merged(self.cells, [groups[names.index(name)] for name in self._schema.names])
+
+    @cached_property
+    def cells(self) -> Codes:
+        """The fine cell of every value, (people, columns)."""
+        return self.layout.trees[self._group].codec.codes(self._frame)
+
+    def bits(self, start: int, stop: int) -> Bits:
+        """These people's levels as 0/1."""
+        return one_hot(self.codes[start:stop], self.layout.group_sizes[self._group])
