@@ -205,9 +205,9 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
     schemas = file.schemas()
     if seed is None:
         _require_agreement(file)
-    paths = {name: file.path(section.table) for name, section in file.parties.items()}
+    sources = {name: file.source(name) for name in file.parties}
     same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
-    tables = open_held(paths, schemas, same_people=same)
+    tables = open_held(sources, schemas, same_people=same)
     holders = []
     for number, (name, section) in enumerate(file.parties.items()):
         if seed is None:

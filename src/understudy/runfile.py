@@ -8,7 +8,8 @@
     rounds = 300
 
     [parties.clinic]
-    table = "clinic.csv"            # CSV or Parquet
+    table = "clinic.csv"            # CSV, TSV, Excel, Parquet, or the URL of a database with its `query`; how it is
+                                    # written, if that cannot be seen: separator, encoding, decimal, missing, sheet
     schema = "clinic.toml"
     epsilon = 2.0                   # what this run may cost at this holder
     delta = 1e-6
@@ -50,6 +51,7 @@ import tomli_w
 
 from understudy.bounded import read_toml
 from understudy.check import known_keys, plain_names
+from understudy.data.sources import TableSource, is_url
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
@@ -71,6 +73,20 @@ class PartySection:
     ledger_epsilon: float | None = None
     ledger_delta: float | None = None
     people_are_elsewhere: bool = False
+    separator: str | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    missing: tuple[str | float, ...] = ()
+    sheet: str | None = None
+    query: str | None = None
+    password: str | None = None
+
+    def source(self, folder: Path) -> Path | TableSource:
+        """Where the rows are, and how they are read if that is stated; paths are relative to this folder."""
+        stated = {key: value for key in _READING if (value := getattr(self, key))}
+        if not stated and not is_url(self.table):
+            return (folder / self.table).resolve()
+        return TableSource(table=self.table, **stated).within(folder)
 
     def budget(self) -> Budget:
         """What this run may cost here."""
@@ -161,6 +177,14 @@ class RunFile:
         """A path of this run file, made absolute."""
         return (self.folder / text).resolve()
 
+    def source(self, party: str) -> "Path | TableSource":
+        """Where this party's rows are, paths made absolute."""
+        return self.parties[party].source(self.folder)
+
+    def _table(self, party: str) -> str:
+        source = self.source(party)
+        return source.table if isinstance(source, TableSource) else str(source)
+
     def schemas(self) -> "dict[str, AnySchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
         from understudy.data.described import load_schema  # loads pandas, and a command starts without it
@@ -187,23 +211,23 @@ class RunFile:
             name: {
                 key: value
                 for key, value in vars(section).items()
-                if value not in (None, "") and value is not False
+                if value not in (None, "", ()) and value is not False
             }
             | {"schema": str(self.path(section.schema))}
-            | (
-                {"table": str(self.path(section.table)), "ledger": str(self.ledger_path(name))}
-                if section.table
-                else {}
-            )
+            | ({"table": self._table(name), "ledger": str(self.ledger_path(name))} if section.table else {})
             for name, section in self.parties.items()
         }
         return tomli_w.dumps(body)
 
 
-_HOLDERS_OWN = ("table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere")
+_READING = ("separator", "encoding", "decimal", "missing", "sheet", "query", "password")
+_HOLDERS_OWN = (
+    "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", *_READING,
+)  # fmt: skip
 _NUMBER = (int | float, "a number")
 _KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER) | {
-    "people_are_elsewhere": (bool, "true or false")
+    "people_are_elsewhere": (bool, "true or false"),
+    "missing": (list, "a list of texts and numbers"),
 }
 _WORDS = {str: "a text", dict: "a table of keys"}
 
@@ -224,8 +248,11 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         kind, word = _KINDS.get(key, (str, "a text"))
         if not isinstance(value, kind) or isinstance(value, bool) is not (kind is bool):
             raise ConfigError(f'{where}: "{key}" must be {word}, not {value!r}.')
-    section = PartySection(**body) if "table" in body else PartySection(table="", **body)
+    told: dict[str, Any] = {"table": ""} | body | {"missing": tuple(body.get("missing", ()))}
+    section = PartySection(**told)
     try:
+        if section.table:
+            section.source(Path())
         section.budget()
         clash = section.clash(section.total())
     except ConfigError as error:

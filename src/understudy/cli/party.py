@@ -24,7 +24,9 @@ def join(
     invitation: Annotated[
         Path | None, typer.Argument(help="The invitation file from the operator of the hub.")
     ] = None,
-    table: Annotated[Path | None, typer.Option(help="The rows (CSV or Parquet).")] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="The rows: CSV, Excel, Parquet, or a NAME.source.toml.")
+    ] = None,
     schema: Annotated[Path | None, typer.Option(help="Their public schema.")] = None,
     policy: Annotated[Path | None, typer.Option(help="What may run here (TOML).")] = None,
     ledger: Annotated[

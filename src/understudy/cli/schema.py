@@ -15,7 +15,7 @@ app = typer.Typer(
 
 @app.command("check")
 def schema_check(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
     schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
@@ -40,7 +40,7 @@ def schema_check(
 
 @app.command("infer")
 def schema_infer(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
     to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
     person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
 ) -> None:
@@ -55,7 +55,7 @@ def schema_infer(
 
 @app.command("buy")
 def schema_buy(
-    table: Annotated[Path, typer.Argument(help="CSV or Parquet.")],
+    table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
     draft: Annotated[Path, typer.Argument(help="A schema with the right column names and kinds.")],
     ledger: Annotated[
         Path, typer.Option(help="The holder's ledger; a new one is made, with --lifetime-epsilon.")

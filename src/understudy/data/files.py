@@ -1,10 +1,11 @@
-"""Where tables come from: .csv, .csv.gz and .parquet files, and DataFrames. Nothing is judged here.
+"""Where tables come from: CSV, Excel and Parquet files, databases, DataFrames. Nothing is judged here.
 
 The cells of a CSV file stay text, except that a column expected to hold numbers comes as numbers when every
-cell is one. A cell that is not UTF-8 comes as bytes. Parquet's types are kept: whole numbers stay whole where others
-are missing.
+cell is one. A cell that is not of the file's encoding comes as bytes where that is UTF-8. Parquet's types are kept, and
+those of Arrow tables and polars frames: whole numbers stay whole where others are missing. How else a table is written
+is declared (`sources`).
 
-Guarantee: what a cell is depends on no other row.
+Guarantee: what a cell is depends on no other row. Which character separates cells is seen from the header line alone.
 Edges: a quote in a CSV file that is never closed makes one cell of all that follows it. A program that wrote 1 as 1.0
 because some row has no value has changed the file, and nothing here can tell.
 """
@@ -13,9 +14,10 @@ import csv
 import gzip
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
@@ -25,10 +27,16 @@ import pyarrow.csv
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from understudy.check import nearest
 from understudy.data.cells import MISSING_WORDS, Fault
+from understudy.data.databases import query_rows
+from understudy.data.sources import SUFFIX, TableSource, source_at
+from understudy.data.written import as_declared
 from understudy.errors import SchemaError
 
-Source = str | Path | pd.DataFrame
+Source = (
+    str | Path | TableSource | pd.DataFrame
+)  # and whatever else speaks Arrow: a polars frame, a pyarrow table
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 BLOCK = 2**24  # bytes at a time: a row must fit
@@ -54,21 +62,50 @@ def as_they_came(columns: Iterable[str], person: str | None) -> dict[str, bool]:
 
 
 def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
-    """Open a file or a DataFrame; `want` names the columns to read, None reads all."""
+    """Open a file, a database or a frame; `want` names the columns to read, None reads all."""
     if isinstance(source, pd.DataFrame):
         return _from_frame(source, want, name or "the table")
-    path = Path(source)
+    if hasattr(source, "__arrow_c_stream__"):
+        return _from_arrow(pa.table(source), want, name or "the table")
+    described = source if isinstance(source, TableSource) else source_at(source)
+    raw = _read(described, want, name or described.name)
+    columns: dict[str, pd.Series[Any]] = {}
+    faults = list(raw.faults)
+    for column, cells in raw.columns.items():
+        numeric = None if want is None else want[column]
+        columns[column], found = as_declared(cells, described, numeric, raw.numbers, column)
+        faults += found
+    return replace(raw, columns=columns, faults=tuple(faults))
+
+
+def _read(source: TableSource, want: Want, name: str) -> Raw:
+    if source.is_database:
+        return _from_database(source, want, name)
+    path = Path(source.table)
     reader = _READERS.get("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower())
     if reader is None:
-        raise SchemaError(f"{path.name}: a table is a .csv, .csv.gz or .parquet file. Nothing was read.")
+        raise SchemaError(
+            f"{path.name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, the URL of a "
+            f"database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
+        )
     try:
-        return reader(path, want, name or path.name)
+        return reader(source, want, name)
+    except SchemaError:
+        raise
     except OSError as error:
         why = error.strerror or "damaged"
         raise SchemaError(f"{path}: the file cannot be read ({why}). Nothing was read.") from error
     except (ValueError, EOFError, csv.Error, pa.ArrowException):
         # The cause is left out: pyarrow's messages quote whole rows.
-        raise SchemaError(f"{path.name}: the file is damaged, or not UTF-8. Nothing was read.") from None
+        raise SchemaError(f"{path.name}: the file is damaged, or {_not(source)}. Nothing was read.") from None
+
+
+def _not(source: TableSource) -> str:
+    if source.table.lower().endswith((".xlsx", ".parquet")):
+        return "of another kind than its name says"
+    if source.encoding != "utf-8":
+        return f"not {source.encoding}"
+    return 'not UTF-8 (if it is of Windows, say encoding = "cp1252")'
 
 
 def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
@@ -77,10 +114,15 @@ def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
 
 
-def _from_parquet(path: Path, want: Want, name: str) -> Raw:
-    with pyarrow.parquet.ParquetFile(path) as file:
+def _from_parquet(source: TableSource, want: Want, name: str) -> Raw:
+    with pyarrow.parquet.ParquetFile(source.table) as file:
         header = file.schema_arrow.names
-        read = file.read(columns=_present(header, want))
+        return replace(_from_arrow(file.read(columns=_present(header, want)), None, name), header=header)
+
+
+def _from_arrow(table: pa.Table, want: Want, name: str) -> Raw:
+    header = table.column_names
+    read = _plain(table.select(_present(header, want)))
     text = [column for column in read.column_names if _is_text(read.schema.field(column).type)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
     frame = read.drop_columns(text).to_pandas(
@@ -92,9 +134,66 @@ def _from_parquet(path: Path, want: Want, name: str) -> Raw:
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(read) + 1))
 
 
-def _from_csv(path: Path, want: Want, name: str) -> Raw:
-    with gzip.open(path, "rt", **_TEXT) if path.suffix == ".gz" else open(path, **_TEXT) as file:
-        header = next(csv.reader(file), [])
+def _plain(table: pa.Table) -> pa.Table:
+    """Text as text, however it is kept: as numbers of a list of words, or in views."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            words = [_viewless(chunk.dictionary).take(chunk.indices) for chunk in table[place].chunks]
+            kind = _viewless(pa.array([], field.type.value_type)).type
+            table = table.set_column(place, field.name, pa.chunked_array(words, kind))
+        elif pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, _viewless(table[place]))
+    return table
+
+
+def _viewless(cells: Any) -> Any:
+    return cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
+
+
+def _from_database(source: TableSource, want: Want, name: str) -> Raw:
+    found = query_rows(source)
+    if isinstance(found, pa.Table):
+        return _from_arrow(found, want, name)
+    header, cells = found
+    columns = {
+        column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)
+    }
+    return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
+
+
+def _from_excel(source: TableSource, want: Want, name: str) -> Raw:
+    try:
+        with pd.ExcelFile(source.table, engine="openpyxl") as book:
+            sheet = source.sheet or book.sheet_names[0]
+            if sheet not in book.sheet_names:
+                raise SchemaError(
+                    f'{name}: there is no sheet "{sheet}".{nearest(str(sheet), map(str, book.sheet_names))} '
+                    "Nothing was read."
+                )
+            frame = book.parse(sheet, dtype=object, na_filter=False)
+    except ImportError:
+        raise SchemaError(
+            f"{name}: openpyxl is needed to read a workbook (pip install openpyxl). Nothing was read."
+        ) from None
+    except BadZipFile:
+        raise ValueError("no workbook") from None
+    return _from_frame(frame, want, name)
+
+
+def _from_csv(source: TableSource, want: Want, name: str) -> Raw:
+    path = Path(source.table)
+    plain = source.encoding == "utf-8"
+    text: dict[str, Any] = {
+        "encoding": "utf-8-sig" if plain else source.encoding,
+        "newline": "",
+        "errors": "surrogateescape" if plain else "strict",
+    }
+    # Read for its header; what stands below it is not judged there.
+    with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
+        line = file.readline()
+        separator = source.separator or _separator(line, path, want)
+        file.seek(0)
+        header = next(csv.reader(file, delimiter=separator), [])
     "".join(header).encode()  # half a letter is no name: ValueError
     include = _present(header, want)
     if not include:
@@ -107,8 +206,11 @@ def _from_csv(path: Path, want: Want, name: str) -> Raw:
 
     read = pyarrow.csv.read_csv(
         path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=BLOCK),  # threads lose row numbers
+        read_options=pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
+        ),  # threads lose row numbers
         parse_options=pyarrow.csv.ParseOptions(
+            delimiter=separator,
             newlines_in_values=True,
             ignore_empty_lines=len(header) > 1,  # an empty line is a missing cell where there is one column
             invalid_row_handler=note,
@@ -120,16 +222,29 @@ def _from_csv(path: Path, want: Want, name: str) -> Raw:
         ),
     )
     rows = np.arange(1, read.num_rows + len(broken) + 1)
+    points = source.decimal == "."  # else a number is text still
     return Raw(
         name=name,
         header=header,
-        columns={column: _series(read[column], bool(want and want[column])) for column in include},
+        columns={column: _series(read[column], points and bool(want and want[column])) for column in include},
         numbers=np.setdiff1d(rows, list(broken), assume_unique=True),
         faults=tuple(
             Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
             for row, cells in broken.items()
         ),
     )
+
+
+def _separator(line: str, path: Path, want: Want) -> str:
+    """What splits the header line into the most names that are wanted, or where none are known, into the most."""
+    if ".tsv" in path.suffixes[-2:] and "\t" in line:
+        return "\t"
+
+    def names(separator: str) -> int:
+        cells = next(csv.reader([line], delimiter=separator), [])
+        return len(cells) if not want else len(want.keys() & set(cells))
+
+    return max(",;\t|", key=names)
 
 
 def _series(cells: pa.ChunkedArray, numeric: bool) -> "pd.Series[Any]":
@@ -168,11 +283,12 @@ def _present(header: list[Any], want: Want) -> list[str]:
     return [column for column in (header if want is None else want) if times[column] == 1]
 
 
-# Read for its header; what stands below it is not judged there.
-_TEXT: dict[str, Any] = {"encoding": "utf-8-sig", "newline": "", "errors": "surrogateescape"}
 _WHOLE = {
     pa.int8(): pd.Int8Dtype(), pa.int16(): pd.Int16Dtype(), pa.int32(): pd.Int32Dtype(), pa.int64(): pd.Int64Dtype(),
     pa.uint8(): pd.UInt8Dtype(), pa.uint16(): pd.UInt16Dtype(), pa.uint32(): pd.UInt32Dtype(),
     pa.uint64(): pd.UInt64Dtype(),
 }  # fmt: skip
-_READERS = {".csv": _from_csv, ".csv.gz": _from_csv, ".parquet": _from_parquet}
+_READERS = {
+    ".csv": _from_csv, ".csv.gz": _from_csv, ".tsv": _from_csv, ".tsv.gz": _from_csv,
+    ".xlsx": _from_excel, ".parquet": _from_parquet,
+}  # fmt: skip

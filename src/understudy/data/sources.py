@@ -1,0 +1,165 @@
+"""How a holder's table is to be read, where its name alone does not say: a source.
+
+    table = "export.csv"            # or .tsv, .xlsx, .parquet, or the URL of a database
+    separator = ";"                 # default: whichever of , ; tab | splits the header line
+    encoding = "cp1252"             # default: utf-8
+    decimal = ","                   # 1.234,5 is a number; default: 1234.5 is
+    missing = ["?", "NA", -99]      # cells that hold no value, besides empty ones
+    sheet = "2024"                  # of a workbook; default: the first
+
+    table = "postgresql://reader@db.clinic.example/visits"
+    query = "select id, age, sex from patients"
+    password = "env:CLINIC_PASSWORD"    # or "file:/run/secrets/clinic"; default: whatever the driver finds by itself
+
+In a run file these keys stand beside `table`. Everywhere else a file with them, NAME.source.toml, stands for the table:
+`understudy schema infer clinic.source.toml`. Paths are relative to that file.
+
+Guarantee: how a cell is read depends on what is declared here, on the header line and on that cell. A password
+stands in no file that a run writes: one inside a URL is refused.
+Edges: a wrong key or value → ConfigError before anything is read.
+"""
+
+import codecs
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from understudy.bounded import read_toml
+from understudy.check import known_keys
+from understudy.errors import ConfigError
+
+SUFFIX = ".source.toml"
+_NOTHING = "Nothing was read."
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSource:
+    """A file or a database, and how its cells are written."""
+
+    table: str
+    separator: str | None = None
+    encoding: str = "utf-8"
+    decimal: str = "."
+    missing: tuple[str | float, ...] = ()
+    sheet: str | None = None
+    query: str | None = None
+    password: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.separator is not None and (len(self.separator) != 1 or self.separator in '"\r\n'):
+            raise ConfigError(f"separator must be one character, not {self.separator!r}. {_NOTHING}")
+        if self.decimal not in (".", ",") or self.decimal == self.separator:
+            raise ConfigError(
+                f'decimal must be "." or ",", and not the separator, not {self.decimal!r}. {_NOTHING}'
+            )
+        try:
+            codecs.lookup(self.encoding)
+        except LookupError:
+            raise ConfigError(
+                f'there is no encoding {self.encoding!r}; "cp1252" is Windows\', "latin-1" its older kin. {_NOTHING}'
+            ) from None
+        if any(isinstance(word, float) and not math.isfinite(word) for word in self.missing):
+            raise ConfigError(f"missing must hold texts and finite numbers. {_NOTHING}")
+        self._check_database()
+
+    def _check_database(self) -> None:
+        if not is_url(self.table):
+            if self.query is not None or self.password is not None:
+                raise ConfigError(
+                    f"{Path(self.table).name} is a file: query and password are for databases. {_NOTHING}"
+                )
+            return
+        if urlsplit(self.table).password is not None:
+            raise ConfigError(
+                "the database's URL has a password in it, which would be kept beside the artefacts. "
+                f'Take it out, and say where it is: password = "env:NAME" or "file:PATH". {_NOTHING}'
+            )
+        if not self.query:
+            raise ConfigError(f'{self.name}: which rows? Say query = "select …". {_NOTHING}')
+
+    @property
+    def is_database(self) -> bool:
+        return is_url(self.table)
+
+    @property
+    def name(self) -> str:
+        """What it is called in messages: no user and no password."""
+        if not self.is_database:
+            return Path(self.table).name
+        url = urlsplit(self.table)
+        return f"{url.scheme.partition('+')[0]} {(url.hostname or '')}{url.path}".strip()
+
+    def within(self, folder: Path) -> "TableSource":
+        """The same with paths relative to this folder made absolute."""
+        changes: dict[str, Any] = {}
+        if not self.is_database:
+            changes["table"] = str((folder / self.table).resolve())
+        elif (local := re.fullmatch(r"((?:sqlite|duckdb)[+\w]*:///)(?!/)(.+)", self.table)) is not None:
+            changes["table"] = f"{local[1]}{(folder / local[2]).resolve()}"
+        if self.password is not None and self.password.startswith("file:"):
+            changes["password"] = f"file:{(folder / self.password.removeprefix('file:')).resolve()}"
+        return replace(self, **changes)
+
+    def secret(self) -> str | None:
+        """The password, read when it is needed and kept by nobody."""
+        if self.password is None:
+            return None
+        where, _, place = self.password.partition(":")
+        if where == "env" and place in os.environ:
+            return os.environ[place]
+        if where == "file":
+            try:
+                return Path(place).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, ValueError):
+                pass
+        known = where in ("env", "file") and place
+        why = (
+            f"{self.password} holds no password"
+            if known
+            else 'password must be "env:NAME" or "file:PATH", never the password itself'
+        )
+        raise ConfigError(f"{self.name}: {why}. {_NOTHING}")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], where: str) -> "TableSource":
+        """From plain values, such as a TOML file's."""
+        known_keys(data, [field.name for field in fields(cls)], where)
+        if "table" not in data:
+            raise ConfigError(f'{where}: "table" is missing. {_NOTHING}')
+        for key, value in data.items():
+            if key == "missing":
+                if not isinstance(value, list | tuple) or not all(map(_is_word, value)):
+                    raise ConfigError(f'{where}: "missing" must be a list of texts and numbers. {_NOTHING}')
+            elif not isinstance(value, str):
+                raise ConfigError(f'{where}: "{key}" must be a text, not {value!r}. {_NOTHING}')
+        return cls(**{**data, "missing": tuple(data.get("missing", ()))})
+
+    @classmethod
+    def load(cls, path: Path) -> "TableSource":
+        """From a NAME.source.toml file."""
+        try:
+            data = read_toml(path)
+        except OSError as error:
+            raise ConfigError(f"{path}: the source cannot be read ({error.strerror}).") from None
+        except ValueError as error:
+            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
+        return cls.from_dict(data, path.name).within(path.parent)
+
+
+def source_at(place: str | Path) -> TableSource:
+    """What a path or a URL stands for: a file, a source in a TOML file."""
+    text = str(place)
+    return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
+
+
+def is_url(text: str) -> bool:
+    return "://" in text
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
