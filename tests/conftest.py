@@ -2,11 +2,13 @@
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from postgres import postgres
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -15,6 +17,15 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 def load_bench() -> Callable[..., ModuleType]:
     """A script of benchmarks/<folder>/ as a module."""
     return _load
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL for the tests, with its password in it."""
+    with postgres() as url:
+        if url is None:
+            pytest.skip("no PostgreSQL here: install it, or set UNDERSTUDY_TEST_POSTGRES")
+        yield url
 
 
 def _load(folder: str, script: str = "bench") -> ModuleType:

@@ -1,9 +1,8 @@
-"""The same exchange over PostgreSQL, where a URL of one is given: UNDERSTUDY_TEST_POSTGRES=postgresql+psycopg://…
+"""The same exchange over PostgreSQL.
 
 The tables go into a schema of their own, which is dropped at the end.
 """
 
-import os
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,17 +15,15 @@ from sqlalchemy import create_engine, make_url, text
 from understudy.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.exchange.database import Database
 
-URL = os.environ.get("UNDERSTUDY_TEST_POSTGRES", "")
-
 
 @pytest.fixture
-def database() -> Iterator[str]:
+def database(postgres_url: str) -> Iterator[str]:
     name = f"understudy_{uuid.uuid4().hex[:8]}"
-    engine = create_engine(URL)
+    engine = create_engine(postgres_url)
     with engine.begin() as connection:
         connection.execute(text(f"CREATE SCHEMA {name}"))
     yield (
-        make_url(URL)
+        make_url(postgres_url)
         .update_query_dict({"options": f"-csearch_path={name}"})
         .render_as_string(hide_password=False)
     )
@@ -35,7 +32,6 @@ def database() -> Iterator[str]:
     engine.dispose()
 
 
-@pytest.mark.skipif(not URL, reason="no PostgreSQL here: set UNDERSTUDY_TEST_POSTGRES")
 def test_an_exchange_over_postgresql_trades_refuses_and_remembers(database: str, tmp_path: Path) -> None:
     with served(tmp_path, database=database) as exchange, exchange.member("north", tries=1) as north:
 
