@@ -25,7 +25,7 @@ from understudy.data.schema import Schema
 from understudy.errors import ArtefactError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import from_description
-from understudy.privacy.accounts.statement import first_said
+from understudy.privacy.accounts.rehearsal import first_said
 from understudy.tensors_file import read_header
 
 _DAMAGED = (

@@ -47,7 +47,7 @@ from understudy.models.nets import (
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
-from understudy.privacy.accounts.statement import first_said
+from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header
 

@@ -33,7 +33,8 @@ from understudy.federation import Federation, Holder, open_ledger
 from understudy.generator import Generator
 from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PrivacyStatement, first_said
+from understudy.privacy.accounts.rehearsal import first_said
+from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Progress, Watcher
 from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds, same_people
 from understudy.runfile import RunFile

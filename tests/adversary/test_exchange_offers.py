@@ -68,6 +68,15 @@ def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
     assert "card" in looked(checkers, tmp_path, large, offers.POOL)
 
 
+def test_the_process_that_looks_holds_no_accountant(
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
+) -> None:
+    looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
+    maps = Path(f"/proc/{checkers._idle[-1]._process.pid}/maps").read_text()
+    assert "/torch/" in maps
+    assert "/scipy/" not in maps  # which dp_accounting loads: a second more at every start
+
+
 def test_a_look_takes_memory_in_proportion_to_the_file_whatever_it_asks_for(
     offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:

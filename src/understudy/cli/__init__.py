@@ -226,7 +226,7 @@ def sample(
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
     from understudy.data.writing import csv_text, write_table
     from understudy.generator import Generator
-    from understudy.privacy.accounts.statement import first_said, rehearsal_of
+    from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):

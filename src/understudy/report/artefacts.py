@@ -16,7 +16,7 @@ from understudy.data.described import AnySchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
-from understudy.privacy.accounts.statement import rehearsal_of, rehearsed
+from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from understudy.check import one_of, positive
 from understudy.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
+ADJACENCY = "add or remove one person, with all their rows"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ sum over the uses, which holds at δ=0.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
@@ -37,21 +37,16 @@ from dp_accounting import DpEvent
 from understudy.check import one_of, whole
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
-from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.budget import ADJACENCY, Budget
 from understudy.privacy.accounts.common_sample import together
 from understudy.privacy.accounts.events import describe, event_to_json
 from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.rehearsal import rehearsed
 
-ADJACENCY = "add or remove one person, with all their rows"
 AGAINST = {
     "outsider": "an outsider who sees the release",
     "server": "the server",
     "another_party": "another party",
-}
-REHEARSED = {  # why what a party did protects nobody
-    "seed": "noise was drawn from a seed, and anyone who finds the seed can remove it",
-    "fast": "noise came from a fast generator that is not secure",
-    "ledger": "no lasting ledger was charged",
 }
 ALONE = "only one party holds each person"
 ELSEWHERE = (
@@ -72,7 +67,7 @@ class PartyPrivacy:
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
     person took part in); `noise` names the generator of the noise; `people` is None where not disclosed; `rehearsal`
-    are keys of `REHEARSED`.
+    are keys of `rehearsal.REHEARSED`.
     """
 
     name: str
@@ -354,28 +349,3 @@ def _number(people: int | None) -> str:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def rehearsed(parties: Mapping[str, Sequence[str]]) -> str:
-    """Why what these parties did protects nobody, by keys of `REHEARSED`; nothing where there are none."""
-    said = []
-    for key in dict.fromkeys(key for keys in parties.values() for key in keys):
-        whose = [name for name, keys in parties.items() if key in keys]
-        said.append(
-            REHEARSED.get(key, key) + ("" if len(whose) == len(parties) else f" ({', '.join(whose)})")
-        )
-    if not said:
-        return ""
-    return f"Rehearsal: nothing here is private and nothing may be published; {'; '.join(said)}."
-
-
-def first_said(card: Mapping[str, Any]) -> dict[str, str]:
-    """What an artefact says before all else: that it is of a rehearsal, if it is."""
-    return {"rehearsal": said} if (said := rehearsal_of(card)) else {}
-
-
-def rehearsal_of(card: Mapping[str, Any]) -> str:
-    """Why what a card describes protects nobody, as its statement says; nothing where it does not say so."""
-    privacy = card.get("privacy")
-    said = card.get("rehearsal") or (privacy.get("rehearsal") if isinstance(privacy, Mapping) else None)
-    return str(said) if said else ""

@@ -19,18 +19,19 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from dp_accounting import ZCDpEvent
-from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
-from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, PureDp
 from understudy.privacy.noise.rng import Device, Rng
+
+if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw needs none
+    from dp_accounting import DpEvent
 
 _BITS = 10  # of a scale that was a float
 _MOST = 2**20  # of a scale's numerator: 2⁶³ holds the square of 2048 scales
@@ -58,7 +59,7 @@ class CountNoise(ABC):
 
     @property
     @abstractmethod
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
         """What one use costs, where a person moves one of the counts."""
 
     @abstractmethod
@@ -98,11 +99,15 @@ class DiscreteLaplaceNoise(CountNoise):
     """
 
     @property
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
+        from dp_accounting.dp_event import DiscreteLaplaceDpEvent
+
         return DiscreteLaplaceDpEvent(_up(1 / self.scale), self.sensitivity)
 
-    def vector_event(self, l1: int) -> DpEvent:
+    def vector_event(self, l1: int) -> "DpEvent":
         """What one use costs where a person moves several counts, by at most `l1` in sum."""
+        from understudy.privacy.accounts.accounting import PureDp
+
         return PureDp(_up(l1 / self.scale))
 
     @property
@@ -137,11 +142,15 @@ class DiscreteGaussianNoise(CountNoise):
     """
 
     @property
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
+        from understudy.privacy.accounts.accounting import DiscreteGaussian
+
         return DiscreteGaussian(_down(self.scale), self.sensitivity)
 
-    def vector_event(self, squared: int) -> DpEvent:
+    def vector_event(self, squared: int) -> "DpEvent":
         """What one use costs where a person moves several counts: `squared` bounds the move in squared L2."""
+        from dp_accounting import ZCDpEvent
+
         return ZCDpEvent(_up(squared / (2 * self.scale**2)))
 
     @property

@@ -8,15 +8,18 @@ proposed evenly and kept with probability exp(−ε(max s − sᵢ)/2Δ) by comp
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
-from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.noise.discrete import bernoulli_exp
 from understudy.privacy.noise.rng import Rng
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 _MOST = 2**20  # of a scale's denominator
 _FAR = 2**40  # times 2²⁰ is still a whole number of 64 bits
@@ -43,7 +46,9 @@ class Exponential:
             raise ConfigError(f"a choice this sure cannot be drawn exactly: scale = {float(self.scale):g}.")
 
     @property
-    def event(self) -> DpEvent:
+    def event(self) -> "DpEvent":
+        from understudy.privacy.accounts.accounting import PureDp
+
         return PureDp(float(1 / self.scale))
 
     def __call__(self, scores: Tensor, rng: Rng) -> int:

@@ -42,7 +42,8 @@ from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
 from understudy.models.plan import MOST_NAME, pieces, plan_of
-from understudy.privacy.accounts.statement import ADJACENCY, rehearsal_of
+from understudy.privacy.accounts.budget import ADJACENCY
+from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import Shapes, difference
 

@@ -31,7 +31,7 @@ from understudy.models.nets.beta_vae import CHANNELS
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import rehearsed
+from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
