@@ -18,16 +18,12 @@ Each column has a number of levels. Missing, where a column is nullable, is one 
 
 `bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
 lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
-<<<<<<< HEAD
-there are at most 64 of them, and 16 bins otherwise; reals get 16 bins.
+there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
+chooses better ones for a column without `bins`, by what it releases first (`data.fine`).
 
 Three keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
 12.50), `labels` of a boolean (false first), and the `resolution` of a datetime (second, minute, hour). Text of an
 ordinal column comes back as an ordered pandas categorical.
-=======
-there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
-chooses better ones for a column without `bins`, by what it releases first (`data.fine`).
->>>>>>> 7bf211e (Docs: what levels are where bins are not declared)
 """
 
 from collections.abc import Iterable, Mapping
