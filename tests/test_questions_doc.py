@@ -21,7 +21,8 @@ def alike(said: str, printed: str) -> bool:
     return all(abs(float(a) - float(b)) <= max(0.11, 0.25 * abs(float(a))) for a, b in pairs)
 
 
-def test_the_page_prints_what_it_says() -> None:
+def test_the_page_prints_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where it saves
     blocks = BLOCK.findall(PAGE.read_text())
     assert len(blocks) >= 7
     names: dict[str, Any] = {}

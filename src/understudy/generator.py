@@ -4,9 +4,9 @@ What a network's output means follows from the schema: for a table, probabilitie
 a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
 with several of these, all side by side.
 
-On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`, and where a table's levels were
-bought `levels.safetensors`. The network is rebuilt from a description in the card, by name, from the short list below;
-nothing is unpickled or executed.
+On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`; where a table's levels were bought
+`levels.safetensors`, and where noisy tables were released, which the card lists then, `release.safetensors`. The
+network is rebuilt from a description in the card, by name, from the short list below; nothing is unpickled or executed.
 """
 
 import json
@@ -24,7 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from understudy.answers import Answers, Weights
+from understudy.answers import Answers, Release, Weights
+from understudy.answers.release import FILE as RELEASE
 from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.codec import Codec
@@ -90,6 +91,7 @@ class Generator:
     schema: AnySchema | MixedSchema
     card: Mapping[str, Any]
     levels: Levels | None = None  # of a table, where they are not as its schema declares them
+    release: Release | None = None  # the noisy tables that were released, as they came
 
     def sample(
         self,
@@ -164,8 +166,21 @@ class Generator:
         `share` is its share among the rows that meet the condition; with `rows`, `count` is that of so many of them.
         Bins have their labels; what is missing is None. A mixture's table is exact, without drawing; that of another
         network is a mean over latent points (`attrs["answer"]`).
+
+        Without `rows`, and where what was released is known, `count` is the fit's of all people, and beside it stand,
+        where these columns were measured together, the `released` noisy count, the standard deviation `sd` of its
+        noise, and from `low` to `high` the 95 % interval of the noise alone. `attrs["bias"]` is what the fit is off by
+        besides, by its residuals: the root mean square of a cell. `attrs["released"]` says why nothing was released.
         """
         return self._ask().table(columns, where, rows, FastRng(seed))
+
+    def figures(self, *columns: str, where: str | None = None, seed: int | None = None) -> pd.DataFrame:
+        """What a table says in single numbers: people, means, the correlation and the odds ratio of two columns.
+
+        Each by the fit, and as released with its bars, as `table`. NaN where the noise is too large to tell.
+        ConfigError where what was released is not known.
+        """
+        return self._ask().figures(columns, where, FastRng(seed))
 
     def _ask(self) -> Answers:
         """This generator, to be asked. ArtefactError where it draws no table."""
@@ -173,7 +188,7 @@ class Generator:
             raise ArtefactError(
                 f"Questions are answered of tables, and not of what {type(self.schema).__name__} describes."
             )
-        return Answers(self.network, self.levels or Codec(self.schema), self._rows)
+        return Answers(self.network, self.levels or Codec(self.schema), self._rows, self.release)
 
     def parts(
         self, n: int, *, seed: int | None = None, draw: str = "sample"
@@ -236,8 +251,15 @@ class Generator:
             save_file(self.levels.tensors(), folder / LEVELS)
         else:
             (folder / LEVELS).unlink(missing_ok=True)
+        if self.release is not None:
+            self.release.save(folder / RELEASE, first_said(self.card))
+        else:
+            (folder / RELEASE).unlink(missing_ok=True)
         self.schema.save(folder / "schema.toml")
         card = {**first_said(self.card), **self.card, "network": self.network.describe()}
+        card.pop("release", None)
+        if self.release is not None:
+            card["release"] = self.release.card
         (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
         return folder
 
@@ -260,6 +282,7 @@ class Generator:
             levels = _levels(schema, folder / LEVELS)
             sizes = _outputs(schema) if levels is None else levels.sizes
             network = _network(card["network"], sizes, folder / "weights.safetensors")
+            release = _release(schema, levels, card, folder / RELEASE)
         except FileNotFoundError as error:
             name = Path(error.filename).name if error.filename else "a file"
             raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
@@ -267,7 +290,7 @@ class Generator:
             raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
         except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
-        return cls(network.eval(), schema, card, levels)
+        return cls(network.eval(), schema, card, levels, release)
 
     def _module(self) -> nn.Module:
         if not isinstance(self.network, nn.Module):
@@ -287,6 +310,19 @@ def _levels(schema: AnySchema | MixedSchema, file: Path) -> Levels | None:
     if (claimed := level_shapes(schema)) != (found := read_header(file, most=_MOST_HEADER).shapes):
         raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
     return Levels.from_tensors(schema, load_file(file))
+
+
+def _release(
+    schema: AnySchema | MixedSchema, levels: Levels | None, card: Mapping[str, Any], file: Path
+) -> Release | None:
+    """What was released, where the card lists it."""
+    if "release" not in card:
+        if file.exists():
+            raise ValueError(f"{file.name} is not listed in the card.")
+        return None
+    if not isinstance(schema, Schema):
+        raise ValueError(f"{file.name} is for tables alone.")
+    return Release.load(file, levels or Codec(schema))
 
 
 def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:

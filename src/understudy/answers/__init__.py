@@ -2,5 +2,6 @@
 
 from understudy.answers.answers import Answers
 from understudy.answers.raking import Weights
+from understudy.answers.release import Release
 
-__all__ = ["Answers", "Weights"]
+__all__ = ["Answers", "Release", "Weights"]

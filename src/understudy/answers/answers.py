@@ -16,12 +16,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from understudy.answers import completing, raking
+from understudy.answers import bars, completing, raking
 from understudy.answers.completing import known_cells
+from understudy.answers.noisy import Noisy, bias_of
 from understudy.answers.products import Products, products_of
 from understudy.answers.question import Box, Levels, Question
 from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
+from understudy.answers.release import Release
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
 from understudy.data.pieces import Pieces
@@ -30,6 +32,7 @@ from understudy.errors import ConfigError
 POINTS = 1 << 13  # latent points that stand for a network which is no mixture
 _NUMBERS = 1 << 25  # 256 MiB: of products given a condition
 _MOST_BOXES = 256
+_BARS = ("count", "released", "sd", "low", "high")
 
 Points = Callable[
     [int, Any], Iterable[Tensor]
@@ -40,11 +43,15 @@ _Frame = TypeVar("_Frame", pd.DataFrame, "pd.Series[float]")
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Asks `network`, which draws `levels`. `points` draws latent points and yields their probabilities."""
+    """Asks `network`, which draws `levels`. `points` draws latent points and yields their probabilities.
+
+    `release` is what the network was fitted to, where that is known.
+    """
 
     network: object
     levels: Levels
     points: Points
+    release: Release | None = None
 
     @cached_property
     def exact(self) -> Products | None:
@@ -134,16 +141,18 @@ class Answers:
     def table(
         self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform
     ) -> pd.DataFrame:
-        """The share of each combination of these columns' levels among the rows that meet the condition."""
-        schema = self.levels.schema
-        if not names or len(set(names)) < len(names):
-            raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
-        if clash := {"share", "count"} & set(names):
-            raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
+        """The share of each combination of these columns' levels among the rows that meet the condition.
+
+        Without `rows` and with a release, counts are of the people, and beside them stands what was released.
+        """
         if rows is not None:
             not_negative(rows=rows)
-        places = [schema.columns.index(schema.column(name)) for name in names]
-        share, said = self._shares(places, where, rng)
+        places = self._places(names)
+        beside = self.release if rows is None else None
+        own = {"share", *_BARS} if beside is not None else {"share", "count"}
+        if clash := own & set(names):
+            raise ConfigError(f'a table has a column "{clash.pop()}" of its own. Nothing was computed.')
+        share, found, said = self._asked(places, where, rng, beside)
         axes = [pd.Series(labels, dtype=_dtype(labels)) for labels in map(self.levels.labels, places)]
         cells = np.unravel_index(np.arange(share.numel()), share.shape)
         frame = pd.DataFrame(
@@ -153,10 +162,38 @@ class Answers:
             }
         )
         frame["share"] = share.flatten().numpy()
+        if beside is not None:
+            rows = beside.people * said.get("probability", 1.0)
         if rows is not None:
             frame["count"] = frame["share"] * rows
         frame.attrs |= said
+        if found is not None and isinstance(noisy := found.table, Noisy):
+            columns = (noisy.counts, noisy.deviation, noisy.counts - noisy.half, noisy.counts + noisy.half)
+            frame[list(_BARS[1:])] = np.stack([column.flatten() for column in columns], axis=1)
+            frame.attrs["bias"] = bias_of(frame["count"].to_numpy().reshape(share.shape), noisy)
+        elif found is not None:
+            frame.attrs["released"] = found.table
         return frame
+
+    def figures(self, names: Sequence[str], where: str | None, rng: Uniform) -> pd.DataFrame:
+        """Total, means, correlation and odds ratio of a table: by the fit, and as released, with bars."""
+        if self.release is None:
+            raise ConfigError("this generator came without what was released. Nothing was computed.")
+        places = self._places(names)
+        share, found, said = self._asked(places, where, rng, self.release)
+        counts = share.numpy() * self.release.people * said.get("probability", 1.0)
+        assert found is not None
+        made = bars.figures(places, counts, found, self.levels)
+        frame = pd.DataFrame([vars(one) for one in made]).rename(columns={"name": "figure"})
+        frame.attrs |= said | ({"released": found.table} if isinstance(found.table, str) else {})
+        return frame
+
+    def _places(self, names: Sequence[str]) -> list[int]:
+        """The columns of a table by number."""
+        schema = self.levels.schema
+        if not names or len(set(names)) < len(names):
+            raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
+        return [schema.columns.index(schema.column(name)) for name in names]
 
     def _said(self, answer: _Frame, products: Products) -> _Frame:
         """The answer, with how it was found."""
@@ -166,23 +203,26 @@ class Answers:
     def _how(self, products: Products) -> str:
         return "exact" if self.exact is not None else f"by {len(products.weight):,} draws"
 
-    def _shares(
-        self, places: Sequence[int], where: str | None, rng: Uniform
-    ) -> tuple[Tensor, dict[str, Any]]:
+    def _asked(
+        self, places: Sequence[int], where: str | None, rng: Uniform, release: Release | None
+    ) -> tuple[Tensor, bars.Found | None, dict[str, Any]]:
+        """The shares of a table, what was released of it or why nothing was, and how the answer was found."""
         products = self.products(rng)
-        answer = self._how(products)
-        if where is None:
-            return products.table(places), {"answer": answer}
+        said: dict[str, Any] = {"answer": self._how(products)}
         question = Question.read(where, self.levels)
         if (boxes := question.boxes(self._most_boxes(question.pieces))) is None:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and count. Nothing was computed."
             )
-        probability, left = products.cut(question.pieces).given(boxes)
-        if left is None:
-            raise _nothing(where)
-        table = left.levels(question.pieces, self.levels.sizes).table(places)
-        return table, {"answer": answer, "probability": probability}
+        if where is not None:
+            said["probability"], left = products.cut(question.pieces).given(boxes)
+            if left is None:
+                raise _nothing(where)
+            products = left.levels(question.pieces, self.levels.sizes)
+        table = products.table(places)
+        if release is None:
+            return table, None, said
+        return table, bars.Found.of(release, places, boxes, question.pieces), said
 
     def _most_boxes(self, pieces: Mapping[int, Pieces]) -> int:
         if self.exact is None:

@@ -92,7 +92,7 @@ def probabilities(frame: pd.DataFrame, target: str, levels: Levels, products: Pr
 
 def expectation(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> "pd.Series[float]":
     """The mean of a numeric target for each row."""
-    low, high = _bounds(levels, target)
+    low, high = bounds(levels, target)
     _, chances = predict(frame, target, levels, products)
     return pd.Series(chances @ ((low + high) / 2), index=frame.index, name=target)
 
@@ -102,7 +102,7 @@ def quantile(
 ) -> "pd.Series[float]":
     """The value below which a numeric target lies with probability `q`, for each row."""
     in_range(0, 1, q=q)
-    low, high = _bounds(levels, target)
+    low, high = bounds(levels, target)
     pieces, chances = predict(frame, target, levels, products)
     order = np.argsort(low)
     low, high, heap = low[order], high[order], np.cumsum(chances[:, order], axis=1)
@@ -175,7 +175,7 @@ def _filled(
     return pd.Series(values, dtype=dtype(column))
 
 
-def _bounds(levels: Levels, target: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bounds(levels: Levels, target: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Between which numbers each piece of a target lies, whole numbers ± ½. SchemaError where it is no number."""
     schema = levels.schema
     pieces = levels.pieces(schema.columns.index(schema.column(target)))

@@ -244,6 +244,46 @@ def sample(
         out.print(f"{len(frame):,} rows written to {to}")
 
 
+@app.command()
+def tables(
+    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
+    columns: Annotated[list[str], typer.Argument(help="One column or several.")],
+    where: Annotated[
+        str | None, typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\".")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
+) -> None:
+    """A table by the fit, beside what was released of it with its error bars. It costs no privacy."""
+    from understudy.generator import Generator
+    from understudy.privacy.accounts.statement import rehearsal_of
+
+    generator = Generator.load(folder)
+    if said := rehearsal_of(generator.card):
+        _warn(said)
+    table = generator.table(*columns, where=where)
+    if csv:
+        sys.stdout.write(table.to_csv(index=False))
+        return
+    out.print(table.round(4).to_string(index=False), markup=False, soft_wrap=True)
+    if generator.release is not None:
+        figures = generator.figures(*columns, where=where)
+        out.print(figures.round(4).to_string(index=False), markup=False, soft_wrap=True)
+    out.print(_about_bars(dict(table.attrs)), markup=False)
+
+
+def _about_bars(said: dict[Any, Any]) -> str:
+    """What a table's columns are, in words."""
+    fit = f"share, count: by the fit ({said['answer']})."
+    if "bias" not in said:
+        return (
+            f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
+        )
+    return (
+        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise alone. "
+        f"By its residuals the fit is off by about {said['bias']:.3g} people a cell besides (its bias)."
+    )
+
+
 def _summary(result: "Result", folder: Path) -> None:
     out.print(str(result.privacy), markup=False)
     out.print(f"\nWritten to {folder}:")

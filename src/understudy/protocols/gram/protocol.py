@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.answers import Release
 from understudy.check import in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
@@ -235,7 +236,23 @@ def train(
             column: name for name, held in grid.one_each(schemas).items() for column in held.names
         }
     bought = codec if isinstance(codec, Levels) else None
-    return Outcome(Generator(network.cpu().eval(), schema, card, bought), privacy, people)
+    found = _release(measured, codec, card)
+    if found is not None:
+        card["release"] = found.card
+    return Outcome(Generator(network.cpu().eval(), schema, card, bought, found), privacy, people)
+
+
+def _release(measured: Released, codec: Codec | Levels, card: Mapping[str, Any]) -> Release | None:
+    """All counts as they were released, with what they cost. None of a run that was begun before they were kept."""
+    if not measured.kept:
+        return None
+    about = {
+        "adjacency": card["privacy"]["adjacency"],
+        "epsilon": card["privacy"]["person"]["epsilon"]["outsider"],
+        "delta": card["privacy"]["person"]["delta"],
+    } | {key: card[key] for key in ("releases", "partition", "people")}
+    sizes = torch.tensor(codec.sizes, dtype=torch.int32)
+    return Release.from_tensors(codec, measured.kept | {"sizes": sizes}, about)
 
 
 def _codec(released: Released, schema: Schema) -> Codec | Levels:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.answers.release import kept, tables_of
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import BudgetExceeded, MessageError, PartyError
@@ -57,6 +58,7 @@ class Released:
     noise; `sigmas` the noise of each release that was agreed on, `releases` the (σ, moved cells) that ε is made of, for
     each σ of each release that took place; `people` their number where it is disclosed; `begun` what each party that
     took part stated. All of it is public, or paid for.
+    `kept` are all counts as they were released, before anything was made of them (`answers.release`).
     `made`: how many releases took place; `levels` those that were bought (`data.levels`), with their fine tables, which
     are the diagonal then; `cells` how many people which holders share, where columns are split.
     `ended`: why a further release did not take place, if one was due; `lost` what it would have been, where holders
@@ -74,6 +76,7 @@ class Released:
     sigmas: list[float] = field(default_factory=list)
     made: int = 1
     levels: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
     cells: list[list[Any]] = field(default_factory=list)
     ended: str = ""
     lost: list[list[float]] = field(default_factory=list)
@@ -191,7 +194,10 @@ class _Server:
         counts, spread = tables.diagonal(levels)
         only = torch.eye(len(counts), dtype=torch.bool)
         releases = _releases(self.spreads[0], sigma)
-        return self._released(began, (counts.diag(), spread.diag(), only), releases, levels=levels.tensors())
+        raw = kept("fine", torch.arange(layout.columns)[:, None], tables.noise, sums)
+        return self._released(
+            began, (counts.diag(), spread.diag(), only), releases, levels=levels.tensors(), kept=raw
+        )
 
     def _pairs(self, parties: Parties, layout: Layout, began: Began, number: int) -> Released:
         """Release the whole matrix."""
@@ -202,9 +208,11 @@ class _Server:
         server = Adder(layout, ring_for(began), list(began.begun))
         spread, sigma = self.spreads[number], began.sigmas[number]
         replies, last = parties.ask(share), number == len(self.spreads) - 1
-        matrices = server.add(replies, layout.everything(across=self.plan.across), spread, sigma)
+        wanted = layout.everything(across=self.plan.across)
+        matrices = server.add(replies, wanted, spread, sigma)
         triples = server.triples(replies, spread, sigma) if last else []
-        return self._released(began, matrices, _releases(spread, sigma), triples=triples)
+        raw = tables_of(*matrices[:2], wanted, layout.sizes, "pairs") | _kept_triples(triples)
+        return self._released(began, matrices, _releases(spread, sigma), triples=triples, kept=raw)
 
     def _again(self, parties: Parties, layout: Layout, done: Released) -> Released:
         """Release some pairs once more."""
@@ -224,7 +232,8 @@ class _Server:
             server.add(replies, wanted, spread, sigma),
             server.triples(replies, spread, sigma),
         )
-        return self._released(done.began, matrices, _releases(spread, sigma), triples=triples)
+        raw = tables_of(*matrices[:2], wanted, layout.sizes, "pairs_again") | _kept_triples(triples)
+        return self._released(done.began, matrices, _releases(spread, sigma), triples=triples, kept=raw)
 
     def _released(
         self,
@@ -294,8 +303,17 @@ def _joined(done: Released, more: Released) -> Released:
         measured=measured,
         triples=more.triples,
         releases=[*done.releases, *more.releases],
+        kept=done.kept | more.kept,
         made=done.made + 1,
     )
+
+
+def _kept_triples(triples: list[dict[str, Any]]) -> dict[str, Tensor]:
+    """Three-way tables as they were released, the axes of each in the order of its columns."""
+    order = [sorted(range(3), key=one["columns"].__getitem__) for one in triples]
+    columns = [[one["columns"][axis] for axis in axes] for one, axes in zip(triples, order, strict=True)]
+    tables = [one["table"].permute(axes) for one, axes in zip(triples, order, strict=True)]
+    return kept("triples", torch.tensor(columns), [one["noise"] for one in triples], tables)
 
 
 def _releases(spread: Spread, sigma: float) -> list[list[float]]:

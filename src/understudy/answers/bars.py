@@ -1,0 +1,218 @@
+"""Error bars: what was released of a table, and figures of it, each beside what the fit says.
+
+The bars are the noise's alone (`noisy`). What the fit adds is seen in its residuals: where they are larger than noise
+explains, the rest is the fit's own error, and is called its bias.
+
+A figure (a mean, an odds ratio, a correlation) is a smooth function of counts. Its deviation is to first order that of
+the counts times its slope (the delta method). Where a count that it divides by does not stand out of the noise by
+`_CLEAR` deviations, a released figure would be noise, and there is none.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.answers.completing import bounds
+from understudy.answers.noisy import Noisy, Numbers, Z
+from understudy.answers.question import Box, Levels
+from understudy.answers.release import Release
+from understudy.data.column import Categorical, Column, Integer, Real
+from understudy.data.pieces import Pieces
+
+_CLEAR = 3.0
+
+
+def released_table(
+    release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]
+) -> Noisy | str:
+    """The released counts of these columns where the boxes allow them, or why there are none."""
+    also = [j for j in pieces if j not in places]
+    found = release.joint([*places, *also])
+    if found is None:
+        return "these columns were not measured together"
+    mask = np.zeros(found.counts.shape, dtype=np.bool_)
+    for box in boxes:
+        own = np.ones((), dtype=np.bool_)
+        for j in (*places, *also):
+            allowed = _whole_levels(box[j], pieces[j]) if j in box else np.ones(release.levels.sizes[j], bool)
+            if allowed is None:
+                return "the condition cuts a level, and levels are what was measured"
+            own = own[..., None] & allowed
+        mask |= own
+    rest = tuple(range(len(places), len(places) + len(also)))
+    return found.of(mask).sum(rest) if rest else found.of(mask)
+
+
+def _whole_levels(allowed: Any, pieces: Pieces) -> Any:
+    """Which levels are allowed, or None where one is in part."""
+    inside = np.bincount(pieces.level, weights=allowed)
+    every = np.bincount(pieces.level)
+    return None if ((inside > 0) & (inside < every)).any() else inside > 0
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: by the fit, and as released with its bars; NaN where there is none."""
+
+    name: str
+    fit: float
+    released: float = math.nan
+    sd: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+
+
+def figures(places: Sequence[int], fit: Numbers, found: "Found", levels: Levels) -> list[Figure]:
+    """What a table of counts says in single numbers. Whoever has no value counts in the total alone."""
+    columns = [levels.schema.columns[place] for place in places]
+    there = tuple(slice(0, size - column.nullable) for size, column in zip(fit.shape, columns, strict=True))
+    values = [_level_values(levels, place) for place in places]
+    made = [_total(fit, found.total)]
+    for axis, (column, own) in enumerate(zip(columns, values, strict=True)):
+        if own is not None:
+            rest = tuple(other for other in range(len(columns)) if other != axis)
+            part, noisy = fit.sum(rest)[there[axis]], _part(found.each[axis], (there[axis],))
+            made.append(_figure(f"mean of {column.name}", _mean(own), part, noisy, np.sum))
+    if len(columns) != 2:
+        return made
+    part, noisy = fit[there], _part(found.table, there)
+    both = f"of {columns[0].name} and {columns[1].name}"
+    if values[0] is not None and values[1] is not None:
+        made.append(_figure(f"correlation {both}", _pearson(values[0], values[1]), part, noisy, np.sum))
+    made.append(_cramer(f"Cramér's V {both}", part, noisy))
+    if part.shape == (2, 2):
+        made.append(_figure(f"odds ratio {both}", _log_odds, part, noisy, lambda own: own, through=math.exp))
+    return made
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was released: of a table, of each of its columns by itself, and of all people who meet the condition."""
+
+    table: Noisy | str
+    each: Sequence[Noisy | str]
+    total: Noisy | str
+
+    @classmethod
+    def of(
+        cls, release: Release, places: Sequence[int], boxes: Sequence[Box], pieces: Mapping[int, Pieces]
+    ) -> "Found":
+        """Each from the measurement with the least noise."""
+        table, total, *each = (
+            released_table(release, some, boxes, pieces)
+            for some in (places, [], *([place] for place in places))
+        )
+        return cls(table, each, total)
+
+
+def _part(found: Noisy | str, there: tuple[slice, ...]) -> Noisy | None:
+    if isinstance(found, str):
+        return None
+    return Noisy(found.counts[there], found.variance[there], found.whole)
+
+
+def _total(fit: Numbers, found: Noisy | str) -> Figure:
+    if isinstance(found, str):
+        return Figure("people", float(fit.sum()))
+    count, half = float(found.counts), float(found.half)
+    return Figure("people", float(fit.sum()), count, float(found.deviation), count - half, count + half)
+
+
+def _figure(
+    name: str,
+    function: Callable[[Tensor], Tensor],
+    fit: Numbers,
+    found: Noisy | None,
+    divisors: Callable[[Numbers], Any],
+    through: Callable[[float], float] = lambda value: value,
+) -> Figure:
+    """A function of counts, with its deviation to first order. `divisors` are the counts that it divides by.
+
+    The interval is that of the function, and goes with it `through` to the figure.
+    """
+    said = _applied(through, float(function(torch.from_numpy(np.ascontiguousarray(fit)))))
+    if found is None or not (divisors(found.counts) > _CLEAR * np.sqrt(divisors(found.variance))).all():
+        return Figure(name, said)
+    counts = torch.tensor(found.counts, requires_grad=True)
+    value = function(counts)
+    (slope,) = torch.autograd.grad(value, counts)
+    sd = math.sqrt(float((slope.square() * torch.from_numpy(found.variance.copy())).sum()))
+    return _with_bars(name, said, float(value.detach()), sd, through)
+
+
+def _with_bars(name: str, fit: float, value: float, sd: float, through: Callable[[float], float]) -> Figure:
+    low, middle, high = (_applied(through, value + step * sd) for step in (-Z, 0.0, Z))
+    return Figure(name, fit, middle, (high - low) / (2 * Z), low, high)
+
+
+def _applied(through: Callable[[float], float], value: float) -> float:
+    return through(value) if math.isfinite(value) else math.nan
+
+
+def _mean(values: Numbers) -> Callable[[Tensor], Tensor]:
+    own = torch.from_numpy(values)
+    return lambda counts: counts @ own / counts.sum()
+
+
+def _pearson(first: Numbers, second: Numbers) -> Callable[[Tensor], Tensor]:
+    a, b = torch.from_numpy(first), torch.from_numpy(second)
+
+    def correlation(counts: Tensor) -> Tensor:
+        share = counts / counts.sum()
+        x, y = a - share.sum(1) @ a, b - share.sum(0) @ b
+        spread = (share.sum(1) @ x.square()) * (share.sum(0) @ y.square())
+        return x @ share @ y / spread.sqrt()
+
+    return correlation
+
+
+def _log_odds(counts: Tensor) -> Tensor:
+    return (counts[0, 0].log() + counts[1, 1].log()) - (counts[0, 1].log() + counts[1, 0].log())
+
+
+def _square(counts: Tensor) -> Tensor:
+    """φ²: the mean square contingency."""
+    total = counts.sum()
+    even = torch.outer(counts.sum(1), counts.sum(0)) / total
+    return ((counts - even).square() / even.clamp(min=1e-300)).sum() / total
+
+
+def _cramer(name: str, fit: Numbers, found: Noisy | None) -> Figure:
+    """V, without what noise alone adds to it: noise on independent columns looks like dependence."""
+    fewest = min(fit.shape) - 1
+
+    def through(square: float) -> float:
+        return math.sqrt(max(0.0, square) / fewest) if fewest else math.nan
+
+    said = _applied(through, float(_square(torch.from_numpy(np.ascontiguousarray(fit)))))
+    margins = [found.sum(axis) for axis in (0, 1)] if found is not None else []
+    if found is None or not all((own.counts > _CLEAR * own.deviation).all() for own in margins):
+        return Figure(name, said)
+    counts = torch.tensor(found.counts, requires_grad=True)
+    value = _square(counts)
+    (slope,) = torch.autograd.grad(value, counts)
+    variance = torch.from_numpy(found.variance.copy())
+    with torch.no_grad():
+        extra = variance / torch.outer(counts.sum(1), counts.sum(0))  # what noise adds to φ², cell by cell
+        sd = math.sqrt(float((slope.square() * variance).sum() + 2 * extra.square().sum()))
+    return _with_bars(name, said, float(value.detach() - extra.sum()), sd, through)
+
+
+def _level_values(levels: Levels, place: int) -> Numbers | None:
+    """The mean value of each level of a numeric column, None for any other."""
+    column: Column = levels.schema.columns[place]
+    number = isinstance(column, Integer | Real) or (
+        isinstance(column, Categorical) and not isinstance(column.categories[0], str)
+    )
+    if not number:
+        return None
+    low, high = bounds(levels, column.name)
+    pieces = levels.pieces(place)
+    level, share = pieces.level[: pieces.there], pieces.share[: pieces.there]
+    size = levels.sizes[place] - column.nullable
+    return np.bincount(level, weights=share * (low + high) / 2, minlength=size).astype(np.float64)

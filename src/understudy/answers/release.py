@@ -1,0 +1,276 @@
+"""What was released of a table, as it came: whole numbers under noise, how much noise, and what they count.
+
+A mixture is fitted to these numbers, and whoever holds them can fit another model, or read a table with its error bars.
+They are public: the release is what ε was paid for, and nothing here was clipped, rounded or mended.
+
+    release.safetensors
+    sizes              (columns,)     how many levels each column has, as `levels.safetensors` or the schema says
+    <kind>.columns     (tables, k)    the columns of each table, by number, rising
+    <kind>.deviation   (tables,)      the standard deviation of the noise in every cell of a table
+    <kind>.counts      (cells,)       all tables of the kind one after another, each row by row
+
+    kind               k
+    ways               1              one-way tables
+    fine               1              the same on fine cells, where levels were bought: a tree (`data.fine`), layer by
+                                      layer from the top, and last those without a value where there may be some
+    pairs              2              two-way tables
+    pairs_again        2              those that were measured a second time
+    triples            3              three-way tables
+
+Guarantee: a file from a stranger is read within its own size; its numbers are finite and fit the schema.
+Edges: anything else → ValueError in words.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from understudy.answers.noisy import Noisy, mean_of
+from understudy.answers.question import Levels
+from understudy.bounded import parse_json
+from understudy.data.fine import FAN, fine_schema, is_tree
+from understudy.data.levels import Levels as BoughtLevels
+from understudy.data.schema import Schema
+from understudy.models.tables.fine_tables import layer_sizes
+from understudy.tensors_file import MOST_HEADER, read_header
+
+FILE = "release.safetensors"
+KINDS = {"ways": 1, "fine": 1, "pairs": 2, "pairs_again": 2, "triples": 3}
+WORDS = {
+    "ways": "one-way tables",
+    "fine": "one-way tables on fine cells",
+    "pairs": "two-way tables",
+    "pairs_again": "two-way tables measured a second time",
+    "triples": "three-way tables",
+}
+_MOST = 1 << 53  # of a count: a float holds it
+_MOST_CELLS = 1 << 40
+_ABOUT = "about"
+_DTYPES = {"columns": torch.int32, "deviation": torch.float64, "counts": torch.int64}
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Tables of one kind: which columns each is of, (tables, k), the noise of each, and all cells in a row."""
+
+    columns: NDArray[np.int32]
+    deviation: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    cells: NDArray[np.int64]  # of each table
+
+    @cached_property
+    def places(self) -> dict[tuple[int, ...], int]:
+        """The number of each table, by its columns."""
+        return {tuple(columns): number for number, columns in enumerate(self.columns.tolist())}
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        return np.cumsum(self.cells)
+
+    def table(self, number: int) -> NDArray[np.int64]:
+        """The cells of one table."""
+        return self.counts[self.ends[number] - self.cells[number] : self.ends[number]]
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """All that was released of a table: `levels` says what is counted, `about` who paid what for it."""
+
+    levels: Levels
+    kinds: Mapping[str, Counts]
+    about: Mapping[str, Any]
+
+    @property
+    def people(self) -> int:
+        """How many there are, as it was disclosed, or as the released tables say."""
+        return int(self.about["people"])
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """What a generator's card says of it."""
+        tables = {WORDS[kind]: len(own.columns) for kind, own in self.kinds.items()}
+        return {"file": FILE, "tables": tables} | dict(self.about)
+
+    def joint(self, places: Sequence[int]) -> Noisy | None:
+        """The released table of these columns, one axis for each, in their order. None where nothing was measured.
+
+        What was measured twice is the mean, weighted by 1/variance; what was not measured by itself is a sum over the
+        table with the least noise that has these columns and one more.
+        """
+        rising = tuple(sorted(places))
+        found = self._direct(rising)
+        if found is None and len(rising) < max(KINDS.values()):
+            sums = [
+                own.sum(rising_plus.index(extra))
+                for extra in range(len(self.levels.sizes))
+                if extra not in rising
+                and (own := self._direct(rising_plus := tuple(sorted((*rising, extra))))) is not None
+            ]
+            found = min(sums, key=lambda own: float(own.variance.sum()), default=None)
+        return None if found is None else found.moved([rising.index(place) for place in places])
+
+    def _direct(self, rising: tuple[int, ...]) -> Noisy | None:
+        found = [
+            self._table(kind, own.places[rising]) for kind, own in self.kinds.items() if rising in own.places
+        ]
+        return mean_of(found) if found else None
+
+    def _table(self, kind: str, number: int) -> Noisy:
+        own = self.kinds[kind]
+        columns, counts, variance = own.columns[number], own.table(number), float(own.deviation[number]) ** 2
+        if kind == "fine":
+            counts, nodes = _by_level(self.levels, int(columns[0]), counts)
+            return Noisy(counts.astype(np.float64), variance * nodes.astype(np.float64), whole=True)
+        shape = [self.levels.sizes[column] for column in columns]
+        return Noisy(counts.reshape(shape).astype(np.float64), np.full(shape, variance), whole=True)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All numbers of it, by name; `from_tensors` reads them."""
+        found = {"sizes": torch.tensor(self.levels.sizes, dtype=torch.int32)}
+        for kind, own in self.kinds.items():
+            found |= {f"{kind}.{part}": torch.from_numpy(getattr(own, part)) for part in _DTYPES}
+        return found
+
+    @classmethod
+    def from_tensors(cls, levels: Levels, tensors: Tensors, about: Mapping[str, Any]) -> "Release":
+        """The inverse of `tensors`. ValueError where they do not fit the levels, or each other."""
+        sizes = tensors["sizes"]
+        if sizes.dtype != torch.int32 or tuple(sizes.tolist()) != levels.sizes:
+            raise ValueError("the release is on other levels than the generator.")
+        kinds = {kind: _counts(kind, levels, tensors) for kind in KINDS if f"{kind}.counts" in tensors}
+        named = {f"{kind}.{part}" for kind in kinds for part in _DTYPES} | {"sizes"}
+        if strange := sorted(tensors.keys() ^ named):
+            raise ValueError(f'"{strange[0]:.60}" is too much, or missing, in a release.')
+        people = about.get("people")
+        if type(people) is not int or not 0 <= people <= _MOST:
+            raise ValueError("a release does not say of how many people it is.")
+        return cls(levels, kinds, about)
+
+    def save(self, file: Path, also: Mapping[str, str]) -> None:
+        """Write it, with what else stands first in its metadata."""
+        text = json.dumps(dict(self.about), allow_nan=False)
+        save_file(self.tensors(), file, metadata={**also, _ABOUT: text})
+
+    @classmethod
+    def load(cls, file: Path, levels: Levels) -> "Release":
+        """Read what `save` wrote. ValueError for anything else; memory grows with the file."""
+        header = read_header(file, most=MOST_HEADER)
+        known = {f"{kind}.{part}": dtype for kind in KINDS for part, dtype in _DTYPES.items()}
+        for name, (dtype, shape) in header.shapes.items():
+            rank = 2 if name.endswith(".columns") else 1
+            if dtype != (known | {"sizes": torch.int32}).get(name) or len(shape) != rank:
+                raise ValueError(f'"{name:.60}" is no part of a release.')
+        about = parse_json(header.metadata[_ABOUT])
+        if not isinstance(about, dict):
+            raise ValueError("what a release says of itself is no table of keys.")
+        return cls.from_tensors(levels, load_file(file), about)
+
+
+def kept(
+    kind: str, columns: Tensor, deviation: Sequence[float], tables: Sequence[Tensor]
+) -> dict[str, Tensor]:
+    """Tables of one kind as tensors of a release: columns (tables, k), the noise and the cells of each."""
+    if not len(columns):
+        return {}
+    return {
+        f"{kind}.columns": columns.to(torch.int32).reshape(-1, KINDS[kind]).contiguous(),
+        f"{kind}.deviation": torch.tensor(deviation, dtype=torch.float64),
+        f"{kind}.counts": torch.cat([table.flatten() for table in tables]),
+    }
+
+
+def fine_nodes(schema: Schema) -> list[tuple[tuple[int, ...], bool]]:
+    """Of each column's tree of fine cells: its layers from the top, and whether some may have no value."""
+    pairs = zip(schema.columns, fine_schema(schema).columns, strict=True)
+    return [
+        (tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,), fine.nullable)
+        for own, fine in pairs
+    ]
+
+
+def _counts(kind: str, levels: Levels, tensors: Tensors) -> Counts:
+    """The tables of one kind, held against the levels."""
+    parts = {part: tensors.get(f"{kind}.{part}") for part in _DTYPES}
+    for part, dtype in _DTYPES.items():
+        if (own := parts[part]) is None or own.dtype != dtype or own.ndim != (2 if part == "columns" else 1):
+            raise ValueError(f'"{kind}.{part}" is missing in a release, or of the wrong kind.')
+    columns, deviation, counts = (parts[part].numpy() for part in _DTYPES)  # type: ignore[union-attr]
+    if columns.shape[1] != KINDS[kind] or len(columns) != len(deviation):
+        raise ValueError(
+            f"the {kind} of a release have {columns.shape} columns, {len(deviation)} deviations."
+        )
+    if len(columns) and not 0 <= columns.min() <= columns.max() < len(levels.sizes):
+        raise ValueError(f"the {kind} of a release are of columns that there are not.")
+    if (np.diff(columns, axis=1) <= 0).any() or len(np.unique(columns, axis=0)) < len(columns):
+        raise ValueError(f"the {kind} of a release name a column or a table twice.")
+    if not (np.isfinite(deviation).all() and ((deviation >= 0) & (deviation <= _MOST)).all()):
+        raise ValueError(f"a deviation of the {kind} of a release is below 0 or not finite.")
+    if len(counts) and max(-int(counts.min()), int(counts.max())) > _MOST:
+        raise ValueError(f"a count of the {kind} of a release is beyond {_MOST:,}.")
+    each = np.array(_nodes(levels) if kind == "fine" else levels.sizes, dtype=np.float64)[columns].prod(1)
+    if each.sum() > _MOST_CELLS or int(each.sum()) != len(counts):
+        raise ValueError(
+            f"the {kind} of a release have {len(counts):,} cells, and not as many as their levels."
+        )
+    return Counts(columns, deviation, counts, each.astype(np.int64))
+
+
+def _nodes(levels: Levels) -> list[int]:
+    """How many nodes each column's tree has."""
+    if not isinstance(levels, BoughtLevels):
+        raise ValueError("a release has fine tables, and no levels were bought.")
+    return [sum(layers) + nullable for layers, nullable in fine_nodes(levels.schema)]
+
+
+def _by_level(
+    levels: Levels, column: int, nodes: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The people of each level by as few nodes as make it up, and how many those are."""
+    assert isinstance(levels, BoughtLevels)
+    sizes, _ = fine_nodes(levels.schema)[column]
+    group = levels.groups[column].astype(np.int64)
+    own, *above = [group[: sizes[-1]], *sizes[-2::-1]]
+    layers = [own]  # the level of each node, −1 where it is of several; from the top
+    for size in above:
+        padded = np.full(size * FAN, layers[0][-1])
+        padded[: len(layers[0])] = layers[0]
+        children = padded.reshape(size, FAN)
+        layers.insert(0, np.where((children == children[:, :1]).all(1), children[:, 0], -1))
+    taken = [layers[0] >= 0]
+    for upper, lower in pairwise(layers):
+        taken.append((lower >= 0) & (np.repeat(upper, FAN)[: len(lower)] < 0))
+    level = np.concatenate([*layers, group[sizes[-1] :]])
+    there = np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
+    counts = np.zeros(levels.sizes[column], dtype=np.int64)
+    np.add.at(counts, level[there], nodes[there])
+    return counts, np.bincount(level[there], minlength=len(counts))
+
+
+def tables_of(
+    gram: Tensor, noise: Tensor, wanted: Tensor, sizes: Sequence[int], kind: str
+) -> dict[str, Tensor]:
+    """The tables of a Gram matrix (width, width) that are `wanted` (columns, columns), as released."""
+    matrix, deviation = gram.numpy(), noise.numpy()
+    ends = np.cumsum(sizes)
+    starts = ends - np.array(sizes)
+    single, double = wanted.triu().diagonal().nonzero()[:, 0], wanted.triu(1).nonzero()
+    diagonal = matrix.diagonal()
+    ways = [torch.from_numpy(diagonal[starts[j] : ends[j]].copy()) for j in single.tolist()]
+    pairs = [
+        torch.from_numpy(matrix[starts[i] : ends[i], starts[j] : ends[j]].copy()) for i, j in double.tolist()
+    ]
+    return kept(
+        "ways", single[:, None], [deviation[starts[j], starts[j]] for j in single.tolist()], ways
+    ) | kept(kind, double, [deviation[starts[i], starts[j]] for i, j in double.tolist()], pairs)
