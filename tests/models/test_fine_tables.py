@@ -72,3 +72,27 @@ def test_tails_that_hardly_stand_out_of_the_noise_are_kept() -> None:
     for seed in range(3):
         found = fine_table(noisy(counts, 65, seed), 8, noise=65.0, total=people)
         assert float((found.cumsum(0) - counts.cumsum(0)).abs().max()) < 0.022 * people
+
+
+def test_a_node_beside_data_that_is_not_above_the_noise_puts_nobody_far_out() -> None:
+    """With bounds a thousand times too wide one such node would be most of the mean."""
+    counts = torch.zeros(8**4, dtype=torch.int64)
+    counts[: 8**3] = 40  # the first of eight nodes at the top
+    for noise in (-60.0, 0.0, 60.0, 110.0):
+        layers = [layer.double() for layer in layers_of(counts, 8)]
+        layers[0][1] += noise
+        found = fine_table(layers, 8, noise=60.0, total=float(counts.sum()))
+        assert float(found[8**3 :].sum()) == 0
+    layers[0][1] += 4_000
+    found = fine_table(layers, 8, noise=60.0, total=float(counts.sum()) + 4_000)
+    assert float(found[8**3 : 2 * 8**3].sum()) > 3_000, "what is above the noise is kept"
+
+
+def test_children_that_differ_by_noise_alone_have_the_same_and_a_spike_among_them_is_kept() -> None:
+    even = torch.full((64,), 30)
+    found = fine_table(noisy(even, 10, 0), 8, noise=40.0, total=30.0 * 64)
+    assert bool((found.view(8, 8).amax(1) - found.view(8, 8).amin(1) < 1e-9).all())
+    spiked = even.clone()
+    spiked[20] += 900
+    found = fine_table(noisy(spiked, 10, 0), 8, noise=40.0, total=float(spiked.sum()))
+    assert float(found[20]) == pytest.approx(930, abs=100)

@@ -8,9 +8,11 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
 2. *Downwards*, the children of a node are projected onto the non-negative tables with the node's count (Wang,
    Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no
    children. (Clipping negative leaves instead gives every empty leaf half of its noise.)
-   Where the children that stand out of the noise, and their neighbours, hold nearly all of a node's people, the others
-   have none: bounds that are far too wide would else put a few people a thousand times too far out, and no mean
-   survives that.
+3. *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
+   those beside them that are above it, hold nearly all of a node's people, the others have none: bounds that are far
+   too wide would else put a few people a thousand times too far out, and no mean survives that. Where the children
+   differ from each other by no more than noise does, all have the same: else each node's people would stand on
+   one or two of its cells, which nobody's values share.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -23,6 +25,8 @@ import torch
 from torch import Tensor
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
+_ABOVE = 2.0  # deviations of its noise by which a node beside one that stands out is above it
+_DIFFER = 2.0  # deviations of χ² by which the children of a node differ by more than noise does
 _NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none
 
 
@@ -63,33 +67,46 @@ def fine_table(
         sums = _children(means[depth + 1], len(means[depth]), fan, 0).sum(1)
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
-    clear = [_near_data(mean, _CLEAR * noise * v**0.5) for mean, v in zip(means, variances, strict=True)]
+    deviations = [noise * v**0.5 for v in variances]
+    near = [_near_data(mean, one) | (not ordered) for mean, one in zip(means, deviations, strict=True)]
     top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
-    near = torch.cat([clear[0], torch.ones(len(top) - len(clear[0]), dtype=torch.bool)])
+    some = torch.cat([near[0], near[0].new_ones(len(top) - len(near[0]))])
     people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
-    nodes = _spread(top[None], near[None] | (not ordered), people)[0]
+    nodes = _among(top[None], some[None], people)[0]
     absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
-    for layer, close in zip(means[1:], clear[1:], strict=True):
+    for layer, close, deviation in zip(means[1:], near[1:], deviations[1:], strict=True):
         children = _children(layer, len(nodes), fan, -torch.inf)
-        allowed = _children(close, len(nodes), fan, False) | (not ordered)
-        nodes = _spread(children, allowed, nodes).flatten()[: len(layer)]
+        allowed = _children(close, len(nodes), fan, False)
+        nodes = _among(children, allowed, nodes, deviation).flatten()[: len(layer)]
     return torch.cat([nodes, absent])
 
 
-def _spread(children: Tensor, near: Tensor, parents: Tensor) -> Tensor:
-    """Each parent's people over its children: over those near data alone, where these hold nearly all of them."""
+def _among(children: Tensor, near: Tensor, parents: Tensor, even: float | None = None) -> Tensor:
+    """Each parent's people over its children: over those near data alone, where these hold nearly all of them.
+
+    `even` is the deviation of a child's noise, where children that differ by no more than that are to have the same.
+    """
     held = torch.where(near & children.isfinite(), children, 0).sum(1)
     alone = held >= _NEARLY_ALL * parents
-    return to_simplex(torch.where(near | ~alone[:, None], children, -torch.inf), parents)
+    left = torch.where(near | ~alone[:, None], children, -torch.inf)
+    found, there = to_simplex(left, parents), left.isfinite()
+    if even is None:
+        return found
+    count = there.sum(1, keepdim=True).clamp(min=1)
+    known = torch.where(there, left, 0)
+    apart = torch.where(there, known - known.sum(1, keepdim=True) / count, 0).square().sum(1, keepdim=True)
+    free = (count - 1).double()
+    alike = apart <= even**2 * (free + _DIFFER * (2 * free).sqrt())
+    return torch.where(alike & there, parents[:, None] / count, found)
 
 
-def _near_data(layer: Tensor, clear: float) -> Tensor:
-    """Which nodes stand out of the noise, or lie beside one that does."""
-    seen = layer > clear
-    near = seen.clone()
-    near[1:] |= seen[:-1]
-    near[:-1] |= seen[1:]
-    return near
+def _near_data(layer: Tensor, deviation: float) -> Tensor:
+    """Which nodes stand out of noise of this deviation, or lie beside one that does and are above it."""
+    seen = layer > _CLEAR * deviation
+    beside = torch.zeros_like(seen)
+    beside[1:] |= seen[:-1]
+    beside[:-1] |= seen[1:]
+    return seen | (beside & (layer > _ABOVE * deviation))
 
 
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
