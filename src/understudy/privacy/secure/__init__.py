@@ -1,5 +1,5 @@
 """Sums and products over several holders' rows of which nobody sees the parts: pads, dealt masks, sealed channels,
-and the set intersection that finds the people they share.
+the set intersection that finds the people they share, and tables in two shares with the check that they are tables.
 """
 
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
@@ -17,27 +17,39 @@ from understudy.privacy.secure.counts import (
     spend_of,
     triple_table,
 )
+from understudy.privacy.secure.envelope import OVERHEAD, seal, unseal
+from understudy.privacy.secure.field import Field, Numbers
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.set_intersection import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
+from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.sums import blind, noise_share
+from understudy.privacy.secure.table_shares import REPEATS, Cells, Share, first_share, second_share, split
 
 __all__ = [
+    "OVERHEAD",
+    "REPEATS",
     "Bits",
+    "Cells",
     "Channel",
     "Dealer",
     "Factor",
+    "Field",
     "IdMask",
     "KeyPair",
     "Moved",
+    "Numbers",
     "Ring",
     "Rows",
+    "Share",
+    "Sketch",
     "Words",
     "agree_on_kind",
     "blind",
     "canonical_ids",
     "connect",
     "fingerprint",
+    "first_share",
     "gram_matrix",
     "match_grid",
     "mirrored",
@@ -48,7 +60,11 @@ __all__ = [
     "noise_share",
     "one_hot",
     "scaled",
+    "seal",
+    "second_share",
     "shared_noise",
     "spend_of",
+    "split",
     "triple_table",
+    "unseal",
 ]
