@@ -19,15 +19,16 @@ from understudy.data.features import Features
 from understudy.data.files import Source
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
+from understudy.data.no_rows import NoRows
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
-# A DataFrame or a path; or arrays, with their description in them.
-Held = Source | Population | ArrayTable[Any]
-Opened = Rows | Population
+# A DataFrame or a path; arrays, with their description in them; or nothing, at an aggregator.
+Held = Source | Population | ArrayTable[Any] | NoRows
+Opened = Rows | Population | NoRows
 
 
 def open_held(
@@ -35,7 +36,9 @@ def open_held(
 ) -> dict[str, Opened]:
     """Each holder's rows, checked. Arrays have their public description in them and need no schema."""
     tables = {
-        name: source for name, source in held.items() if not isinstance(source, Population | ArrayTable)
+        name: source
+        for name, source in held.items()
+        if not isinstance(source, Population | ArrayTable | NoRows)
     }
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
@@ -47,7 +50,7 @@ def open_held(
         side_by_side(distinct(public))
     opened: dict[str, Opened] = {}
     for name, source in held.items():
-        if isinstance(source, Population):
+        if isinstance(source, Population | NoRows):
             opened[name] = source
             continue
         title = name if isinstance(source, pd.DataFrame) else None
@@ -67,7 +70,7 @@ def open_holdout(holdout: Held, described: AnySchema | Features, target: str | N
     """Public rows to test on, read as the parties read theirs; each row stands for itself."""
     if isinstance(holdout, Population):
         return holdout
-    if not isinstance(described, Schema) or isinstance(holdout, ArrayTable) or target is None:
+    if not isinstance(described, Schema) or isinstance(holdout, ArrayTable | NoRows) or target is None:
         raise ConfigError("holdout must be a population, as the parties' rows are. Nothing was charged.")
     return Population.from_table(read_table(holdout, replace(described, person=None)), target)
 
@@ -76,7 +79,7 @@ def open_public(public: Held, described: AnySchema | Features) -> Rows:
     """Public rows to begin from, read as the parties read theirs; each row stands for itself."""
     if isinstance(public, ArrayTable):
         return public
-    if isinstance(public, Population) or not isinstance(described, AnySchema):
+    if isinstance(public, Population | NoRows) or not isinstance(described, AnySchema):
         raise ConfigError("public rows are a table, series or images by a schema. Nothing was charged.")
     return read_rows(public, replace(described, person=None), one_row_each=False)
 

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_type_hints
 
 from understudy.check import known_keys, nearest
 from understudy.errors import ConfigError
+from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
@@ -33,6 +34,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "wake-sleep": wake_sleep,
     "fed-stdg": fed_stdg,
     "lopub": lopub,
+    "two-aggregators": two_aggregators,
 }
 
 

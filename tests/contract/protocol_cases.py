@@ -11,6 +11,7 @@ import pandas as pd
 from torch import Tensor
 
 from understudy.data.images import Images, ImageSchema
+from understudy.data.no_rows import NoRows
 from understudy.data.partition import overlap_people
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
@@ -18,6 +19,7 @@ from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
@@ -46,6 +48,12 @@ def horizontal(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]
     names = [f"host {number}" for number in range(parties)]
     tables = {name: frame[frame["id"] % parties == n] for n, name in enumerate(names)}
     return tables, dict.fromkeys(names, schema)
+
+
+def aggregated(hosts: int) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """The same people, and a second aggregator who holds nobody."""
+    tables, schemas = horizontal(hosts)
+    return {**tables, "second": NoRows(next(iter(schemas.values())))}, schemas
 
 
 def apart(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
@@ -183,6 +191,10 @@ MADE_UP = {  # everybody three times, which costs a client the whole budget
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
+SPLIT = {
+    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "components": 8, "steps": 20,
+    "device": "cpu",
+}  # fmt: skip
 PURE = Budget(epsilon=3.0, delta=0.0)
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
@@ -250,6 +262,14 @@ CASES = [
         "LoCop, one report each, exact bound, three hosts", "lopub", lopub,
         {"method": "locop", "bound": "exact", "epsilon_total": CLEAR.epsilon, "batch": 4}, lambda: horizontal(3),
         CLEAR, one_payment=True,
+    ),
+    Case(
+        "Two aggregators, two hosts", "two-aggregators", two_aggregators, SPLIT, lambda: aggregated(2),
+        one_payment=True,
+    ),
+    Case(
+        "Two aggregators, one host, one batch", "two-aggregators", two_aggregators, SPLIT | {"batch": 1000},
+        lambda: aggregated(1), one_payment=True,
     ),
     Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
     Case(

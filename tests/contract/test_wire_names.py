@@ -10,6 +10,8 @@ from understudy.registry import PROTOCOLS, messages_of
 
 # Journals, transcripts and parties of another version know these. Add to the list; change none of it.
 KINDS = {
+    "aggregators.begin", "aggregators.check", "aggregators.checked", "aggregators.open", "aggregators.opened",
+    "aggregators.release", "aggregators.released", "aggregators.take", "aggregators.taken", "aggregators.upload",
     "alignment.aligned", "alignment.found", "alignment.introduce", "alignment.introduced", "alignment.mask-other",
     "alignment.mask-own", "alignment.masked-ids",
     "dplt.agree", "dplt.agreed", "dplt.begin", "dplt.begun", "dplt.correlate", "dplt.group", "dplt.grouped",

@@ -120,7 +120,7 @@ class HostParty(Party):
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, begin_type, Begun, round_type, Reported,
     )  # fmt: skip
-    what: ClassVar[str] = "one report each"  # what a round's entry in the ledger says
+    what: str = "one report each"  # what a round's entry in the ledger says
     before: ClassVar[str] = ""  # what else a person pays for, in words
 
     def __init__(

@@ -1,0 +1,13 @@
+"""In the place of rows, at a party that holds nobody: an aggregator of other people's shares."""
+
+from dataclasses import dataclass
+
+from understudy.data.schema import Schema
+
+
+@dataclass(frozen=True)
+class NoRows:
+    """No rows, and what is public about those of others."""
+
+    schema: Schema
+    rows = people = 0

@@ -1,0 +1,71 @@
+"""A host of people who upload their tables to two aggregators, or a single phone.
+
+Guarantee: a person uploads once in a run, and pays before a row is touched: the price of one release of all one- and
+two-way tables under the noise that either aggregator adds in full (`plan`). It holds against an outsider, the server
+and the second aggregator, each alone. Which of several rows it is about is drawn in secret.
+Edges: against both aggregators together nothing holds. The key of the second one comes from the server: its
+fingerprint stands in the ledger beside the price, to be compared with the aggregator's own. The state is not saved on
+the server's word (`Keep`): a server that could return to it would get a second upload into the same sum.
+"""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from understudy.data.population import Population
+from understudy.data.table import Table
+from understudy.errors import ConfigError, PartyError
+from understudy.pack import Value
+from understudy.privacy.secure import fingerprint
+from understudy.protocols.aggregators.messages import Begin, Upload
+from understudy.protocols.aggregators.plan import Plan
+from understudy.protocols.aggregators.upload import context_of
+from understudy.protocols.core import Ask, Keep, Message, Opening, Party, Reply
+from understudy.protocols.people.host import Begun, Hosting, HostParty, Reported
+
+
+class UploadParty(HostParty):
+    """A host of people with rows of a table. Guarantee and edges: see the module."""
+
+    begin_type = Begin
+    round_type = Upload
+    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Upload, Reported)
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.begun is not None:
+            raise self.unexpected(ask)
+        return super().answer(ask)
+
+    def open(self, ask: Begin) -> Hosting:
+        if not isinstance(self.data, Table):
+            raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
+        self.plan = plan = Plan.of(ask.config, ask.schemas, self.name, self.data.schema)
+        if len(ask.key) != 32:
+            raise PartyError(f"{self.name}: the aggregator's key is not one. Nothing was charged or sent.")
+        self.key = ask.key
+        self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
+        mark = fingerprint({plan.aggregator: ask.key})
+        self.what = f"one upload each, in two shares: for the server, and for {plan.aggregator}, key {mark}"
+        return Hosting(Population.of_rows(self.data), plan.event, 1)
+
+    def reports(self, ask: Upload) -> Value:
+        """The uploads of these people: uint8, (people, size)."""
+        return self.plan.format.write(
+            self._levels(ask.people).numpy(), self.rng.bytes, self.key, self.context
+        )
+
+    def _begin(self, ask: Opening) -> Begun:
+        if self.ledger.spend(against="anyone", run=self.run):
+            raise PartyError(
+                f"{self.name}: people here have uploaded in this run, and a second upload would count them twice. "
+                "Nothing was charged or sent."
+            )
+        return super()._begin(ask)
+
+    def _levels(self, people: Tensor) -> Tensor:
+        """The levels of one row of each, drawn among their own."""
+        starts = self.population.starts
+        sizes = starts.diff()[people]
+        drawn = (self.rng.uniform(len(people)) * sizes).long().clamp(max=sizes - 1)
+        return self.population.rows[starts[people] + drawn].to(torch.int32)

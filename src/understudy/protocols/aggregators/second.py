@@ -1,0 +1,230 @@
+"""The second aggregator: a party without rows, which adds up shares, checks them with the server, and releases once.
+
+Guarantee: its share of a sum leaves it with discrete Gaussian noise of σ on every cell, over at least `least_people`
+whose uploads both aggregators found to be tables, each once, and the same ones at both. The release stands in its
+ledger first, with the mark of who is in it; a run has one. What it says before that is uniform to the server
+(`secure.sketch`), whatever the server says, but for who passes.
+Edges: an upload that does not open, that came before, or that is not well formed is left out; another ask than the one
+that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`): from an old one, a
+second release would be possible. A server that lets in people of its own making learns no more about the others: the
+noise is in full.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.no_rows import NoRows
+from understudy.errors import MessageError, PartyError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import REPEATS, KeyPair, Numbers, Sketch, fingerprint, noise
+from understudy.protocols.aggregators.messages import (
+    Check,
+    Checked,
+    Open,
+    Opened,
+    Release,
+    Released,
+    Take,
+    Taken,
+)
+from understudy.protocols.aggregators.plan import Plan
+from understudy.protocols.aggregators.upload import context_of, marked
+from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
+
+UNIFORM = "uniform under masks that the person dealt: it tells nothing of the upload"
+
+
+@dataclass
+class Batch:
+    """A batch between `Take` and `Check`."""
+
+    number: int
+    uploads: Tensor
+    coin: bytes
+    opened: Tensor
+    z: Tensor
+    y: Tensor
+    total: Tensor
+
+
+class SecondAggregator(Party):
+    """Guarantee and edges: see the module."""
+
+    messages: ClassVar[tuple[type[Message], ...]] = (
+        *Party.messages, Open, Opened, Take, Taken, Check, Checked, Release, Released,
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        data: NoRows,
+        ledger: Ledger,
+        *,
+        run: str,
+        budget: Budget,
+        rng: Rng | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
+        self.schema, self.budget = data.schema, budget
+        self.begun: Open | None = None
+        self.pair: KeyPair | None = None  # until the release
+        self.batch: Batch | None = None
+        self.batches = self.people = 0
+        self.mark = bytes(32)
+        self.seen: set[bytes] = set()
+
+    def answer(self, ask: Ask) -> Reply:
+        if isinstance(ask, Keep) and self.begun is not None:
+            raise self.unexpected(ask)
+        return super().answer(ask)
+
+    def respond(self, ask: Ask) -> Reply:
+        match ask:
+            case Open() if self.begun is None:
+                return self._open(ask)
+            case Take() if self.pair is not None and self.batch is None and ask.batch == self.batches:
+                return self._take(ask, self.pair)
+            case Check() if self.pair is not None and self.batch is not None and ask.batch == self.batches:
+                return self._check(ask, self.pair, self.batch)
+            case Release() if self.pair is not None and self.batch is None:
+                return self._release(ask, self.pair)
+        raise self.unexpected(ask)
+
+    def _open(self, ask: Open) -> Opened:
+        plan = self._plan(ask)
+        self.budget.warn_of_delta(self.name, plan.config.least_people)
+        self.ledger.afford(plan.event)
+        self.begun, self.pair = ask, KeyPair(self.rng.bytes(32))
+        self.total = np.zeros(plan.cells.count, np.uint64)
+        return Opened(
+            key=Public(self.pair.public, "a fresh public key"),
+            budget=Public(asdict(self.budget), "the aggregator's own choice"),
+            noise=self.stated_noise(),
+        )
+
+    def _take(self, ask: Take, pair: KeyPair) -> Taken:
+        form, people = self.plan.format, len(ask.uploads) if ask.uploads.ndim else 0
+        rows = form.checked(ask.uploads, people, form.head)
+        share, opened = form.second(rows, pair, self.context(pair))
+        for place, key in enumerate(form.keys(rows)):
+            opened[place] &= key.tobytes() not in self.seen
+            self.seen.add(key.tobytes())
+        coin = self.rng.bytes(32)  # now that all of the batch is fixed
+        z, y, total = self._sketch(coin).look(share)
+        self.batch = Batch(
+            ask.batch, ask.uploads, coin, torch.from_numpy(opened), *map(_tensor, (z, y, total))
+        )
+        return Taken(
+            coin=Public(coin, "random: by what the uploads are checked"),
+            opened=Public(self.batch.opened, "which uploads open: a person's own doing, or the server's"),
+            z=Public(self.batch.z, UNIFORM),
+            y=Public(self.batch.y, UNIFORM),
+        )
+
+    def _check(self, ask: Check, pair: KeyPair, batch: Batch) -> Checked:
+        due = (len(batch.uploads), self.plan.cells.blocks, REPEATS)
+        theirs = [self._numbers(part, due) for part in (ask.z, ask.y, ask.sigma)]
+        rows, sketch, prime = (
+            batch.uploads.numpy(),
+            self._sketch(batch.coin),
+            np.uint64(self.plan.field.prime),
+        )
+        share, _ = self.plan.format.second(rows, pair, self.context(pair))
+        z, y = ((mine.numpy().astype(np.uint64) + other) % prime
+                for mine, other in zip((batch.z, batch.y), theirs, strict=False))  # fmt: skip
+        sigma = sketch.judge(share, z, y)
+        passed = sketch.passed(theirs[2], sigma) & batch.opened.numpy()
+        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
+        self.total = (
+            self.total + self.plan.field.minus(batch.total.numpy().astype(np.uint64), failed)
+        ) % prime
+        self.mark = marked(self.mark, self.plan.format.keys(rows)[passed])
+        self.people += int(passed.sum())
+        self.batches, self.batch = self.batches + 1, None
+        return Checked(
+            sigma=Public(_tensor(sigma), "zero with the server's share where a table is one; else random")
+        )
+
+    def _release(self, ask: Release, pair: KeyPair) -> Released:
+        plan, least = self.plan, self.plan.config.least_people
+        if (ask.people, ask.mark) != (self.people, self.mark):
+            raise MessageError(
+                f"{self.name}: the server adds up other people than passed here. Nothing was charged or sent."
+            )
+        if self.people < least:
+            raise PartyError(
+                f"{self.name}: {self.people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
+            )
+        receipt = self.ledger.charge(
+            plan.event,
+            run=self.run,
+            what=f"the sum over {self.people:,} people, once: batch {self.mark.hex()[:16]}, "
+            f"key {fingerprint({self.name: pair.public})}",
+        )
+        self.pair = None  # no further batch can be opened
+        drawn = noise(Fraction(plan.sigma), self.rng, plan.cells.count)
+        sums = (self.total + plan.field.numbers(drawn)) % np.uint64(plan.field.prime)
+        self.seen.clear()
+        return Released(sums=Paid(_tensor(sums), receipt))
+
+    def context(self, pair: KeyPair) -> bytes:
+        """What people's uploads must be bound to."""
+        assert self.begun is not None
+        return context_of(self.run, self.begun.config, self.begun.schemas, pair.public)
+
+    def _plan(self, ask: Open) -> Plan:
+        self.plan = Plan.of(ask.config, ask.schemas, self.name, self.schema)
+        if self.plan.aggregator != self.name:
+            raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
+        return self.plan
+
+    def _sketch(self, coin: bytes) -> Sketch:
+        return Sketch(self.plan.cells, coin, self.plan.field)
+
+    def _numbers(self, part: Tensor, shape: tuple[int, ...]) -> Numbers:
+        """Numbers of the field, of that shape. Edges: anything else → MessageError."""
+        good = part.dtype == torch.int64 and part.shape == shape
+        if not good or bool(((part < 0) | (part >= self.plan.field.prime)).any()):
+            raise MessageError(f"{self.name}: {shape} numbers of the field were due. Nothing was sent.")
+        return part.numpy().astype(np.uint64)
+
+    def state_dict(self) -> dict[str, Any]:
+        state = super().state_dict()
+        if self.begun is not None:
+            seen = np.frombuffer(b"".join(sorted(self.seen)), np.uint8)
+            state |= {
+                "begun": asdict(self.begun),
+                "secret": None if self.pair is None else self.pair.secret,
+                "batch": None if self.batch is None else dict(vars(self.batch)),
+                "batches": self.batches,
+                "people": self.people,
+                "mark": self.mark,
+                "seen": torch.from_numpy(seen.copy()),
+                "total": _tensor(self.total),
+            }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "begun" in state:
+            self.begun = Open(**state["begun"])
+            self._plan(self.begun)
+            self.pair = None if state["secret"] is None else KeyPair(state["secret"])
+            self.batch = None if state["batch"] is None else Batch(**state["batch"])
+            self.batches, self.people, self.mark = state["batches"], state["people"], state["mark"]
+            self.total = state["total"].numpy().astype(np.uint64)
+            self.seen = {key.tobytes() for key in state["seen"].numpy().reshape(-1, 16)}
+
+
+def _tensor(numbers: Numbers) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int64))

@@ -1,0 +1,171 @@
+"""What a person sends: one upload of a fixed length, of which a part is for each aggregator. docs/people.md draws it.
+
+    16 bytes   key: random, public, names the upload
+    4·w        corrections: for both (w words below 2³² − 5, least byte first)
+    80         sealed for the second aggregator: its 32-byte seed, bound to the run, the key and the corrections
+    32         the first aggregator's seed
+    16·l       its seeds, one for each of the l levels of all columns
+    ⌈l/8⌉      its bits, highest first
+    8·t        its share of C: two words for each of the t tables
+
+Guarantee: the second aggregator's part opens only in the run that it was made for, with the settings, the schemas
+and the key that the person was told (`context`): noise that a server states to people and not to the aggregator, or a
+replay in another run, ends in uploads that do not open.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codes
+from understudy.errors import MessageError
+from understudy.privacy.secure import (
+    OVERHEAD,
+    REPEATS,
+    Cells,
+    Field,
+    KeyPair,
+    Share,
+    first_share,
+    seal,
+    second_share,
+    split,
+    unseal,
+)
+from understudy.privacy.secure.table_shares import Bytes, Truths, Words
+
+KEY, SEED = 16, 32
+_PEOPLE = 256  # split at a time
+
+
+@dataclass(frozen=True)
+class Format:
+    """Uploads about columns of so many levels, as rows of bytes."""
+
+    cells: Cells
+    field: Field
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """The length of each part, in order."""
+        cells = self.cells
+        bits = -(-cells.levels // 8)
+        return (
+            KEY,
+            4 * cells.words,
+            SEED + OVERHEAD,
+            SEED,
+            16 * cells.levels,
+            bits,
+            4 * cells.blocks * REPEATS,
+        )
+
+    @property
+    def size(self) -> int:
+        """Of an upload, in bytes."""
+        return sum(self.parts)
+
+    @property
+    def head(self) -> int:
+        """Of what the second aggregator gets of it."""
+        return sum(self.parts[:3])
+
+    def write(self, codes: Codes, entropy: Callable[[int], bytes], public: bytes, context: bytes) -> Tensor:
+        """The uploads of people with these levels, sealed to this key: uint8, (n, size)."""
+        rows = np.empty((len(codes), self.size), np.uint8)
+        for start in range(0, len(codes), _PEOPLE):
+            some = codes[start : start + _PEOPLE]
+            share, firsts, seconds = split(self.cells, some, entropy, self.field)
+            corrections = share.corrections.astype("<u4").view(np.uint8)
+            secrets = np.frombuffer(entropy(SEED * len(some)), np.uint8).reshape(-1, SEED)
+            sealed = [
+                seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
+                for key, line, seed, secret in zip(share.keys, corrections, seconds, secrets, strict=True)
+            ]
+            rows[start : start + _PEOPLE] = np.hstack(
+                [
+                    share.keys,
+                    corrections,
+                    np.frombuffer(b"".join(sealed), np.uint8).reshape(len(some), -1),
+                    firsts,
+                    share.seeds.astype("<u8").reshape(len(some), -1).view(np.uint8),
+                    np.packbits(share.bits, axis=1),
+                    share.dealt.c.astype("<u4").reshape(len(some), -1).view(np.uint8),
+                ]
+            )
+        return torch.from_numpy(rows)
+
+    def checked(self, uploads: Any, people: int, size: int) -> Bytes:
+        """Rows of bytes of that shape. Edges: anything else → MessageError."""
+        if not isinstance(uploads, Tensor) or uploads.dtype != torch.uint8 or uploads.shape != (people, size):
+            raise MessageError(f"uploads are not {people:,} times {size:,} bytes. They were discarded.")
+        return uploads.numpy()
+
+    def first(self, rows: Bytes) -> Share:
+        """The first aggregator's share."""
+        keys, corrections, _, seeds, lines, bits, c = self._cut(rows)
+        n, levels = len(rows), self.cells.levels
+        return first_share(
+            self.cells,
+            keys,
+            seeds,
+            np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2),
+            np.unpackbits(bits, axis=1, count=levels).astype(np.bool_),
+            self._in_field(corrections),
+            self._in_field(c),
+            self.field,
+        )
+
+    def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[Share, Truths]:
+        """The second aggregator's share, and who is in it: uploads that open, and are well formed.
+
+        The others stand in it as what a seed of zeros makes of them, which tells of nobody.
+        """
+        keys, corrections, sealed = self._cut(rows)
+        words = _words(corrections)
+        opened: Truths = np.all(words < self.field.prime, axis=1)
+        seeds = np.zeros((len(rows), SEED), np.uint8)
+        for place in np.flatnonzero(opened):
+            try:
+                bound = _bound(context, keys[place], corrections[place])
+                seed = unseal(pair, sealed[place].tobytes(), bound)
+                seeds[place] = np.frombuffer(seed, np.uint8)
+            except MessageError:
+                opened[place] = False
+        return second_share(self.cells, keys, seeds, self._in_field(corrections), self.field), opened
+
+    def keys(self, rows: Bytes) -> Bytes:
+        return rows[:, :KEY]
+
+    def _in_field(self, words: Bytes) -> Words:
+        return _words(words) % np.uint32(self.field.prime)
+
+    def _cut(self, rows: Bytes) -> list[Bytes]:
+        ends = [end for end in accumulate(self.parts, initial=0) if end <= rows.shape[1]]
+        return [rows[:, a:b] for a, b in pairwise(ends)]
+
+
+def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes) -> bytes:
+    """What a person and the second aggregator must have been told alike."""
+    told = json.dumps([run, config, schemas, public.hex()], sort_keys=True)
+    return hashlib.sha256(b"understudy upload 1 " + told.encode()).digest()
+
+
+def marked(mark: bytes, keys: Bytes) -> bytes:
+    """The mark of who is in a sum, with these uploads more, in their order."""
+    return hashlib.sha256(mark + keys.tobytes()).digest()
+
+
+def _bound(context: bytes, key: Bytes, corrections: Bytes) -> bytes:
+    return context + key.tobytes() + hashlib.sha256(corrections.tobytes()).digest()
+
+
+def _words(rows: Bytes) -> Words:
+    return np.ascontiguousarray(rows).view("<u4")
