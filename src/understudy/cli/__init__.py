@@ -255,7 +255,7 @@ def tables(
 ) -> None:
     """A table by the fit, beside what was released of it with its error bars. It costs no privacy."""
     from understudy.generator import Generator
-    from understudy.privacy.accounts.statement import rehearsal_of
+    from understudy.privacy.accounts.rehearsal import rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
