@@ -1,5 +1,6 @@
 """What tests in several folders share."""
 
+import gc
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,15 @@ import pytest
 from postgres import postgres
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+gc.disable()  # until all is imported: what comes in stays
+
+
+def pytest_collection_finish() -> None:
+    """No search for cycles looks at the libraries and at thousands of collected tests again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import PureDp, epsilon
+from understudy.privacy.noise import discrete
 from understudy.privacy.noise.discrete import (
     DiscreteGaussianNoise,
     DiscreteLaplaceNoise,
@@ -44,11 +45,13 @@ class Scripted:
         self.choices, self.weight = list(choices), Fraction(1)
 
     def integers(self, high, *shape, device="cpu"):
-        assert math.prod(shape) == 1
-        if not self.choices:
-            raise LookupError(high)
-        self.weight /= high
-        return torch.tensor([self.choices.pop(0)])
+        taken = []
+        for _ in range(math.prod(shape)):
+            if not self.choices:
+                raise LookupError(high)
+            self.weight /= high
+            taken.append(self.choices.pop(0))
+        return torch.tensor(taken)
 
 
 def chance(numerator, denominator, depth):
@@ -70,9 +73,22 @@ def chance(numerator, denominator, depth):
 
 
 @pytest.mark.parametrize(
-    ("numerator", "denominator", "depth"), [(0, 1, 1), (1, 3, 9), (2, 3, 6), (1, 1, 7), (3, 2, 8)]
+    ("numerator", "denominator", "depth", "at_once"),
+    [
+        (0, 1, 1, 1),
+        (1, 3, 9, 1),
+        (2, 3, 6, 1),
+        (1, 1, 7, 1),
+        (3, 2, 8, 1),
+        (1, 1, 8, 2),
+        (2, 1, 8, 2),
+        (3, 2, 8, 2),
+    ],
 )
-def test_bernoulli_of_an_exponential_is_exact_over_all_its_random_choices(numerator, denominator, depth):
+def test_bernoulli_of_an_exponential_is_exact_over_all_its_random_choices(
+    numerator, denominator, depth, at_once, monkeypatch
+):
+    monkeypatch.setattr(discrete, "_AT_ONCE", at_once)
     true, undecided = chance(numerator, denominator, depth)
     assert undecided < Fraction(1, 50)
     exact = math.exp(-numerator / denominator)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw need
     from dp_accounting import DpEvent
 
 _BITS = 10  # of a scale that was a float
+_AT_ONCE = 2048  # tries that cost about as much as the call that makes them
 _MOST = 2**20  # of a scale's numerator: 2⁶³ holds the square of 2048 scales
 
 
@@ -195,18 +196,21 @@ def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
     alive = _bernoulli_exp_below_one(numerator % denominator, denominator, rng)
     wholes = numerator // denominator  # one factor e⁻¹ each
     while len(todo := (alive & (wholes > 0)).nonzero().squeeze(1)):
-        alive[todo] = _bernoulli_exp_below_one(torch.ones_like(todo), 1, rng)
-        wholes[todo] -= 1
+        won = _tries(len(todo), rng, todo.device)
+        enough = torch.arange(won.shape[1], device=todo.device) >= wholes[todo, None]
+        alive[todo] = (won | enough).all(1)
+        wholes[todo] -= won.shape[1]
     return alive
 
 
-def _bernoulli_exp_below_one(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
+def _bernoulli_exp_below_one(numerator: Tensor, denominator: int, rng: Rng, k: int = 1) -> Tensor:
     """Algorithm 1 for γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
     odd = torch.zeros_like(numerator, dtype=torch.bool)
-    todo, k = torch.arange(len(numerator), device=numerator.device), 1
+    todo = torch.arange(len(numerator), device=numerator.device)
     while len(todo):
         hit = rng.integers(denominator * k, len(todo), device=todo.device) < numerator[todo]
-        odd[todo[~hit]] = k % 2 == 1
+        if k % 2:
+            odd[todo[~hit]] = True
         todo, k = todo[hit], k + 1
     return odd
 
@@ -226,9 +230,18 @@ def _successes(n: int, rng: Rng, device: Device) -> Tensor:
     count = torch.zeros(n, dtype=torch.int64, device=device)
     todo = torch.arange(n, device=device)
     while len(todo):
-        todo = todo[_bernoulli_exp_below_one(torch.ones_like(todo), 1, rng)]
-        count[todo] += 1
+        won = _tries(len(todo), rng, device)
+        wins = won.to(torch.int64).cumprod(1).sum(1)
+        count[todo] += wins
+        todo = todo[wins == won.shape[1]]
     return count
+
+
+def _tries(n: int, rng: Rng, device: Device) -> Tensor:
+    """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
+    tries = max(1, _AT_ONCE // n)
+    ones = torch.ones(n * tries, dtype=torch.int64, device=device)
+    return _bernoulli_exp_below_one(ones, 1, rng, k=2).view(n, tries)  # for k = 1 nothing fails
 
 
 def rounded_up(scale: float) -> Fraction:
