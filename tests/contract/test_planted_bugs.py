@@ -41,7 +41,7 @@ SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categorie
 # Checks
 
 
-def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 40, epsilon: float = 4.0) -> None:
+def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 32, epsilon: float = 2.0) -> None:
     """The empirical audit finds no more than the ledger says."""
     config = verti_gan.Config(
         rounds=1,
@@ -60,12 +60,12 @@ def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 40, 
 
 def longer_audit() -> None:
     """More trials, for a finer look."""
-    audit(trials=60)
+    audit(trials=60, epsilon=4.0)
 
 
 def audit_on_samples() -> None:
     """The audit of eight steps on one in fifty, who are drawn in secret."""
-    audit(batch=1, people=50, steps=8, epsilon=2.0)
+    audit(batch=1, people=50, steps=8, trials=40)
 
 
 def begun_party(seed: int = 11, **settings: Any) -> VertiGanParty:

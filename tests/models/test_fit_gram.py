@@ -52,7 +52,7 @@ def test_tables_of_rows_that_never_mix_are_recovered() -> None:
     """Each level of a column comes with one level of the others: components must become one-hot."""
     codes = torch.tensor([0, 1, 2])[torch.arange(3_000) % 3, None].expand(-1, 3)
     gram = gram_of(codes.contiguous(), (3, 3, 3))
-    fitted = fit_gram(gram, (3, 3, 3), noise=0, components=30, seed=0).gram()
+    fitted = fit_gram(gram, (3, 3, 3), noise=0, components=30, steps=600, seed=0).gram()
     assert pair_distances(fitted, gram / 3_000, (3, 3, 3)).max() < 5e-3  # independent columns: 0.67
 
 
@@ -140,7 +140,7 @@ def test_a_cell_measured_well_is_followed_more_closely() -> None:
     apart = []
     for deviation in (40.0, 1.0):
         noise[0, 5] = deviation
-        fitted = fit_gram(released, SIZES, noise=noise, components=64, seed=0).gram()
+        fitted = fit_gram(released, SIZES, noise=noise, components=64, steps=400, seed=0).gram()
         apart.append(abs(float(fitted[0, 5] * 5_000 - released[0, 5])))
     assert apart[1] < 0.5 * apart[0]
 
@@ -204,7 +204,7 @@ def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:
 
 def test_one_component_is_the_product_of_the_one_way_tables() -> None:
     gram = gram_of(related(1_000, lean=0.0))
-    odds = fit_gram(gram, SIZES, noise=0, components=1, seed=0).odds()
+    odds = fit_gram(gram, SIZES, noise=0, components=1, steps=200, seed=0).odds()
     assert (odds[0] - gram.diagonal() / 1_000).abs().max() < 0.02
 
 
@@ -212,14 +212,14 @@ def test_one_component_is_the_product_of_the_one_way_tables() -> None:
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_single_and_constant_columns(sizes: tuple[int, ...], noise: float) -> None:
     gram = gram_of(related(2_000, sizes), sizes)
-    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, seed=0).gram()
+    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, steps=200, seed=0).gram()
     assert (fitted - gram / 2_000).abs().max() < 0.01
 
 
 def test_a_level_without_people_stays_rare() -> None:
     codes = related(5_000)
     codes[:, 2].clamp_(max=2)
-    fitted = fit_gram(noisy(gram_of(codes), 5.0), SIZES, noise=5.0, components=32, seed=0)
+    fitted = fit_gram(noisy(gram_of(codes), 5.0), SIZES, noise=5.0, components=32, steps=300, seed=0)
     assert fitted.gram()[8, 8] < 0.002
 
 
