@@ -20,7 +20,6 @@ from types import ModuleType
 
 import pytest
 
-
 Results = dict[str, dict[str, int]]
 SCENES = {"charge first": 220, "use first": 15, "create": 45, "race": 0}  # each with its number of kills
 
