@@ -6,8 +6,9 @@ many and follow from the declared bounds. So nobody has to think about bins, and
 
 One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
 there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a
-fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even. Zero, where
-it lies within the bounds, is a cell of its own.
+fixed share of the value, and between two bounds of one sign that lie near each other they are nearly even. Zero, and
+every number of two digits followed or led by zeros (12, 0.5, 40,000), is a cell of its own where it lies within the
+bounds: people and forms like round numbers.
 
 Guarantee: cells depend on the declared bounds alone.
 Edges: declared bins, categories, booleans and up to `DEFAULT_BINS` whole numbers or days stay as they are.
@@ -25,7 +26,9 @@ from understudy.data.column import DEFAULT_BINS, Binned, Column, Date, Datetime,
 from understudy.data.schema import Schema
 
 FAN = 8  # children of a node, where fine cells are measured as a tree
-MOST = FAN**5  # cells of a column
+MOST = 2 * FAN**5  # whole numbers or days that have a cell each
+_SPREAD = 2 * FAN**4  # cells of a column that has more of them, and of reals
+_DIGITS = (2, 1)  # of a round number; fewer where so many would take half of the cells
 _LONG = 64  # so many declared categories are as good as levels; of more, rare ones may share one
 _UNIT = 1e-6  # of the larger bound of a real: nearer to zero than this, cells are even
 _LEAST = math.ulp(0.0)
@@ -35,11 +38,27 @@ _NODES = 1 << 20  # of all columns' trees together
 @lru_cache(maxsize=8)
 def fine_schema(schema: Schema) -> Schema:
     """The schema with fine bins in every column whose bins are not declared."""
-    numbers = sum(map(_undeclared, schema.columns))
-    most = MOST
-    while most > FAN and numbers * most > _NODES:
+    most, columns = MOST, schema.columns
+    while most >= FAN:
+        columns = tuple(_fine(column, most) for column in schema.columns)
+        if sum(column.levels for column in columns if isinstance(column, Binned)) <= _NODES:
+            break
         most //= FAN
-    return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
+    return replace(schema, columns=columns)
+
+
+def spans(column: Column) -> NDArray[np.float64]:
+    """How long each fine cell of a column of `fine_schema` is, on the scale on which cells are even.
+
+    A round number among reals is hardly more than a point. Cells with one value each are all alike.
+    """
+    if not isinstance(column, Binned):
+        return np.ones(column.levels)
+    edges = column.edges.astype(np.float64)
+    lengths = np.diff(edges)
+    if isinstance(column, Date | Datetime) or lengths.max() <= 2 * lengths.min():
+        return np.ones(column.levels)
+    return np.diff(np.arcsinh(edges / _unit(column)))
 
 
 def is_bought(column: Column) -> bool:
@@ -71,32 +90,61 @@ def _fine(column: Column, most: int) -> Column:
     if isinstance(column, Integer):
         if _values(column) <= most:
             return replace(column, bins=_values(column))
-        edges = np.rint(_spread(column.low, column.high, most, 1.0)).astype(np.int64)
-        inner = {int(edge) for edge in edges} | {0, 1}
-        return replace(column, bins=_between(inner, column.low, column.high))
+        return replace(column, bins=_between(_whole(column.low, column.high, most), column.low, column.high))
     assert isinstance(column, Real)
     if column.decimals is not None:
         return replace(column, bins=_decimal_edges(column, most))
-    unit = max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
-    reals = set(_spread(column.low, column.high, most, unit).tolist()) | {0.0, _LEAST}
-    return replace(column, bins=_between(reals, column.low, column.high))
+    unit, low, high = _unit(column), column.low, column.high
+    points = {0.0: _LEAST} | {
+        point: math.nextafter(point, math.inf) for point in _round_numbers(low, high, unit, most)
+    }
+    reals = set(_spread(low, high, most, unit, len(points)).tolist()) | {*points, *points.values()}
+    return replace(column, bins=_between(reals, low, high))
+
+
+def _unit(column: Binned) -> float:
+    """Nearer to zero than this, cells are even."""
+    if not isinstance(column, Real):
+        return 1.0
+    if column.decimals is not None:
+        return 10.0**-column.decimals
+    return max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
 
 
 def _decimal_edges(column: Real, most: int) -> tuple[float, ...]:
     """As of whole numbers, in units of the last decimal: every cell holds a number that can be drawn."""
     scale = 10.0 ** (column.decimals or 0)
     first, last = math.ceil(column.low * scale), math.floor(column.high * scale)
-    steps = range(first, last + 1)
-    if len(steps) > most:
-        spread = np.rint(_spread(first, last, most, 1.0)).astype(np.int64)
-        return _between(
-            {int(step) / scale for step in spread} | {0.0, 1 / scale}, first / scale, column.high, column.low
-        )
+    steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
     return _between({step / scale for step in steps}, first / scale, column.high, column.low)
 
 
-def _spread(low: float, high: float, cells: int, unit: float) -> NDArray[np.float64]:
-    """Edges that are even on the scale of asinh(x/unit)."""
+def _whole(low: int, high: int, most: int) -> set[int]:
+    """Where cells of whole numbers begin that are too many for one each."""
+    points = {0, *map(int, _round_numbers(low, high, 1.0, most))}
+    spread = np.rint(_spread(low, high, most, 1.0, len(points))).astype(np.int64)
+    return {int(edge) for edge in spread} | points | {point + 1 for point in points}
+
+
+def _round_numbers(low: float, high: float, least: float, most: int) -> list[float]:
+    """Numbers of two digits, or one, between the bounds, and no nearer to zero than `least`."""
+    largest = max(abs(low), abs(high))
+    for digits in _DIGITS:
+        powers = range(math.floor(math.log10(least)) - 1, math.floor(math.log10(largest)) + 1)
+        sizes = (
+            float(f"{lead}e{power}") for power in powers for lead in range(10 ** (digits - 1), 10**digits)
+        )
+        found = [
+            sign * size for size in sizes for sign in (1, -1) if size >= least and low < sign * size < high
+        ]
+        if 4 * len(found) <= min(most, _SPREAD):
+            return found
+    return []
+
+
+def _spread(low: float, high: float, most: int, unit: float, points: int) -> NDArray[np.float64]:
+    """Edges that are even on the scale of asinh(x/unit); so many points among them have two edges more."""
+    cells = max(1, min(most, _SPREAD) - 2 * points)
     return np.asarray(unit * np.sinh(np.linspace(math.asinh(low / unit), math.asinh(high / unit), cells + 1)))
 
 

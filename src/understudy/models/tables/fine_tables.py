@@ -11,8 +11,8 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
 3. *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
    those beside them that are above it, hold nearly all of a node's people, the others have none: bounds that are far
    too wide would else put a few people a thousand times too far out, and no mean survives that. Where the children
-   differ from each other by no more than noise does, all have the same: else each node's people would stand on
-   one or two of its cells, which nobody's values share.
+   differ from even ones by no more than noise does, they are even: else each node's people would stand on one or
+   two of its cells, which nobody's values share.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -31,9 +31,9 @@ _NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, 
 
 
 def layer_sizes(leaves: int, fan: int) -> list[int]:
-    """How many nodes each layer has, from the top: up to `fan`, then `fan` times as many, and at last the leaves."""
+    """How many nodes each layer has, from the top: up to 2 `fan`, then `fan` times as many, and at last the leaves."""
     sizes = [leaves]
-    while sizes[0] > fan:
+    while sizes[0] > 2 * fan:
         sizes.insert(0, -(-sizes[0] // fan))
     return sizes
 
@@ -54,12 +54,13 @@ def fine_table(
     missing: Tensor | None = None,
     total: float | None = None,
     ordered: bool = True,
+    spans: Tensor | None = None,
 ) -> Tensor:
     """The people in each leaf, and last those without a value where `missing` was counted: float64, not negative.
 
     `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the
     number of people where that is known. The result adds up to it. Categories are not `ordered`: they have no
-    neighbours.
+    neighbours. `spans` are the lengths of the leaves, by which people are even; all the same where there are none.
     """
     means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
     for depth in range(len(layers) - 2, -1, -1):
@@ -74,17 +75,22 @@ def fine_table(
     people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
     nodes = _among(top[None], some[None], people)[0]
     absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
-    for layer, close, deviation in zip(means[1:], near[1:], deviations[1:], strict=True):
+    lengths = [means[-1].new_ones(len(means[-1])) if spans is None else spans.double()]
+    for mean in reversed(means[:-1]):
+        lengths.insert(0, _children(lengths[0], len(mean), fan, 0).sum(1))
+    for layer, close, one, long in zip(means[1:], near[1:], deviations[1:], lengths[1:], strict=True):
         children = _children(layer, len(nodes), fan, -torch.inf)
-        allowed = _children(close, len(nodes), fan, False)
-        nodes = _among(children, allowed, nodes, deviation).flatten()[: len(layer)]
+        allowed, even = _children(close, len(nodes), fan, False), _children(long, len(nodes), fan, 0)
+        nodes = _among(children, allowed, nodes, even, one).flatten()[: len(layer)]
     return torch.cat([nodes, absent])
 
 
-def _among(children: Tensor, near: Tensor, parents: Tensor, even: float | None = None) -> Tensor:
+def _among(
+    children: Tensor, near: Tensor, parents: Tensor, even: Tensor | None = None, noise: float = 0.0
+) -> Tensor:
     """Each parent's people over its children: over those near data alone, where these hold nearly all of them.
 
-    `even` is the deviation of a child's noise, where children that differ by no more than that are to have the same.
+    Children that differ from `even` ones by no more than noise of this deviation are even.
     """
     held = torch.where(near & children.isfinite(), children, 0).sum(1)
     alone = held >= _NEARLY_ALL * parents
@@ -92,12 +98,12 @@ def _among(children: Tensor, near: Tensor, parents: Tensor, even: float | None =
     found, there = to_simplex(left, parents), left.isfinite()
     if even is None:
         return found
-    count = there.sum(1, keepdim=True).clamp(min=1)
-    known = torch.where(there, left, 0)
-    apart = torch.where(there, known - known.sum(1, keepdim=True) / count, 0).square().sum(1, keepdim=True)
-    free = (count - 1).double()
-    alike = apart <= even**2 * (free + _DIFFER * (2 * free).sqrt())
-    return torch.where(alike & there, parents[:, None] / count, found)
+    known, long = torch.where(there, left, 0), torch.where(there, even, 0)
+    shares = long / long.sum(1, keepdim=True).clamp(min=1e-300)
+    apart = torch.where(there, known - known.sum(1, keepdim=True) * shares, 0).square().sum(1)
+    free = (there.sum(1) - 1).clamp(min=0).double()
+    alike = (apart <= noise**2 * (free + _DIFFER * (2 * free).sqrt())) & (long.sum(1) > 0)
+    return torch.where(alike[:, None], parents[:, None] * shares, found)
 
 
 def _near_data(layer: Tensor, deviation: float) -> Tensor:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes
-from understudy.data.fine import FAN, is_tree
+from understudy.data.fine import FAN, is_tree, spans
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import bought_levels
@@ -93,6 +93,7 @@ class FineTables:
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
         each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
         total = float(people) if people is not None else max(1.0, _total(each))
+        columns = [column for group in trees for column in group.fine.columns]
         tables = [
             fine_table(
                 layers,
@@ -101,8 +102,9 @@ class FineTables:
                 missing=missing,
                 total=total,
                 ordered=len(layers) > 1,
+                spans=torch.from_numpy(spans(column)),
             )
-            for (layers, missing), sigma in each
+            for ((layers, missing), sigma), column in zip(each, columns, strict=True)
         ]
         return cls(total, tables, [sigma for _, sigma in each])
 
