@@ -47,6 +47,12 @@ def test_tensors_come_back_bit_for_bit(dtype: torch.dtype) -> None:
     assert back["empty"].shape == (0, 4)
 
 
+def test_the_only_value_of_a_column_comes_back() -> None:
+    column = torch.arange(9.0).view(1, 9)[:, 4]
+    assert column.stride() == (9,)
+    assert torch.equal(unpack(pack({"a": column}))["a"], column)
+
+
 BAD = [
     math.nan,
     math.inf,

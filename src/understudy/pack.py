@@ -79,7 +79,9 @@ def _file(tensors: dict[str, Tensor], text: str) -> bytes:
             "dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [place, place + size],
         }  # fmt: skip
         place += size
-        parts.append(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        # One value of a column counts as contiguous whatever its stride, and `view` wants a stride of 1.
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        parts.append(flat.view(torch.uint8).numpy().data)
     head = _write_json(header).encode()
     head += b" " * (-len(head) % 8)
     return b"".join((len(head).to_bytes(8, "little"), head, *parts))
