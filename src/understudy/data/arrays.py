@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from understudy.data.classes import Codes, class_codes
+from understudy.data.column import Categorical
 from understudy.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
@@ -24,6 +26,10 @@ class Described(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one row."""
+
+    @property
+    def target(self) -> Categorical | None:
+        """The column of classes, where rows have one."""
 
     def scaled(self, values: ArrayLike, source: str) -> Values:
         """Values (rows, *shape) in declared units, checked, as numbers in [0, 1]."""
@@ -43,6 +49,7 @@ class ArrayTable(Generic[S]):
     )  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
     schema: S = field(repr=False)
     source: str
+    classes: Codes | None = field(repr=False, default=None)  # (rows,), as places among the declared ones
 
     def __post_init__(self) -> None:
         if not len(self.values):
@@ -59,20 +66,43 @@ class ArrayTable(Generic[S]):
 
     @classmethod
     def grouped(
-        cls, values: Values, owner: NDArray[np.integer[Any]], ids: NDArray[Any], schema: S, source: str
+        cls,
+        values: Values,
+        owner: NDArray[np.integer[Any]],
+        ids: NDArray[Any],
+        schema: S,
+        source: str,
+        classes: Codes | None = None,
     ) -> Self:
         """Bring each person's rows together; `owner` says for each row whose it is, as a place in `ids`."""
         if (np.diff(owner) < 0).any():
-            values = values[np.argsort(owner, kind="stable")]
+            order = np.argsort(owner, kind="stable")
+            values, classes = values[order], None if classes is None else classes[order]
         starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))])
-        return cls(values, ids, starts, schema, source)
+        return cls(values, ids, starts, schema, source, classes)
 
     @classmethod
     def from_array(
-        cls, values: ArrayLike, schema: S, people: ArrayLike | None = None, source: str = "the array"
+        cls,
+        values: ArrayLike,
+        schema: S,
+        people: ArrayLike | None = None,
+        source: str = "the array",
+        labels: ArrayLike | None = None,
     ) -> Self:
-        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person."""
-        scaled = schema.scaled(values, source)
+        """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person.
+
+        `labels` are the classes of the rows, where the schema declares some.
+        """
+        scaled, classes = schema.scaled(values, source), None
+        if schema.target is not None:
+            given = np.asarray([] if labels is None else labels)
+            if given.shape != scaled.shape[:1]:
+                raise SchemaError(
+                    f'{source}: {len(scaled):,} rows need as many values of "{schema.target.name}", not '
+                    f"{given.shape}. Nothing was read."
+                )
+            classes = class_codes(given, schema.target, source)
         if people is None:
             people = np.arange(len(scaled))
         if np.shape(people) != (len(scaled),):
@@ -84,7 +114,7 @@ class ArrayTable(Generic[S]):
         if (missing := owner < 0).any():
             row = int(missing.argmax()) + 1
             raise SchemaError(f"{source}: row {row:,} belongs to no person. Nothing was read further.")
-        return cls.grouped(scaled, owner, np.asarray(ids), schema, source)
+        return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)
 
 
 def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[Any]:

@@ -6,9 +6,11 @@
     low = 0                     # the bounds of a pixel
     high = 255
     person = "writer"           # the column, or the array of the file, that says whose image it is
+    label = "digit"             # the column, or the array, of its class, and all classes there are
+    classes = [0, 1, 2]
 
-A file is .npy, .npz (the array `images`, or the only one beside the person's), or a table with a column for each pixel,
-row by row: pixel_0_0, pixel_0_1, …
+A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
+for each pixel, row by row: pixel_0_0, pixel_0_1, …
 
 Guarantee: nothing is fitted on images. Without `person` each image is a person of its own.
 Edges: images of another size, a pixel outside its bounds or not finite → SchemaError that names the file and the image.
@@ -26,7 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys
 from understudy.data.arrays import ArrayTable, Values, checked, outside
-from understudy.data.column import Real
+from understudy.data.classes import Codes, class_column, class_values
+from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
@@ -45,9 +48,15 @@ class ImageSchema(Document):
     low: float = 0
     high: float = 255
     person: str | None = None
+    label: str | None = None
+    classes: tuple[Category, ...] = ()
     note: str = ""
 
     def __post_init__(self) -> None:
+        target = class_column(self.label, self.classes)
+        object.__setattr__(self, "classes", () if target is None else target.categories)
+        if target is not None and target.name in (self.person, "images"):
+            raise SchemaError(f'"{target.name}" has two meanings: every column has one.')
         for name in ("height", "width"):
             if type(getattr(self, name)) is not int or not 0 < getattr(self, name) <= _MOST_PIXELS:
                 raise SchemaError(
@@ -63,6 +72,11 @@ class ImageSchema(Document):
     def shape(self) -> tuple[int, int]:
         """(height, width)."""
         return self.height, self.width
+
+    @property
+    def target(self) -> Categorical | None:
+        """The column of classes, if there is one."""
+        return class_column(self.label, self.classes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,18 +101,28 @@ class ImageSchema(Document):
         pixels = np.asarray(self.low + np.clip(values, 0, 1).astype(np.float64) * (self.high - self.low))
         return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
 
-    def frame(self, values: NDArray[np.floating[Any]]) -> pd.DataFrame:
-        """Numbers in [0, 1] (images, height, width) as a table: a row for each image, a column for each pixel."""
-        return pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
+    def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
+        """Numbers in [0, 1] (images, height, width) as a table: a row for each image, a column for each pixel, and one
+        of the `classes` where they are given.
+        """
+        frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
+        if classes is not None and self.label is not None:
+            frame.insert(0, self.label, class_values(classes, self.classes))
+        return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema in plain types, without an empty person or note."""
-        keys = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {"kind": self.kind} | {key: value for key, value in keys.items() if value not in (None, "")}
+        """The schema in plain types, without an empty person, class or note."""
+        keys = {field.name: getattr(self, field.name) for field in fields(self)} | {
+            "classes": list(self.classes)
+        }
+        return {"kind": self.kind} | {
+            key: value for key, value in keys.items() if value not in (None, "", [])
+        }
 
     def __str__(self) -> str:
         person = f"person {self.person}" if self.person else "each image a person"
-        return f"images of {self.height} × {self.width} pixels from {self.low:g} to {self.high:g}, {person}"
+        what = "" if self.target is None else f", {self.label} of {self.target.levels} classes"
+        return f"images of {self.height} × {self.width} pixels from {self.low:g} to {self.high:g}, {person}{what}"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -114,28 +138,31 @@ Images = ArrayTable[ImageSchema]
 
 
 def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | None = None) -> Images:
-    """Read an array, a .npy or .npz file, or a table of pixels."""
+    """Read an array, a .npy or .npz file, or a table of pixels. An array alone has no classes."""
     if isinstance(source, np.ndarray):
         return Images.from_array(source, schema, source=name or "the array")
     if isinstance(source, str | Path) and Path(source).suffix in (".npy", ".npz"):
-        values, people = _load(Path(source), schema)
-        return Images.from_array(values, schema, people, name or Path(source).name)
+        values, people, labels = _load(Path(source), schema)
+        return Images.from_array(values, schema, people, name or Path(source).name, labels)
     readers = {
         pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1))
         for pixel in schema.names
     }
     if schema.person is not None:
         readers[schema.person] = id_reader(schema.person, one_row_each=False)
+    if schema.target is not None:
+        readers[schema.target.name] = cell_reader(schema.target)
     raw, cells = read_columns(source, readers, name)
     values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(
         -1, *schema.shape
     )
     people = None if schema.person is None else cells[schema.person].to_numpy()
-    return Images.from_array(values, schema, people, raw.name)
+    labels = None if schema.target is None else cells[schema.target.name].to_numpy()
+    return Images.from_array(values, schema, people, raw.name, labels)
 
 
-def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """The images in a .npy or .npz file, and the person of each where the schema names one."""
+def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
+    """The images in a .npy or .npz file, and the person and the class of each where the schema names them."""
     try:
         found = np.load(path, allow_pickle=False)
         arrays = {"images": found} if isinstance(found, np.ndarray) else dict(found)
@@ -145,9 +172,9 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
         ) from None
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise SchemaError(f"{path.name}: the file is damaged, or holds objects. Nothing was read.") from None
-    people = arrays.pop(schema.person, None) if schema.person else None
+    people, labels = (arrays.pop(key, None) if key else None for key in (schema.person, schema.label))
     values = arrays.get("images", next(iter(arrays.values())) if len(arrays) == 1 else None)
-    if values is None or (schema.person and people is None):
-        wanted = "images" if values is None else schema.person
-        raise SchemaError(f'{path.name} holds no array "{wanted}". Nothing was read.')
-    return values, people
+    found = {"images": values, schema.person: people, schema.label: labels}
+    if missing := [key for key, array in found.items() if key and array is None]:
+        raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')
+    return np.asarray(values), people, labels

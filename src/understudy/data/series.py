@@ -7,6 +7,8 @@
     step = 1                    # the distance of two times; then a gap is seen
     stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
     person = "patient"          # the column that says whose series it is
+    label = "ward"              # the column of its class, the same at all steps, and all classes there are
+    classes = ["a", "b"]
 
     [channels.heart_rate]       # W channels, each with public bounds
     low = 0
@@ -37,7 +39,8 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.check import known_keys, positive, repeated
 from understudy.data.arrays import ArrayTable, Values, checked, outside
 from understudy.data.cells import Fault, days, floats
-from understudy.data.column import Real
+from understudy.data.classes import Codes, class_column, class_values
+from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import Reader, cell_reader, id_reader, read_columns
@@ -59,16 +62,20 @@ class SeriesSchema(Document):
     stride: int | None = None
     person: str | None = None
     windows_are_people: bool = False
+    label: str | None = None
+    classes: tuple[Category, ...] = ()
     note: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
+        target = class_column(self.label, self.classes)
+        object.__setattr__(self, "classes", () if target is None else target.categories)
         if not self.channels or not all(isinstance(channel, Real) for channel in self.channels):
             raise SchemaError("a series needs at least one channel, with the bounds low and high.")
         for name in ("series", "time", "person"):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise SchemaError(f"{name} must name a column, not {value!r}.")
-        columns = [*self.names, *filter(None, (self.person, *self._places))]
+        columns = [*self.names, *filter(None, (self.person, self.label, *self._places))]
         if twice := repeated(columns):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
         for name, least in (("length", 2), ("stride", 1)):
@@ -105,6 +112,11 @@ class SeriesSchema(Document):
         return self.length, len(self.channels)
 
     @property
+    def target(self) -> Categorical | None:
+        """The column of classes, if there is one."""
+        return class_column(self.label, self.classes)
+
+    @property
     def _places(self) -> tuple[str, str]:
         """The columns that say which series, and when, in a table of sampled series."""
         return self.series or "series", self.time or "time"
@@ -132,23 +144,29 @@ class SeriesSchema(Document):
         low, high = self._bounds
         return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
 
-    def frame(self, values: NDArray[np.floating[Any]]) -> pd.DataFrame:
-        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step."""
+    def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
+        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step. The class
+        comes after them where `classes` are given.
+        """
         count, (length, width) = len(values), self.shape
         steps = np.arange(length) if self.step is None else np.arange(length) * self.step
         places = np.repeat(np.arange(count), length), np.tile(steps, count)
         flat = self.unscaled(values).reshape(count * length, width)
         channels = {name: flat[:, j] for j, name in enumerate(self.names)}
-        return pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
+        frame = pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
+        if classes is not None and self.label is not None:
+            frame[self.label] = np.repeat(class_values(classes, self.classes), length)
+        return frame
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types, without what is at its default."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "channels"}
         defaults = {f.name: f.default for f in fields(self)}
         bounds = {channel.name: {"low": channel.low, "high": channel.high} for channel in self.channels}
+        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
         return (
             {"kind": self.kind}
-            | {key: value for key, value in given.items() if value != defaults[key]}
+            | {key: value for key, value in listed.items() if given[key] != defaults[key]}
             | {"channels": bounds}
         )
 
@@ -189,6 +207,8 @@ def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
     readers = {channel.name: cell_reader(channel) for channel in schema.channels}
     readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
+    if schema.target is not None:
+        readers[schema.target.name] = cell_reader(schema.target)
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)
@@ -197,7 +217,8 @@ def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -
     steps = rows.order[first[:, None] + np.arange(schema.length)]  # (windows, L): rows of the table
     values = np.stack([cells[channel].to_numpy() for channel in schema.names], axis=1)[steps]
     owner, ids = rows.people(cells, first)
-    return Series.grouped(schema.scaled(values, raw.name), owner, ids, schema, raw.name)
+    classes = None if schema.target is None else rows.classes(cells[schema.target.name], steps, first)
+    return Series.grouped(schema.scaled(values, raw.name), owner, ids, schema, raw.name, classes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,6 +297,13 @@ class _Rows:
         if other.any():
             raise self.error(int(other.argmax()) + 1, "it changes the person")
         return who[first], np.asarray(ids)
+
+    def classes(self, cells: "pd.Series[Any]", steps: NDArray[np.intp], first: NDArray[np.intp]) -> Codes:
+        """The class of each window, as a place among the declared ones."""
+        codes = pd.Index(self.schema.classes).get_indexer(pd.Index(cells.to_numpy()))[steps]  # (windows, L)
+        if (other := (codes != codes[:, :1]).any(1)).any():
+            raise self.error(int(first[other.argmax()]), f"{self.schema.label} changes within one window")
+        return np.asarray(codes[:, 0], dtype=np.int64)
 
     def error(self, place: int, what: str, *, row: bool = True) -> SchemaError:
         where = f" at row {self.order[place] + 1:,}" if row else ""

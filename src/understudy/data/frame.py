@@ -1,0 +1,114 @@
+"""Images and series as whole numbers in a public frame: the low frequencies of their cosine transform.
+
+Of an image both sides are transformed, of a series the time, each channel by itself (the orthonormal DCT-II; Ahmed,
+Natarajan, Rao, IEEE Trans. Comput. 1974). Values in [0, 1] are counted from 1/2, in steps of 1/4096; so is what
+comes out. The frame is fixed before anybody has seen a row: it depends on the shape alone.
+
+All of it is done in whole numbers below 2⁵³, held in doubles: sums of such are exact in any order, so that what
+becomes of a row is the same to the last bit whoever else is in the batch.
+
+Guarantee: a row's coefficients depend on that row and the shape alone; nothing is fitted.
+Edges: more than 2¹⁴ values in a row, or a side above 2¹² → ConfigError.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.check import whole
+from understudy.data.arrays import Values
+from understudy.data.described import ArraySchema
+from understudy.data.images import ImageSchema
+from understudy.errors import ConfigError
+
+Whole = NDArray[np.float64]  # whole numbers below 2⁵³
+
+UNIT = 1 << 12  # steps of one, in values and in coefficients
+MOST_VALUES = 1 << 14  # of a row: its norm about 1/2 is then at most 2⁶, in steps 2¹⁸
+MOST_FEATURES = 1 << 10
+_CHUNK = 1 << 12  # rows at a time
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Rows of this `shape`, transformed along the first `sides` of it; at most `features` coefficients are kept."""
+
+    shape: tuple[int, ...]
+    sides: int
+    features: int = MOST_FEATURES
+
+    def __post_init__(self) -> None:
+        whole(features=self.features, **{"each side of a row": min(self.shape)})
+        if math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT or self.features > MOST_FEATURES:
+            raise ConfigError(
+                f"rows of {' × '.join(map(str, self.shape))} values with {self.features:,} features are too large: "
+                f"at most {MOST_VALUES:,} values and {MOST_FEATURES:,} features. Nothing was charged."
+            )
+
+    @classmethod
+    def of(cls, schema: ArraySchema, features: int) -> "Frame":
+        """The frame of these images or series. Of a series all channels of a frequency are kept, or none."""
+        if isinstance(schema, ImageSchema):
+            return cls(schema.shape, 2, min(features, math.prod(schema.shape)))
+        length, channels = schema.shape
+        return cls(schema.shape, 1, channels * max(1, min(length, features // channels)))
+
+    @cached_property
+    def frequencies(self) -> NDArray[np.float64]:
+        """How fast each value of a row's transform swings, (*shape): 0 for a mean, near 1 for the fastest on a side."""
+        sides = (np.arange(n) / n if side < self.sides else np.zeros(n) for side, n in enumerate(self.shape))
+        return np.asarray(np.sqrt(sum(np.square(grid) for grid in np.meshgrid(*sides, indexing="ij"))))
+
+    @cached_property
+    def order(self) -> NDArray[np.intp]:
+        """The places of the kept coefficients in a flat row, slow ones first: (features,)."""
+        return np.argsort(self.frequencies.ravel(), kind="stable")[: self.features]
+
+    def coefficients(self, values: Values) -> Whole:
+        """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n, features)."""
+        out = np.empty((len(values), self.features))
+        for start in range(0, len(values), _CHUNK):
+            part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
+            for side in range(self.sides):
+                turned = np.moveaxis(part, side + 1, -1)
+                part = np.moveaxis(turned @ self._basis(self.shape[side]).T, -1, side + 1)
+            flat = part.reshape(len(part), -1)[:, self.order]
+            out[start : start + len(part)] = np.rint(flat / float(UNIT**self.sides))
+        return out
+
+    @property
+    def reach(self) -> int:
+        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds."""
+        return math.ceil(UNIT * math.sqrt(math.prod(self.shape)) / 2 * (1 + 2.0**-8)) + self.features
+
+    def matrix(self) -> NDArray[np.float64]:
+        """What turns coefficients (features,) back into values about 1/2, flat: (features, values)."""
+        waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
+        at = np.unravel_index(self.order, self.shape)
+        parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each
+        flat = reduce(
+            lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
+            parts,
+            np.ones((self.features, 1)),
+        )
+        return np.asarray(flat / UNIT)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values that say the frame."""
+        return {"shape": list(self.shape), "sides": self.sides, "features": self.features}
+
+    @staticmethod
+    def _basis(n: int) -> Whole:
+        return np.rint(dct(n) * UNIT)
+
+
+def dct(n: int) -> NDArray[np.float64]:
+    """The orthonormal DCT-II of n values: (frequencies, values)."""
+    angles = np.pi * np.outer(np.arange(n), 2 * np.arange(n) + 1) / (2 * n)
+    waves: NDArray[np.float64] = np.cos(angles) * math.sqrt(2 / n)
+    waves[0] = math.sqrt(1 / n)
+    return waves
