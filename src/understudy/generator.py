@@ -28,6 +28,7 @@ from understudy.answers import Answers, Release, Weights
 from understudy.answers.release import FILE as RELEASE
 from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
+from understudy.data.classes import Codes, class_values
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
 from understudy.data.images import ImageSchema
@@ -37,6 +38,7 @@ from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, ConfigError
 from understudy.models.claims import check_claim, expected
+from understudy.models.moments import CellGaussians
 from understudy.models.nets import (
     BranchedGenerator,
     ClassDecoder,
@@ -63,6 +65,7 @@ NETWORKS: dict[str, Any] = {
     "decoder-series": SeriesDecoder,
     "bayes-net": BayesNet,
     "copula": GaussianCopula,
+    "gaussians": CellGaussians,
 }
 
 LEVELS = "levels.safetensors"
@@ -124,7 +127,7 @@ class Generator:
             return self.schema.frame(self.parts(n, seed=seed, draw=draw))
         one_of(("sample", "argmax"), draw=draw)
         if not isinstance(self.schema, Schema):
-            return self.schema.frame(self._values(n, seed))
+            return self.schema.frame(*self._labelled(n, seed))
         rng, codec = FastRng(seed), self.levels or Codec(self.schema)
         if isinstance(self.network, MixtureOfProducts) and draw == "sample":
             not_negative(n=n)
@@ -223,21 +226,43 @@ class Generator:
             )
         return self.schema.unscaled(self._values(n, seed))
 
+    def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
+        """`n` synthetic series or images in the declared units, and the class of each."""
+        if not isinstance(self.schema, SeriesSchema | ImageSchema) or self.schema.target is None:
+            raise ArtefactError("This generator draws no series or images with a class.")
+        values, classes = self._labelled(n, seed)
+        if classes is None:
+            raise ArtefactError("This generator's network knows no classes: it draws rows alone.")
+        return self.schema.unscaled(values), class_values(classes, self.schema.classes)
+
+    def _labelled(self, n: int, seed: int | None) -> tuple[NDArray[np.float32], Codes | None]:
+        """Series or images in [0, 1], (n, *shape), and their classes where the network knows them."""
+        shape = self.schema.shape  # type: ignore[union-attr]
+        values, classes = [np.zeros((0, *shape), dtype=np.float32)], [np.zeros(0, dtype=np.int64)]
+        for z, rows in self._drawn(n, FastRng(seed)):
+            values.append(rows.reshape(-1, *shape).numpy())
+            if isinstance(self.network, CellGaussians):
+                classes.append(self.network.classes_of(z).cpu().numpy())
+        known = isinstance(self.network, CellGaussians)
+        return np.concatenate(values), np.concatenate(classes) if known else None
+
     def _values(self, n: int, seed: int | None) -> NDArray[np.float32]:
         """Series or images in [0, 1]: (n, *shape)."""
-        shape = self.schema.shape  # type: ignore[union-attr]
-        parts = [part.reshape(-1, *shape).numpy() for part in self._rows(n, FastRng(seed))]
-        return np.concatenate([np.zeros((0, *shape), dtype=np.float32), *parts])
+        return self._labelled(n, seed)[0]
 
     def _rows(self, n: int, rng: FastRng) -> Iterator[Tensor]:
         """What the network makes of `n` latent points, some at a time."""
+        for _, rows in self._drawn(n, rng):
+            yield rows
+
+    def _drawn(self, n: int, rng: FastRng) -> Iterator[tuple[Tensor, Tensor]]:
+        """Latent points, some at a time, and what the network makes of them."""
         not_negative(n=n)
         device = next(self._module().parameters()).device
         for count in pieces(self.network, n, most=CHUNK):
             z = rng.normal(count, self.network.latent, device=device)
             with torch.no_grad():
-                rows = self.network.rows(z).cpu()
-            yield rows
+                yield z, self.network.rows(z).cpu()
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a generator."""

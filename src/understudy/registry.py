@@ -17,11 +17,13 @@ from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.sgde import protocol as sgde
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,
+    "moments": moments,
     "dplt": dplt,
     "verti-gan": verti_gan,
     "central-gan": central_gan,

@@ -24,6 +24,7 @@ from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram.trees import Trees
+from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl_local, gen_fl_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import fit as sgde_fit
@@ -152,6 +153,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
+        for stage in (First, Pooled, Within):
+            patch.setattr(stage, "count", _moments(sites, stage.count))
         patch.setattr(DpltParty, "_counts", _counts(sites, DpltParty._counts, "two-way tables"))
         patch.setattr(DpltParty, "_choose", _choice(sites, DpltParty._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
@@ -275,6 +278,14 @@ def _counts(sites: Sites, real: Any, what: str) -> Any:
         return sites.through(what, table, table, lambda d: d.abs().max(), 1.0)
 
     return counts
+
+
+def _moments(sites: Sites, real: Any) -> Any:
+    def count(stage: Any, rows: Any) -> Any:
+        sums, weights = real(stage, rows), torch.where(stage.diagonal, math.sqrt(0.5), 1.0)
+        return sites.through("moments", sums, sums, lambda d: length(d * weights), 2.0 * stage.reach)
+
+    return count
 
 
 def _choice(sites: Sites, real: Any) -> Any:

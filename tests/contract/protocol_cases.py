@@ -23,6 +23,7 @@ from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.sgde import protocol as sgde
 
@@ -92,6 +93,23 @@ def series(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
     who = np.arange(60) % 20
     hosts = {f"host {number}": who % parties == number for number in range(parties)}
     return {name: Series.from_array(values[here], schema, who[here]) for name, here in hosts.items()}, {}
+
+
+def images(parties: int, rows: int = 60) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """Small images of two classes, a bright left or a bright right half; every third person has two of them."""
+    rng = np.random.default_rng(3)
+    bright = rng.integers(0, 2, rows)
+    pixels = rng.integers(0, 100, (rows, 4, 6))
+    pixels[bright == 0, :, :3] += 120
+    pixels[bright == 1, :, 3:] += 120
+    who = np.where(np.arange(rows) % 3 == 2, np.arange(rows) - 1, np.arange(rows))
+    schema = ImageSchema(height=4, width=6, person="id", label="side", classes=("left", "right"))
+    sides, hosts = np.array(schema.classes, dtype=object)[bright], {f"host {n}": n for n in range(parties)}
+    return {
+        name: Images.from_array(pixels[here], schema, who[here], labels=sides[here])
+        for name, n in hosts.items()
+        for here in [who // 3 % parties == n]
+    }, {}
 
 
 def mixed() -> tuple[dict[str, Any], dict[str, Schema]]:
@@ -189,6 +207,7 @@ MADE_UP = {  # everybody three times, which costs a client the whole budget
     "gan_steps": 2, "gan_hidden": 4, "hidden": 4, "latent": 2, "dp_generator": True, "device": "cpu",
 }  # fmt: skip
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
+MOMENTS = {"features": 12}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 SPLIT = {
@@ -292,6 +311,12 @@ CASES = [
     Case(
         "Gram, columns, a target", "gram", gram, MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
     ),
+    Case("Moments, images of two classes, three parties", "moments", moments, MOMENTS, lambda: images(3),
+         one_payment=True),
+    Case("Moments, cells by two signs, one party", "moments", moments, MOMENTS | {"bits": 2}, lambda: images(1),
+         one_payment=True),
+    Case("Moments, series, two releases", "moments", moments, MOMENTS | {"shares": (0.4, 0.6, 0.0)},
+         lambda: series(2), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(

@@ -20,6 +20,8 @@ KINDS = {
     "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.fine", "gram.propose", "gram.propose-levels",
     "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken",
     "lopub.begin", "lopub.round",
+    "moments.agree", "moments.agreed", "moments.begin", "moments.begun", "moments.cells", "moments.means",
+    "moments.pooling", "moments.summed",
     "people.begin", "people.begun", "people.reported", "people.round",
     "product.swap", "product.swapped",
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",

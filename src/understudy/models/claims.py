@@ -70,7 +70,7 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
         case "branched":
             parts = _listed(description.get("branches"))
             return tuple(size for part in parts for size in _listed(part.get("shape", part.get("blocks"))))
-        case "class-image-decoder":
+        case "class-image-decoder" | "gaussians":
             return tuple(_listed(description.get("shape")))
         case "decoder-image":
             return description.get("height"), description.get("width")

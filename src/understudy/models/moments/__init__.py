@@ -1,0 +1,8 @@
+"""Gaussians in a public frame, one for each class or for each cell of a class, and how they are fitted to released
+moments.
+"""
+
+from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
+from understudy.models.moments.gaussians import CellGaussians
+
+__all__ = ["CellGaussians", "Centres", "Directions", "centres", "directions", "fit_cells"]

@@ -1,0 +1,188 @@
+"""From released moments to Gaussians: what stands out of the noise is kept, and the rest is shrunk.
+
+`centres` reads the first release, `directions` the second, `fit_cells` the third; what the first two give is what the
+next release is asked with. All quantities are in steps of the frame; every rule is a function of what was released.
+
+- Means of classes are shrunk towards the mean of all, frequency by frequency, by the share of their spread that is not
+  noise (empirical Bayes; Efron, Morris 1973).
+- Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
+  squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
+  diagonal and √2·s on it has its edge at 2s√d (Wigner).
+- A class's covariance in the kept directions is shrunk towards the pooled one by the share of its deviation that is
+  not noise.
+- A class is cut in cells by the signs of so many leading directions as the noise on a cell's mean allows.
+
+Guarantee: reads released numbers alone.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from understudy.data.frame import UNIT, Frame
+from understudy.models.moments.gaussians import CellGaussians
+
+RADIUS = 1.2  # of the root mean square distance from the means: farther rows are pulled in
+MOST_KEPT = 100  # directions
+CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
+SPLIT = 2.0  # how often its noise a cell's distance from its class must be, squared
+_SMOOTH = 15  # neighbours in frequency on either side
+
+Released = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Centres:
+    """People and means of the classes, and how far from them rows are."""
+
+    people: Tensor  # (classes,)
+    means: Tensor  # (classes, features)
+    spread: float  # the mean squared distance
+
+    @property
+    def whole_means(self) -> Tensor:
+        """In whole steps, as holders are told them."""
+        return self.means.round().long()
+
+    @property
+    def radius(self) -> int:
+        """Where rows are pulled in to."""
+        return max(1, round(RADIUS * math.sqrt(self.spread)))
+
+
+def centres(first: Released, most: float) -> Centres:
+    """Of the first release; a row's norm is at most `most`."""
+    people = first["people"].clamp(min=1.0)
+    total = people.sum()
+    means = first["sums"] / people[:, None]
+    middle = first["sums"].sum(0) / total
+    beside = means - middle
+    noise = (first["sums_noise"] / people).square()[:, None]
+    if len(people) > 1:
+        signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
+        means = middle + beside * signal / (signal + noise).clamp(min=1e-300)
+    norms = means.square().sum(1, keepdim=True).sqrt()
+    means = means * (most / norms.clamp(min=most))
+    own = (people * means.square().sum(1)).sum() / total
+    spread = float((first["energy"] / total - own).clamp(min=1e-4 * most**2, max=most**2))
+    return Centres(people, means, spread)
+
+
+@dataclass(frozen=True)
+class Directions:
+    """The pooled covariance: what stands out of it, and the variances of the coefficients beside that."""
+
+    basis: Tensor  # (features, kept)
+    values: Tensor  # (kept,), falling
+    tail: Tensor  # (features,)
+
+    @property
+    def whole_basis(self) -> Tensor:
+        """In whole steps, as holders are told them."""
+        return (self.basis * UNIT).round().long()
+
+    @property
+    def radius(self) -> int:
+        """Where rows are pulled in to in the subspace."""
+        return max(1, round(RADIUS * math.sqrt(float(self.values.sum()))))
+
+    def bits(self, people: Tensor, multiplier: float, most: int) -> int:
+        """By how many directions' signs to cut: while a cell's mean stands out of its noise, at this noise multiplier
+        of the third release.
+        """
+        noise, bits, kept = multiplier * self.radius, 0, len(self.values)
+        while bits < min(most, kept):
+            cell = float(people.median()) / 2 ** (bits + 1)
+            apart = float(self.values[bits]) * 2 / math.pi
+            if apart < 2 * SPLIT * kept * (noise / max(cell, 1.0)) ** 2 or cell < 2 * kept:
+                break
+            bits += 1
+        return bits
+
+
+def directions(pooled: Released, people: Tensor) -> Directions:
+    """Of the second release."""
+    total = float(people.sum())
+    covariance = pooled["moments"] / total
+    edge = 2 * float(pooled["moments_noise"]) * math.sqrt(len(covariance)) / total
+    values, vectors = torch.linalg.eigh(covariance)
+    values, vectors = values.flip(0), vectors.flip(1)
+    kept = max(1, min(int((values > CLEAR * edge).sum()), MOST_KEPT))
+    found = (values[:kept].square() - edge**2).clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
+    basis = vectors[:, :kept]
+    left = covariance.diagonal() - (basis.square() * found).sum(1)
+    return Directions(basis, found, smoothed(left).clamp(min=0))
+
+
+def fit_cells(
+    frame: Frame, centre: Centres, kept: Directions, third: Released | None, *, bits: int = 0
+) -> CellGaussians:
+    """The Gaussians of all cells; without a third release all classes have the pooled covariance."""
+    classes, k = len(centre.people), len(kept.values)
+    pooled = torch.diag(kept.values)
+    if third is None:
+        means = torch.zeros(classes, k, dtype=torch.float64)
+        return _network(frame, centre, kept, centre.people, means, pooled.expand(classes, k, k), 1)
+    if not bits:
+        people, means, count = centre.people, torch.zeros(classes, k, dtype=torch.float64), 1
+        pooled = (pooled + third["moments"].sum(0) / people.sum()) / 2
+    else:
+        count = 1 << bits
+        people = third["people"].clamp(min=0.02 * float(centre.people.sum()) / (classes * count))
+        means = _cell_means(kept, third, people, bits)
+        inner = torch.einsum("c,ci,cj->ij", people, means, means)
+        pooled = (third["moments"].sum(0) - inner) / people.sum()
+    own = third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
+    covariances = _shrunk(own, pooled, third["moments_noise"] / people)
+    return _network(frame, centre, kept, people, means, covariances, count)
+
+
+def smoothed(values: Tensor) -> Tensor:
+    """The mean over neighbours in the order of frequencies."""
+    width = min(_SMOOTH, len(values) - 1)
+    padded = torch.cat([values[:1].expand(width), values, values[-1:].expand(width)])
+    return padded.unfold(0, 2 * width + 1, 1).mean(1)
+
+
+def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) -> Tensor:
+    """Means of cells about the means of their classes, shrunk towards those of a Gaussian that is cut there."""
+    signs = 2.0 * ((torch.arange(1 << bits)[:, None] >> torch.arange(bits)) & 1) - 1
+    prior = torch.zeros(len(people), len(kept.values), dtype=torch.float64)
+    prior[:, :bits] = (signs * (kept.values[:bits] * 2 / math.pi).sqrt()).repeat(len(people) >> bits, 1)
+    noise = (third["sums_noise"] / people).square()[:, None]
+    beside = third["sums"] / people[:, None] - prior
+    signal = (beside.square().mean(0) - noise.mean()).clamp(min=0)
+    return prior + beside * signal / (signal + noise).clamp(min=1e-300)
+
+
+def _shrunk(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
+    """Covariances (cells, k, k) with noise of these deviations, shrunk towards the pooled one, and made positive."""
+    beside, k = own - pooled, len(pooled)
+    expected = noise.square() * k * (k + 1)
+    found = beside.square().sum((1, 2))
+    prior = (found - expected).mean().clamp(min=0)
+    alone = (found - expected).clamp(min=0) / found.clamp(min=1e-300)
+    weight = (alone + prior / (prior + expected).clamp(min=1e-300)) / 2
+    values, vectors = torch.linalg.eigh(pooled + weight[:, None, None] * beside)
+    least = 0.25 * torch.linalg.eigvalsh(pooled)[0].clamp(min=0)
+    return torch.einsum("cij,cj,ckj->cik", vectors, values.clamp(min=float(least)), vectors)
+
+
+def _network(
+    frame: Frame, centre: Centres, kept: Directions, people: Tensor, means: Tensor, own: Tensor, cells: int
+) -> CellGaussians:
+    features, k = kept.basis.shape
+    network = CellGaussians(frame, classes=len(centre.people), cells=cells, directions=k)
+    values, vectors = torch.linalg.eigh(own)
+    whole: Any = centre.means.repeat_interleave(cells, 0).clone()
+    whole[:, :features] += means @ kept.basis.T
+    with torch.no_grad():
+        network.shares.copy_(people / people.sum())
+        network.means.copy_(whole)
+        network.factors.copy_(vectors * values.clamp(min=0).sqrt()[:, None, :])
+        network.basis[:features] = kept.basis.float()
+        network.tail[:features] = kept.tail.sqrt().float()
+    return network

@@ -1,0 +1,210 @@
+"""Moments: holders of images or series release counts, means and second moments in a public frame, under noise, and
+Gaussians are fitted to them.
+
+What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
+(`data.frame`); three small sets of sums over people are released, each about what the one before it gave (`stages`);
+everything after is free (`models/moments/fit.py`). A class is an optional label beside the rows.
+
+Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
+noise by Canonne, Kamath, Steinke 2020; sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments
+as in Dwork et al., "Analyze Gauss" (STOC 2014). What is released, and in which order, is our own. It has a name of
+its own beside Gram because a run's settings are one list, which a contract signs before rows are seen, and no setting
+of the one means anything to the other.
+
+Guarantee: (ε, δ)-DP for a person with all rows at a holder (or at up to `most_holders` of them), against the server,
+an outsider, and up to `colluding` other holders, who may pool what they know with the server.
+Edges: a person counts once, by the average of the person's rows. docs/secure_products.md says who sees what.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.check import in_range, not_negative, whole
+from understudy.data.arrays import ArrayTable
+from understudy.data.frame import MOST_FEATURES, Frame
+from understudy.errors import ConfigError
+from understudy.generator import Generator
+from understudy.models.moments import fit_cells
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.secure.moments import moments_event
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core.base import VIEWS
+from understudy.protocols.moments.messages import Begin
+from understudy.protocols.moments.party import SETTLED, MomentsParty, check_shares, classes_of, common
+from understudy.protocols.moments.releases import NAMES, Released, Server, release
+from understudy.protocols.moments.stages import MOST_BITS
+
+SAME_PEOPLE = False
+KINDS = ("image", "series")
+OUTSIDE = (
+    "the schema: sizes, bounds and classes are public",
+    "the size and the timing of messages; the number of people is counted within ε",
+)
+SAVED = "released"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`features`: how many coefficients of the frame are measured at most, the slow ones.
+
+    `shares`: of the budget, for the counts and means, for the second moments of all rows, and for those of the
+    classes; the third may be 0, and all classes then have one covariance.
+    `bits`: by the signs of so many leading directions each class is cut into cells, with a mean and a covariance each;
+    None: by as many as the noise allows.
+    `most_holders`: how many holders may hold a person; noise is for a person who moves every sum by so much.
+    ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
+    before the first release as long as `at_least` are left (None: all must stay).
+    """
+
+    features: int = 300
+    shares: tuple[float, float, float] = (0.3, 0.4, 0.3)
+    bits: int | None = None
+    colluding: int = 1
+    at_least: int | None = None
+    most_holders: int = 1
+    private: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole(features=self.features, colluding=self.colluding, most_holders=self.most_holders)
+        in_range(1, MOST_FEATURES, features=self.features)
+        if self.at_least is not None:
+            whole(at_least=self.at_least)
+        if self.bits is not None:
+            not_negative(bits=self.bits)
+            in_range(0, MOST_BITS, bits=self.bits)
+        not_negative(seed=self.seed)
+        check_shares(self.shares)
+        object.__setattr__(self, "shares", tuple(map(float, self.shares)))
+        if type(self.private) is not bool:
+            raise ConfigError(f"private is true or false, not {self.private!r}.")
+
+
+def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> MomentsParty:
+    """A party of this protocol."""
+    if not isinstance(rows, ArrayTable):
+        raise ConfigError(
+            f"{name} holds no images and no series, and moments takes nothing else: gram is for tables. "
+            "Nothing was charged."
+        )
+    return MomentsParty(name, rows, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`."""
+    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Release the moments, and fit Gaussians to them.
+
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    from there: nothing is measured, or charged, twice. Where a further release does not take place, what there is is
+    fitted, and card and statement say so.
+    """
+    schemas = {name: schemas[name] for name in parties.names}
+    schema = common(schemas)
+    frame = Frame.of(schema, config.features)
+    server = Server(
+        parties,
+        frame,
+        classes_of(schema),
+        3 if config.shares[2] else 2,
+        config.most_holders,
+        config.colluding,
+        config.bits,
+    )
+    told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    done = release(
+        server,
+        Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}),
+        at_least=config.at_least,
+        first=_saved(store, told) if store and resume else None,
+        keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
+    )
+    there = [name for name in done.begun if name not in done.gone]
+    privacy = _statement(done, settled(parties, there, at_least=config.at_least), config.most_holders)
+
+    def look(made: int) -> None:
+        if watch is not None:
+            watch(Progress(made, 2, privacy.per_party))
+
+    look(1)
+    centre = server.centres(done)
+    if done.made < 2:
+        raise ConfigError(
+            f"only counts and means were released ({done.ended}): nothing can be drawn from them."
+        )
+    kept = server.directions(done, centre)
+    network = fit_cells(frame, centre, kept, done.found.get("cells"), bits=done.bits)
+    look(2)
+    people = max(1, round(float(centre.people.sum())))
+    card: dict[str, Any] = {
+        "protocol": "moments",
+        "config": asdict(config),
+        "partition": "rows",
+        "rounds": 1,
+        "ended": f"after {done.made} of {server.releases} releases: {done.ended}"
+        if done.ended
+        else "after all releases",
+        "left_out": [name for name in parties.names if name not in done.begun],
+        "people": people,
+        "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False)),
+        "directions": len(kept.values),
+        "cells": network.cells,
+        "privacy": privacy.to_dict(),
+    }
+    return Outcome(Generator(network.eval(), schema, card), privacy, people)
+
+
+def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
+    """What was saved, if it was measured as these settings say."""
+    if (saved := store.noted(SAVED)) is None:
+        return None
+    if saved.pop("plan", None) != told:
+        raise ConfigError(
+            "what was measured is not what these settings ask for: resume with those of the run. "
+            "Nothing was charged."
+        )
+    return Released(**saved)
+
+
+def _statement(
+    done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+) -> PrivacyStatement:
+    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
+    paid = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
+    gone = dict.fromkeys(VIEWS, paid)
+    parties = tuple(
+        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
+        for name, info in done.begun.items()
+    )
+    missing = (
+        (
+            f"a further release, which did not take place ({done.ended}): who had answered by then has paid for it",
+        )
+        if done.ended
+        else ()
+    )
+    return PrivacyStatement(
+        parties=parties,
+        same_people=False,
+        most_holders=most_holders,
+        one_release=most_holders > 1,
+        outside=OUTSIDE + missing,
+    )

@@ -1,0 +1,173 @@
+"""The server's side of moments: three releases, each asked with what the one before it gave.
+
+Of the parts it sees only uniform numbers; what it can put together is the sum of all holders with their noise.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.frame import Frame
+from understudy.errors import BudgetExceeded, MessageError, PartyError
+from understudy.models.moments import Centres, Directions, centres, directions
+from understudy.privacy.secure import Ring, noise_share
+from understudy.privacy.secure.moments import noise_for
+from understudy.protocols.core import Ask, Parties, Present
+from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
+from understudy.protocols.moments.party import doubled
+from understudy.protocols.moments.stages import MOST_BITS, First, Pooled, Stage, Within, finest
+
+NAMES = ("means", "pooled", "cells")
+_RING = Ring(64)
+
+
+@dataclass(frozen=True)
+class Released:
+    """What was released so far: the parties that took part with what they stated, the noise multipliers, and of each
+    release its sums and the deviations of their noise, by name. All of it is public, or paid for.
+
+    `bits`: of the cells of the third release. `ended`: why a further one did not take place, if one was due; `lost`
+    that holders were asked for it, and may have paid; `gone` who went away then.
+    """
+
+    begun: dict[str, dict[str, Any]]
+    multipliers: list[float]
+    found: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    bits: int = 0
+    ended: str = ""
+    lost: bool = False
+    gone: list[str] = field(default_factory=list)
+
+    @property
+    def made(self) -> int:
+        return len(self.found)
+
+
+@dataclass(frozen=True)
+class Server:
+    """What the server knows before anything was released."""
+
+    parties: Parties
+    frame: Frame
+    classes: int
+    releases: int  # two or three
+    most_holders: int
+    colluding: int
+    bits: int | None  # None: as many as the noise allows
+
+    def begin(self, begin: Begin, at_least: int | None) -> Released:
+        """Until all who are still there have agreed with each other."""
+        present = Present(self.parties, at_least)
+        begun = {
+            name: {key: public.value for key, public in vars(reply).items()}
+            for name, reply in present.ask(begin).items()
+        }
+        most = [max(each) for each in zip(*(info["multipliers"] for info in begun.values()), strict=True)]
+        while True:
+            agree = Agree(keys={name: info["key"] for name, info in begun.items()}, multipliers=most)
+            agreed = present.ask(dict.fromkeys(begun, agree))
+            if agreed.keys() == begun.keys():
+                return Released(begun, most)
+            begun = {name: begun[name] for name in agreed}
+
+    def next(self, done: Released) -> Released:
+        """The release after these."""
+        ask, stage, bits = self._due(done)
+        sigma = noise_for(done.multipliers[done.made], self.most_holders * stage.reach)
+        total = self._sum(done, ask, stage)
+        noise = torch.where(
+            stage.diagonal,
+            self._deviation(doubled(sigma), len(done.begun)),
+            self._deviation(Fraction(sigma), len(done.begun)),
+        )
+        found = done.found | {NAMES[done.made]: stage.read(total, noise)}
+        return replace(done, found=found, bits=bits)
+
+    def _due(self, done: Released) -> tuple[Ask, Stage, int]:
+        if not done.made:
+            return Means(), First(self.frame, self.classes), 0
+        centre = self.centres(done)
+        scale = finest(done.multipliers[done.made], self.most_holders)
+        if done.made == 1:
+            terms = {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
+            return Pooling(**terms), Pooled(**terms, scale=scale), 0  # type: ignore[arg-type]
+        kept = self.directions(done, centre)
+        multiplier = done.multipliers[2] * self.most_holders
+        bits = kept.bits(centre.people, multiplier, MOST_BITS) if self.bits is None else self.bits
+        bits = min(bits, len(kept.values))
+        within = {
+            "means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits,
+        }  # fmt: skip
+        return Cells(**within), Within(**within, scale=scale), bits  # type: ignore[arg-type]
+
+    def centres(self, done: Released) -> Centres:
+        """What the first release says."""
+        return centres(done.found["means"], float(self.frame.reach))
+
+    def directions(self, done: Released, centre: Centres) -> Directions:
+        """What the second says."""
+        return directions(done.found["pooled"], centre.people)
+
+    def _sum(self, done: Released, ask: Ask, stage: Stage) -> Tensor:
+        """Ask all who take part, and add up: without one of them nothing can be unmasked."""
+        asks = dict.fromkeys(done.begun, ask)
+        try:
+            replies = self.parties.ask(asks, at_least=0) if done.made else self.parties.ask(asks)
+        except BudgetExceeded as refusal:
+            if not done.made:
+                raise
+            raise Ended(str(refusal)) from refusal
+        if gone := [name for name in asks if name not in replies]:
+            raise Ended(f"{', '.join(gone)} went away", gone)
+        total = np.zeros(stage.size, dtype=_RING.dtype)
+        for name, reply in replies.items():
+            value = reply.sums.value
+            if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != (stage.size,):
+                raise MessageError(f"{name}: sums are not {stage.size:,} whole numbers. They were discarded.")
+            total += _RING.words(value)
+        return _RING.signed(total)
+
+    def _deviation(self, sigma: Fraction, parties: int) -> float:
+        share = noise_share(sigma, parties, colluding=self.colluding)
+        return float(share) * (parties**0.5 if parties > 1 else 1.0)
+
+
+class Ended(PartyError):  # noqa: N818  (a state, not a fault)
+    """A further release did not take place; holders may have paid for it."""
+
+    def __init__(self, why: str, gone: list[str] | None = None) -> None:
+        super().__init__(why)
+        self.gone = gone or []
+
+
+def release(
+    server: Server,
+    begin: Begin,
+    *,
+    at_least: int | None = None,
+    first: Released | None = None,
+    keep: Callable[[Released], None] = lambda done: None,
+) -> Released:
+    """All releases. `keep` gets what there is after each, before anything else is asked; `first` is what was kept.
+
+    Edges: who goes away before the first release is left out while `at_least` remain; during it that ends the run. Who
+    goes away later, or has too little left, leaves what was released, which says so (`ended`); so do parties that
+    have begun anew since, of a run that is resumed.
+    """
+    done = first or server.begin(begin, at_least)
+    while done.made < server.releases and not done.ended:
+        try:
+            done = server.next(done)
+        except Ended as ended:
+            done = replace(done, ended=str(ended), lost=True, gone=ended.gone)
+        except (MessageError, PartyError) as refusal:
+            if first is None:
+                raise
+            done = replace(done, ended=str(refusal))
+        keep(done)
+    return done

@@ -1,0 +1,253 @@
+"""The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
+
+`First`: of every class a count and the mean of its rows, and the energy of all rows, their mean squared norm.
+`Pooled`: second moments of all rows about the means that the first release gave.
+`Within`: second moments of every class, or of every cell of a class, in a subspace that the second gave; a cell is a
+class with the signs of the first directions of that subspace, and then has a count and a mean, too.
+
+What the server chooses between two releases (means, radii, directions) cannot change by how much a person moves them:
+rows are pulled in to a norm in whole numbers after all of that (`secure.moments.bounded`).
+
+Guarantee: `count` returns whole numbers that one person moves by at most `reach`, in terms of the noise's σ, where the
+entries that `diagonal` marks have √2·σ. Everything else here is public.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.frame import UNIT, Frame
+from understudy.errors import MessageError
+from understudy.privacy.secure.moments import (
+    LARGEST,
+    Crowd,
+    Places,
+    Whole,
+    bounded,
+    cell_moments,
+    cell_sums,
+    on_diagonal,
+    packed,
+    unpacked,
+)
+
+SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
+COUNT, ENERGY = SCALE // 4, SCALE // 8  # what a row adds to a count, and at most to the energy
+SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
+MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
+MOST_BITS = 6  # directions whose signs cut a class into cells
+MOST_DIRECTIONS = 256
+_FAR = 1 << 19  # no coefficient of a row about a mean is larger
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's rows in the public frame."""
+
+    coefficients: Whole  # (rows, features)
+    classes: Places  # (rows,)
+    crowd: Crowd
+
+
+@dataclass(frozen=True)
+class First:
+    """Counts and means of the classes, and the energy of all rows."""
+
+    frame: Frame
+    classes: int
+
+    @property
+    def reach(self) -> float:
+        return math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2) * (1 + 2.0**-40)
+
+    @property
+    def size(self) -> int:
+        return self.classes * (1 + self.frame.features) + 1
+
+    @property
+    def diagonal(self) -> Tensor:
+        return torch.zeros(self.size, dtype=torch.bool)
+
+    def count(self, rows: Rows) -> Tensor:
+        """int64 (size,)."""
+        q = bounded(rows.coefficients, self.frame.reach, SCALE)
+        ones = np.full((len(q), 1), float(COUNT))
+        sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
+        energy = bounded(np.square(q).sum(1, keepdims=True), float(SCALE**2), ENERGY)
+        nowhere = np.zeros(len(q), dtype=np.int64)
+        return torch.cat([sums.flatten(), cell_sums(energy, nowhere, 1, rows.crowd).flatten()])
+
+    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """`people` of each class, the `sums` of their coefficients, and the `energy` of all, in squared steps; beside
+        them the deviation of their noise.
+        """
+        step, at = self.frame.reach / SCALE, self.classes * (1 + self.frame.features)
+        units = torch.tensor([1 / COUNT] + [step] * self.frame.features, dtype=torch.float64)
+        table, beside = (part[:at].double().view(self.classes, -1) * units for part in (total, noise))
+        squared = step**2 * SCALE**2 / ENERGY
+        return {
+            "people": table[:, 0].clone(),
+            "people_noise": beside[0, 0].clone(),
+            "sums": table[:, 1:].clone(),
+            "sums_noise": beside[0, 1].clone(),
+            "energy": total[at].double() * squared,
+        }
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Second moments of all rows about the means of their classes, in the first so many features."""
+
+    means: Tensor  # int64 (classes, features), in steps
+    radius: int  # in steps: who is farther from the mean is pulled in
+    features: int
+    scale: int
+
+    @property
+    def reach(self) -> float:
+        return self.scale**2 / math.sqrt(2) * (1 + 2.0**-40)
+
+    @property
+    def size(self) -> int:
+        return self.features * (self.features + 1) // 2
+
+    @property
+    def diagonal(self) -> Tensor:
+        return on_diagonal(self.features)
+
+    def count(self, rows: Rows) -> Tensor:
+        """int64 (size,)."""
+        q = bounded(_about(self.means, rows)[:, : self.features], float(self.radius), self.scale)
+        return packed(cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0])
+
+    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """`moments`, the sum over people in squared steps, (features, features); the deviation of its noise."""
+        squared = (self.radius / self.scale) ** 2
+        return {
+            "moments": unpacked(total.double(), self.features) * squared,
+            "moments_noise": torch.tensor(_beside(noise, self.diagonal) * squared),
+        }
+
+
+@dataclass(frozen=True)
+class Within:
+    """Second moments of each cell in the subspace of `basis`, and with `bits` its count and mean."""
+
+    means: Tensor  # int64 (classes, features), in steps
+    basis: Tensor  # int64 (features, directions), in steps of 1/4096
+    radius: int
+    bits: int
+    scale: int
+
+    @property
+    def cells(self) -> int:
+        return len(self.means) << self.bits
+
+    @property
+    def directions(self) -> int:
+        return int(self.basis.shape[1])
+
+    @property
+    def reach(self) -> float:
+        extra = self._count**2 + self._mean**2 if self.bits else 0
+        return math.sqrt(self.scale**4 / 2 + extra) * (1 + 2.0**-40)
+
+    @property
+    def size(self) -> int:
+        k = self.directions
+        return self.cells * (k * (k + 1) // 2 + (1 + k if self.bits else 0))
+
+    @property
+    def diagonal(self) -> Tensor:
+        first = torch.zeros(self._head, dtype=torch.bool)
+        return torch.cat([first, on_diagonal(self.directions).repeat(self.cells)])
+
+    def count(self, rows: Rows) -> Tensor:
+        """int64 (size,)."""
+        y = _about(self.means, rows)[:, : len(self.basis)]
+        u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
+        signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
+        cells = (rows.classes << self.bits) + signs.astype(np.int64)
+        moments = packed(
+            cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd)
+        )
+        if not self.bits:
+            return moments.flatten()
+        ones = np.full((len(u), 1), float(self._count))
+        means = np.concatenate([ones, bounded(u, float(self.radius), self._mean)], 1)
+        return torch.cat([cell_sums(means, cells, self.cells, rows.crowd).flatten(), moments.flatten()])
+
+    def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
+        """`moments` (cells, directions, directions) in squared steps; with `bits`, the `people` and `sums` of cells."""
+        k, squared, head = self.directions, (self.radius / self.scale) ** 2, self._head
+        triangles = total[head:].double().view(self.cells, -1)
+        found = {
+            "moments": unpacked(triangles, k) * squared,
+            "moments_noise": torch.tensor(_beside(noise, self.diagonal) * squared),
+        }
+        if not self.bits:
+            return found
+        units = torch.tensor([1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64)
+        table, beside = (part[:head].double().view(self.cells, 1 + k) * units for part in (total, noise))
+        return found | {
+            "people": table[:, 0].clone(), "sums": table[:, 1:].clone(),
+            "people_noise": beside[0, 0].clone(), "sums_noise": beside[0, 1].clone(),
+        }  # fmt: skip
+
+    @property
+    def _head(self) -> int:
+        return self.cells * (1 + self.directions) if self.bits else 0
+
+    @property
+    def _mean(self) -> int:
+        return round(MEAN * self.scale**2)
+
+    @property
+    def _count(self) -> int:
+        return round(CELL * self.scale**2)
+
+
+Stage = First | Pooled | Within
+
+
+def finest(multiplier: float, most_holders: int) -> int:
+    """The scale of second moments under noise of this multiplier: the finest whose noise can be drawn."""
+    for scale in SCALES:
+        if 1.5 * multiplier * most_holders * 1.03 * scale**2 <= LARGEST:
+            return scale
+    return SCALES[-1]
+
+
+def check_means(name: str, means: Any, classes: int, features: int) -> None:
+    """Means that rows can have, as whole numbers: refused before anything is charged."""
+    _whole(name, "means", means, (classes, features), _FAR // 2)
+
+
+def check_basis(name: str, basis: Any, features: int) -> None:
+    """Directions in the frame: refused before anything is charged."""
+    shape = tuple(getattr(basis, "shape", ()))
+    if len(shape) != 2 or not 1 <= shape[1] <= min(shape[0], MOST_DIRECTIONS) or shape[0] > features:
+        raise MessageError(f"{name}: these are not directions in {features} features. Nothing was charged.")
+    _whole(name, "directions", basis, shape, 2 * UNIT)
+
+
+def _whole(name: str, what: str, value: Any, shape: tuple[int, ...], most: int) -> None:
+    good = isinstance(value, Tensor) and value.dtype == torch.int64 and tuple(value.shape) == shape
+    if not good or bool((value.abs() > most).any()) or bool((value < -most).any()):
+        raise MessageError(
+            f"{name}: {what} are whole numbers of the shape {shape}, up to {most:,}. Nothing was charged."
+        )
+
+
+def _about(means: Tensor, rows: Rows) -> Whole:
+    """Rows about the means of their classes."""
+    return np.asarray(rows.coefficients - means.numpy().astype(np.float64)[rows.classes])
+
+
+def _beside(noise: Tensor, diagonal: Tensor) -> float:
+    """The deviation of second moments' noise beside the diagonal, where it is 1/√2 of that on it."""
+    return float(noise[diagonal].max()) / math.sqrt(2)

@@ -1,0 +1,346 @@
+"""Moments: what is drawn resembles the holders' images and series, and nothing leaves that was not agreed to."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.data.frame import UNIT
+from understudy.data.images import Images, ImageSchema
+from understudy.data.samples import sines, toy
+from understudy.data.series import Series
+from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Ask
+from understudy.protocols.moments import protocol as moments
+from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
+from understudy.protocols.moments.stages import First
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+
+SCHEMA = ImageSchema(height=6, width=5, label="sign", classes=("bar", "dash"))
+AMPLE = Budget(epsilon=1e6, delta=1e-5)
+SMALL: dict[str, Any] = {"features": 20}
+
+
+def signs(people: int, seed: int = 0) -> tuple[Any, Any]:
+    """Bars that stand and dashes that lie, each a little elsewhere and of its own brightness."""
+    rng = np.random.default_rng(seed)
+    pixels, which = rng.integers(0, 40, (people, 6, 5)), rng.integers(0, 2, people)
+    place, bright = rng.integers(0, 2, people), rng.integers(120, 215, people)
+    for n in range(people):
+        if which[n]:
+            pixels[n, 2 + place[n], :] += bright[n]
+        else:
+            pixels[n, :, 1 + place[n]] += bright[n]
+    return pixels, np.array(SCHEMA.classes, dtype=object)[which]
+
+
+def silos(count: int, people: int = 900, budget: Budget = AMPLE, **more: Any) -> Federation:
+    pixels, labels = signs(people)
+    held = {
+        f"silo {n}": Images.from_array(pixels[n::count], SCHEMA, labels=labels[n::count])
+        for n in range(count)
+    }
+    return Federation.rehearsal(held, {}, budget=budget, seed=7, same_people=False, **more)
+
+
+def test_each_class_has_its_own_mean_and_covariance() -> None:
+    generator = train("moments", silos(3), features=30, bits=0).generator
+    network: Any = generator.network
+    pixels, real = signs(900)
+    rows = network.frame.coefficients((pixels / 255).astype(np.float32))
+    basis, tail = network.basis.detach().numpy(), network.tail.detach().numpy()
+    for number, name in enumerate(SCHEMA.classes):
+        theirs, factor = rows[real == name], network.factors[number].detach().numpy()
+        ours = basis @ factor @ factor.T @ basis.T + np.diag(tail**2)
+        assert np.corrcoef(ours.ravel(), np.cov(theirs.T).ravel())[0, 1] > 0.999
+        assert np.abs(network.means[number].detach().numpy() - theirs.mean(0)).max() < 0.01 * UNIT
+    drawn, labels = generator.labelled(2000, seed=1)
+    assert drawn.shape == (2000, 6, 5)
+    assert abs((labels == "bar").mean() - (real == "bar").mean()) < 0.05
+    bars = drawn[labels == "bar"].mean(0)
+    assert bars[:, 1:3].min() > bars[:, 3:].max() + 30, "bars stand in the second or third column"
+
+
+def test_cells_by_signs_tell_apart_what_one_gaussian_blurs() -> None:
+    """Half of the bars stand in one column and half in the next: a Gaussian puts most of its draws between them."""
+
+    def between(bits: int) -> float:
+        drawn, labels = train("moments", silos(1), **SMALL, bits=bits).generator.labelled(3000, seed=1)
+        bars = drawn[labels == "bar"].astype(float)
+        left, right = bars[:, :, 1].mean(1), bars[:, :, 2].mean(1)
+        return float((np.abs(left - right) < 40).mean())
+
+    assert between(1) < 0.5 * between(0)
+
+
+def test_silos_together_give_what_one_holder_would_have() -> None:
+    networks = [
+        train("moments", silos(count), **SMALL, bits=0).generator.network.state_dict() for count in (1, 3)
+    ]
+    for name in ("shares", "means", "tail"):
+        torch.testing.assert_close(networks[0][name], networks[1][name], rtol=1e-2, atol=3.0)
+
+
+def test_series_keep_their_covariance_over_time_and_channels() -> None:
+    values, schema = sines(1200, length=12, channels=2, seed=2)
+    held = {"host": Series.from_array(values, schema, np.arange(1200) // 3)}
+    fed = Federation.rehearsal(held, {}, budget=AMPLE, seed=3, same_people=False)
+    drawn = train("moments", fed, shares=(0.4, 0.6, 0.0)).generator.series(3000, seed=0)
+    ours, theirs = (np.cov(x.reshape(len(x), -1).T) for x in (drawn, values.astype(float)))
+    assert np.corrcoef(ours.ravel(), theirs.ravel())[0, 1] > 0.97
+    assert np.abs(drawn.mean(0) - values.mean(0)).max() < 0.03
+
+
+def test_a_generator_is_saved_and_loaded_and_draws_the_same(tmp_path: Path) -> None:
+    result = train("moments", silos(2, 60), **SMALL)
+    result.save(tmp_path)
+    again = Generator.load(tmp_path / "generator")
+    frame = again.sample(20, seed=4)
+    assert frame.columns[0] == "sign"
+    assert set(frame["sign"]) <= {"bar", "dash"}
+    assert frame.equals(result.generator.sample(20, seed=4))
+    assert again.images(3, seed=0).dtype == np.uint8
+
+
+@pytest.mark.parametrize(
+    "people",
+    [
+        pytest.param(1, id="one image"),
+        pytest.param(2, id="two people at two silos"),
+    ],
+)
+def test_few_people_are_noise_and_no_error(people: int) -> None:
+    pixels, labels = signs(people, seed=1)
+    held = {
+        f"silo {n}": Images.from_array(pixels[n : n + 1], SCHEMA, labels=labels[n : n + 1])
+        for n in range(people)
+    }
+    fed = Federation.rehearsal(held, {}, budget=Budget(1.0, 1e-5), seed=1, same_people=False)
+    drawn = train("moments", fed, **SMALL).generator.images(5, seed=0)
+    assert drawn.shape == (5, 6, 5)
+
+
+def test_constant_images_and_an_empty_class_are_no_error() -> None:
+    flat = Images.from_array(np.full((50, 6, 5), 90), SCHEMA, labels=["bar"] * 50)
+    fed = Federation.rehearsal({"silo": flat}, {}, budget=AMPLE, seed=1, same_people=False)
+    drawn, labels = train("moments", fed, **SMALL).generator.labelled(200, seed=0)
+    assert np.abs(drawn[labels == "bar"].astype(int) - 90).max() <= 3
+
+
+def test_rows_that_do_not_fit_are_refused_before_anything_is_charged() -> None:
+    pixels, labels = signs(4)
+    with pytest.raises(SchemaError, match="is not one of the 2 declared classes"):
+        Images.from_array(pixels, SCHEMA, labels=["bar", "bar", "cross", "bar"])
+    with pytest.raises(SchemaError, match='as many values of "sign"'):
+        Images.from_array(pixels, SCHEMA)
+    with pytest.raises(SchemaError, match="value nan"):
+        Images.from_array(np.where(pixels > 100, np.nan, pixels), SCHEMA, labels=labels)
+    table, schema = toy(rows=20)
+    fed = Federation.rehearsal({"a": table}, {"a": schema}, budget=AMPLE, seed=0, same_people=False)
+    with pytest.raises(ConfigError, match="gram is for tables"):
+        train("moments", fed)
+    other = Images.from_array(pixels, replace(SCHEMA, high=300), labels=labels)
+    fed = Federation.rehearsal(
+        {"a": Images.from_array(pixels, SCHEMA, labels=labels), "b": other}, {}, budget=AMPLE, seed=0,
+        same_people=False,
+    )  # fmt: skip
+    with pytest.raises(SchemaError, match="a and b describe their rows differently"):
+        train("moments", fed, **SMALL)
+    assert not any(map(charged, fed.holders.values()))
+
+
+class Crooked(LocalParties):
+    """A server that changes what it asks for."""
+
+    def __init__(self, parties: Any, change: Any) -> None:
+        super().__init__(parties)
+        self.change = change
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        return super().ask({name: self.change(ask) for name, ask in asks.items()})
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An ask of this kind, with other values."""
+
+    kind: type[Ask]
+    values: Mapping[str, Any]
+
+    def __call__(self, ask: Ask) -> Ask:
+        if not isinstance(ask, self.kind):
+            return ask
+        return replace(ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()})
+
+
+def changed(kind: type[Ask], **values: Any) -> Changed:
+    return Changed(kind, values)
+
+
+def charged(holder: Any) -> list[Any]:
+    """What stands in a holder's ledger beside its budget."""
+    return [entry for entry in holder.ledger.entries() if entry.count]
+
+
+BIG = torch.iinfo(torch.int64).min
+CROOKED = [
+    (
+        changed(Begin, config=lambda a: a.config | {"shares": (0.9, 0.05, 0.05)}),
+        MessageError,
+        "was agreed to",
+    ),
+    (changed(Begin, config=lambda a: a.config | {"private": False}), MessageError, "was agreed to"),
+    (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
+    (changed(Agree, multipliers=[0.0, 0.0, 0.0]), PrivacyError, "its budget needs"),
+    (changed(Agree, multipliers=[9.0]), MessageError, "scales of noise were due"),
+    (changed(Agree, multipliers=[float("nan")] * 3), ConfigError, "must be 0 or above"),
+    (changed(Agree, multipliers=[1e9] * 3), ConfigError, "more than can be drawn"),
+    (changed(Pooling, means=torch.zeros(2, 3, dtype=torch.int64)), MessageError, "means are whole numbers"),
+    (changed(Pooling, means=torch.zeros(2, 20)), MessageError, "means are whole numbers"),
+    (changed(Pooling, means=torch.full((2, 20), BIG)), MessageError, "means are whole numbers"),
+    (changed(Pooling, radius=0), ConfigError, "radius"),
+    (changed(Pooling, radius=1.5), ConfigError, "radius"),
+    (changed(Pooling, features=21), ConfigError, "features"),
+    (changed(Cells, basis=torch.zeros(20, 0, dtype=torch.int64)), MessageError, "not directions"),
+    (changed(Cells, basis=torch.full((20, 2), 1 << 40)), MessageError, "directions are whole numbers"),
+    (changed(Cells, bits=9), ConfigError, "bits"),
+]
+
+
+@pytest.mark.parametrize(("change", "raised", "words"), CROOKED)
+def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_charged(
+    change: Any, raised: type[Exception], words: str
+) -> None:
+    kind = change.kind
+    fed, config = silos(2, 40, Budget(3.0, 1e-5)), moments.Config(**SMALL)
+    parties = Crooked(fed.parties("moments", run="r", config=config), change)
+    with pytest.raises(raised, match=words):
+        moments.train(config, parties, fed.schemas)
+    due = {Begin: 0, Agree: 0, Pooling: 1, Cells: 2}[kind]
+    due = 0 if words == "more than can be drawn" else due
+    assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], (
+        "no refused release is charged"
+    )
+
+
+def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
+    """Means at the end of their range, a radius of one step: still answered, and no longer than the scale."""
+    fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL)
+    means = torch.full((2, 20), (1 << 18) - 1)
+    change = changed(Pooling, means=means, radius=1)
+    parties = Crooked(fed.parties("moments", run="r", config=config), change)
+    outcome = moments.train(config, parties, fed.schemas)
+    assert outcome.generator.images(2, seed=0).shape == (2, 6, 5)
+
+
+def test_a_release_is_made_once_and_in_turn() -> None:
+    fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL)
+    party = fed.parties("moments", run="r", config=config)["silo 0"]
+    begin = Begin(config=asdict(config), schemas={"silo 0": SCHEMA.to_dict()})
+    with pytest.raises(MessageError, match="not expected"):
+        party.answer(Means())
+    begun = party.answer(begin)
+    keys, multipliers = {"silo 0": begun.key.value}, begun.multipliers.value  # type: ignore[attr-defined]
+    party.answer(Agree(keys=keys, multipliers=multipliers))
+    party.answer(Means())
+    for again in (Means(), Agree(keys=keys, multipliers=multipliers)):
+        with pytest.raises(MessageError, match="not expected"):
+            party.answer(again)
+    assert len(charged(fed.holders["silo 0"])) == 1
+
+
+def test_the_noise_is_what_the_price_says() -> None:
+    """Two rehearsals with other seeds differ by noise alone, of the stated deviation."""
+    config, stage = moments.Config(**SMALL), First(moments.Frame.of(SCHEMA, 20), 2)
+    sums = []
+    for seed in (1, 2):
+        pixels, labels = signs(40)
+        held = {"a": Images.from_array(pixels, SCHEMA, labels=labels)}
+        fed = Federation.rehearsal(held, {}, budget=Budget(2.0, 1e-5), seed=seed, same_people=False)
+        party = fed.parties("moments", run="r", config=config)["a"]
+        begun: Any = party.answer(Begin(config=asdict(config), schemas={"a": SCHEMA.to_dict()}))
+        party.answer(Agree(keys={"a": begun.key.value}, multipliers=begun.multipliers.value))
+        answer: Any = party.answer(Means())
+        sums.append(answer.sums.value.double())
+    found = float((sums[0] - sums[1]).std()) / 2**0.5
+    assert found == pytest.approx(begun.multipliers.value[0] * stage.reach, rel=0.35)
+
+
+class Leaving(LocalParties):
+    """Parties of which one goes away when it is asked for this."""
+
+    def __init__(self, parties: Any, at: type[Ask]) -> None:
+        super().__init__(parties)
+        self.at, self.left = at, False
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        self.left = self.left or any(isinstance(ask, self.at) for ask in asks.values())
+        here = {name: ask for name, ask in asks.items() if not (self.left and name == "silo 1")}
+        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
+            raise PartyAway("silo 1 is away.")
+        return super().ask(here)
+
+
+@pytest.mark.parametrize(("at", "words"), [(Pooling, None), (Cells, "2 of 3 releases")])
+def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], words: str | None) -> None:
+    fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2)
+    parties = Leaving(fed.parties("moments", run="r", config=config), at)
+    if words is None:
+        with pytest.raises(ConfigError, match="only counts and means"):
+            moments.train(config, parties, fed.schemas)
+        return
+    outcome = moments.train(config, parties, fed.schemas)
+    assert words in outcome.generator.card["ended"]
+    assert "silo 1 went away" in str(outcome.privacy)
+    assert outcome.generator.images(3, seed=0).shape == (3, 6, 5)
+
+
+def test_who_goes_away_before_the_first_release_is_left_out() -> None:
+    fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2)
+    parties = Leaving(fed.parties("moments", run="r", config=config), Agree)
+    outcome = moments.train(config, parties, fed.schemas)
+    assert outcome.generator.card["left_out"] == ["silo 1"]
+
+
+def test_a_person_at_two_holders_is_priced_as_such() -> None:
+    pixels, labels = signs(40)
+    held = {name: Images.from_array(pixels, SCHEMA, labels=labels) for name in ("a", "b")}
+    budget = Budget(2.0, 1e-5)
+    fed = Federation.rehearsal(
+        held, {}, budget=budget, seed=1, same_people=False, people_are_elsewhere=("a", "b")
+    )
+    with pytest.raises(ConfigError, match="set most_holders"):
+        train("moments", fed, **SMALL)
+    found = train("moments", fed, **SMALL, most_holders=2)
+    assert found.privacy.epsilon("a", "server") <= 2.0
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"features": 0},
+        {"features": 5000},
+        {"shares": (0.5, 0.5)},
+        {"shares": (0.0, 0.5, 0.5)},
+        {"shares": (0.5, 0.5, 1e-9)},
+        {"bits": 9},
+        {"bits": -1},
+        {"at_least": 0},
+        {"most_holders": 0},
+        {"colluding": 0},
+        {"private": 1},
+    ],
+)
+def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        moments.Config(**bad)
