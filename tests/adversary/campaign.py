@@ -28,7 +28,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,7 @@ from second_accountant import composed, least_epsilon, pairs
 from sites import Sites, named, tapped
 from torch import Tensor
 
+from understudy.data.arrays import ArrayTable
 from understudy.data.population import Population
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.federation import Federation
@@ -118,7 +119,20 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
             rows = table.rows.clone()
             rows[rng.randrange(len(rows))] = rng.choice((-3e38, 3e38, 1e-40, 0.3, -1e6, 1e9, 1e18))
             others[name] = Population.from_arrays(rows, table.codes, classes=2, rows_per_person=8)
+        if isinstance(table, ArrayTable) and case.protocol == "moments":
+            others[name] = _another(table, rng)
     return tables, others, schemas
+
+
+def _another(table: ArrayTable[Any], rng: random.Random) -> ArrayTable[Any]:
+    """The same with other values and classes in all rows of one person."""
+    person, values = rng.randrange(len(table.ids)), table.values.copy()
+    here = slice(table.starts[person], table.starts[person + 1])
+    values[here] = rng.choice((0.0, 1.0, 0.5, rng.random()))
+    classes = None if table.classes is None else table.classes.copy()
+    if classes is not None:
+        classes[here] = rng.randrange(table.schema.target.levels)
+    return replace(table, values=values, classes=classes)
 
 
 class Worlds:

@@ -27,6 +27,7 @@ SMALL: dict[str, tuple[Any, ...]] = {  # settings that also decide how long a ru
     "leave_out": ("nothing", "suspects"), "seed": (0, 7), "chunk": (1, 3, 25), "colluding": (1, 2),
     "reporter": ("ps", "em-mds", "naive", "sub-mds", "proportional", "duchi", "piecewise", "hybrid", "pm-sub",
                  "fedsel"),
+    "features": (1, 3, 12), "bits": (None, 0, 1, 2), "shares": ((0.3, 0.4, 0.3), (0.05, 0.9, 0.05), (0.5, 0.5, 0.0)),
     "chosen": (None, 1), "kind": ("beta-vae", "marginals"), "epsilon_total": (1e-3, 0.5, 3.0), "device": ("cpu",),
 }  # fmt: skip
 WITHIN = {"learning_rate": RANGES["learning_rate"], "global_rate": (1e-9, 1e9)} | RANGES
