@@ -248,7 +248,16 @@ class Trial:
 
     def _budget(self) -> Budget:
         plain = self.case.budget
-        if self.case.protocol in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg", "lopub", "gen-fl", "dplt"):
+        if self.case.protocol in (
+            "sign-ds",
+            "fed-wae",
+            "wake-sleep",
+            "fed-stdg",
+            "lopub",
+            "gen-fl",
+            "dplt",
+            "two-aggregators",
+        ):
             return Budget(
                 3 * plain.epsilon, plain.delta
             )  # their settings name the price; what is asked again costs more

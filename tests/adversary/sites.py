@@ -20,6 +20,7 @@ from torch import Tensor
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.rappor import Rappor
+from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import parts as gram_parts
@@ -159,6 +160,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(DpltParty, "_choose", _choice(sites, DpltParty._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
+        patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
         yield
 
 
@@ -313,3 +315,15 @@ def _bits(sites: Sites, real: Any) -> Any:
         return sites.through("row", torch.as_tensor(rows), real(rappor, rows, rng), length, math.inf)
 
     return bits
+
+
+def _split(sites: Sites, real: Any) -> Any:
+    """What is uploaded is uniform to either aggregator, whatever the levels; one person has one upload."""
+
+    def levels(party: Any, people: Tensor) -> Any:
+        for event, count in party.plan.price.items():
+            sites.use(named(event), count, people=people)
+        found = real(party, people)
+        return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
+
+    return levels

@@ -13,8 +13,8 @@ from understudy.protocols.people.host import HostParty
 
 Patch = pytest.MonkeyPatch
 FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
-       "LoPub, three reports each, two hosts", "Gram, rows, three parties", "SGDE by counts",
-       "DPLT, two parties", "Moments, images of two classes, three parties")  # fmt: skip
+       "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
+       "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties")  # fmt: skip
 
 
 def tried(*names: str, seed: int, trials: int) -> Tally:

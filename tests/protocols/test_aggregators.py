@@ -1,0 +1,427 @@
+"""Two aggregators: the tables of all who are honest, once, for neither of them alone."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.no_rows import NoRows
+from understudy.data.samples import toy
+from understudy.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PartyError,
+    SchemaError,
+    UnderstudyError,
+)
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure import Share, gram_matrix
+from understudy.protocols.aggregators import protocol, second, upload
+from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
+from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.core.base import Ask, Keep, Party, Return
+from understudy.runtime.local import LocalParties
+
+FRAME, SCHEMA = toy(rows=24, seed=3)
+BUDGET = Budget(3.0, 1e-5)
+SETTINGS: dict[str, Any] = {
+    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 5, "components": 4, "steps": 3,
+    "device": "cpu",
+}  # fmt: skip
+PLAN = Plan.joint(Config(**SETTINGS), {"a": SCHEMA, "second": SCHEMA})
+
+
+def federation(hosts: int = 2, *, budget: Budget = BUDGET, seed: int | None = 1) -> Federation:
+    tables: dict[str, Any] = {f"host {n}": FRAME.iloc[n::hosts] for n in range(hosts)}
+    schemas = dict.fromkeys(tables, SCHEMA)
+    return Federation.rehearsal(
+        tables | {"second": NoRows(SCHEMA)}, schemas, budget=budget, seed=seed, same_people=False
+    )
+
+
+def parties(federation: Federation, **changes: Any) -> dict[str, Party]:
+    config = Config(**SETTINGS | changes)
+    return federation.parties("two-aggregators", run="r", config=config)
+
+
+def run(federation: Federation, wrap: Callable[[Any], Any] = LocalParties, **changes: Any) -> Any:
+    config = Config(**SETTINGS | changes)
+    return protocol.train(config, wrap(parties(federation, **changes)), federation.schemas)
+
+
+class Through(LocalParties):
+    """A line on which a test changes asks and replies, or lets one party go away."""
+
+    def __init__(self, inside: Mapping[str, Party], *, ask: Any = None, reply: Any = None) -> None:
+        super().__init__(inside)
+        self.on_ask, self.on_reply = ask or (lambda name, one: one), reply or (lambda name, one: one)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        replies = {}
+        for name, one in asks.items():
+            try:
+                replies |= super().ask({name: self.on_ask(name, one)})
+            except PartyAway:
+                if at_least is None:
+                    raise
+        return {name: self.on_reply(name, reply) for name, reply in replies.items()}
+
+
+@pytest.fixture
+def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No noise, so that sums can be counted."""
+    for module in (protocol, second):
+        monkeypatch.setattr(module, "noise", lambda scale, rng, *shape: torch.zeros(shape, dtype=torch.int64))
+
+
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
+    """The matrices that were fitted."""
+    seen: list[Tensor] = []
+    real = protocol.fit_gram
+
+    def fit(gram: Tensor, *rest: Any, **more: Any) -> Any:
+        seen.append(gram)
+        return real(gram, *rest, **more)
+
+    monkeypatch.setattr(protocol, "fit_gram", fit)
+    return seen
+
+
+def everybody(rows: Any = slice(None)) -> Tensor:
+    codec = Codec(SCHEMA)
+    return gram_matrix(codec.codes(FRAME.iloc[rows]), codec.sizes).triu()
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_what_is_released_is_the_joint_table_of_all_people(hosts: int, released: list[Tensor]) -> None:
+    outcome = run(federation(hosts))
+    assert torch.equal(released[0], everybody())
+    assert outcome.people == 24
+    assert outcome.generator.card["refused"] == 0
+    assert len(outcome.generator.sample(5, seed=0)) == 5
+
+
+def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:
+    run(federation(seed=None), steps=1)
+    run(federation(seed=None), steps=1)
+    where = torch.triu(torch.ones_like(released[0], dtype=torch.bool)) & (
+        (released[0] != 0) | (released[1] != 0)
+    )
+    noise = torch.stack([one - everybody() for one in released]).double()[:, where]
+    expected = 2 * PLAN.sigma**2
+    assert 0.8 * expected < float(noise.var()) < 1.25 * expected
+    assert not torch.equal(noise[0], noise[1])
+
+
+def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
+    other = Plan.joint(replace(PLAN.config, most_holders=2), dict.fromkeys(("a", "b", "second"), SCHEMA))
+    assert other.sigma == pytest.approx(2 * PLAN.sigma, rel=2e-3)
+    outcome = run(federation())
+    for against in ("outsider", "server", "another_party"):
+        assert 2.97 < outcome.privacy.epsilon(None, against) <= 3.0
+    assert Fraction(PLAN.sigma).denominator < 2**20
+
+
+def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
+    text = str(run(federation()).privacy)
+    assert "against both aggregators together: the server and second" in text
+    assert "replace the content of one person's upload by nothing" in text
+
+
+def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_it_was() -> None:
+    whole = federation()
+    run(whole)
+    (entry,) = [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+    assert "the sum over 24 people, once: batch" in entry.what
+    (uploaded,) = {e.what.split("key ")[1] for e in whole.holders["host 0"].ledger.entries() if e.count}
+    assert uploaded == entry.what.split("key ")[1]
+
+
+# People who lie
+
+
+def liars(monkeypatch: pytest.MonkeyPatch, change: Callable[[Share], None]) -> None:
+    """The first person of every host lies before the upload is sealed."""
+    real = upload.split
+
+    def split(cells: Any, codes: Any, *more: Any) -> Any:
+        share, firsts, seconds = real(cells, codes, *more)
+        change(share)
+        return share, firsts, seconds
+
+    monkeypatch.setattr(upload, "split", split)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_liar_is_left_out_and_everybody_else_is_counted(
+    monkeypatch: pytest.MonkeyPatch, released: list[Tensor]
+) -> None:
+    def change(share: Share) -> None:
+        share.corrections[0, 3] = (int(share.corrections[0, 3]) + 1000) % PLAN.field.prime
+
+    liars(monkeypatch, change)
+    outcome = run(federation(1), batch=1000)
+    assert outcome.generator.card["refused"] == 1
+    assert outcome.people == 23
+    assert torch.equal(released[0], everybody(slice(1, None)))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_word_outside_the_field_is_refused_even_if_it_means_the_same(
+    monkeypatch: pytest.MonkeyPatch, released: list[Tensor]
+) -> None:
+    def change(share: Share) -> None:
+        share.corrections[0, :] = 2**32 - 1
+
+    liars(monkeypatch, change)
+    assert run(federation(1), batch=1000).generator.card["refused"] == 1
+    assert torch.equal(released[0], everybody(slice(1, None)))
+
+
+def test_where_too_few_pass_nothing_is_released_or_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(share: Share) -> None:
+        share.dealt.c[:] ^= 1
+
+    liars(monkeypatch, change)
+    whole = federation()
+    with pytest.raises(
+        PartyError, match=r"0 people passed, and 10 are the least\. Nothing was charged or sent"
+    ):
+        run(whole)
+    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+
+
+# A server that departs
+
+
+@pytest.mark.parametrize("where", ["corrections", "sealed", "key"])
+def test_an_upload_that_the_server_changes_does_not_open(where: str) -> None:
+    ends = {"key": 3, "corrections": 40, "sealed": PLAN.format.head - 30}
+
+    def spoil(name: str, ask: Ask) -> Ask:
+        if isinstance(ask, Take) and ask.batch == 0:
+            uploads = ask.uploads.clone()
+            uploads[0, ends[where]] ^= 1
+            return replace(ask, uploads=uploads)
+        return ask
+
+    outcome = run(federation(), lambda inside: Through(inside, ask=spoil))
+    assert outcome.generator.card["refused"] == 1
+    assert outcome.people == 23
+
+
+def test_an_upload_that_is_passed_on_twice_counts_once() -> None:
+    kept: list[Tensor] = []
+
+    def twice(name: str, ask: Ask) -> Ask:
+        if isinstance(ask, Take):
+            kept.append(ask.uploads)
+            return replace(ask, uploads=torch.cat([kept[0][:1], ask.uploads[1:]]))
+        return ask
+
+    outcome = run(federation(), lambda inside: Through(inside, ask=twice))
+    assert len(kept) == 6
+    assert (outcome.people, outcome.generator.card["refused"]) == (19, 5)
+
+
+def test_a_server_that_counts_others_than_the_second_aggregator_gets_no_sum() -> None:
+    def others(name: str, ask: Ask) -> Ask:
+        return replace(ask, people=ask.people, mark=bytes(32)) if isinstance(ask, Release) else ask
+
+    whole = federation()
+    with pytest.raises(MessageError, match=r"other people than passed here\. Nothing was charged"):
+        run(whole, lambda inside: Through(inside, ask=others))
+    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+
+
+def told(**changes: Any) -> dict[str, Any]:
+    schemas = {"host 0": SCHEMA.to_dict(), "second": SCHEMA.to_dict()}
+    return {"config": asdict(Config(**SETTINGS | changes)), "schemas": schemas}
+
+
+def opened(**changes: Any) -> tuple[Any, Any, Tensor]:
+    """A host, the second aggregator, and what five people uploaded."""
+    inside = parties(federation(1))
+    host, aggregator = inside["host 0"], inside["second"]
+    key = aggregator.answer(Open(**told())).key.value  # type: ignore[attr-defined]
+    host.answer(Begin(key=key, **told(**changes)))
+    reply: Any = host.answer(Upload(round=1, people=torch.arange(5)))
+    return host, aggregator, reply.reports.value
+
+
+def test_uploads_for_other_settings_do_not_open() -> None:
+    """A server that tells people of more noise than it asks the aggregator for gets nothing."""
+    _, aggregator, uploads = opened(epsilon=0.5)
+    reply = aggregator.answer(Take(batch=0, uploads=uploads[:, : PLAN.format.head].contiguous()))
+    assert not reply.opened.value.any()
+
+
+def wrong_takes(head: Tensor) -> dict[str, Take]:
+    return {
+        "too short": Take(batch=0, uploads=head[:, :-1]),
+        "not bytes": Take(batch=0, uploads=head.long()),
+        "a number": Take(batch=0, uploads=torch.tensor(1, dtype=torch.uint8)),
+        "another batch": Take(batch=1, uploads=head),
+    }
+
+
+def wrong_checks(z: Tensor) -> dict[str, Check]:
+    said = {"z": z, "y": z, "sigma": z}
+    return {
+        "outside the field": Check(batch=0, **said | {"y": torch.full_like(z, PLAN.field.prime)}),
+        "negative": Check(batch=0, **said | {"z": torch.full_like(z, -1)}),
+        "of other people": Check(batch=0, **said | {"sigma": z[1:]}),
+        "another batch": Check(batch=1, **said),
+        "not whole": Check(batch=0, **said | {"z": z.double()}),
+    }
+
+
+def test_what_is_not_due_or_not_well_formed_is_refused_and_the_right_one_may_still_come() -> None:
+    host, aggregator, uploads = opened()
+    head = uploads[:, : PLAN.format.head].contiguous()
+    z = torch.zeros(5, PLAN.cells.blocks, 2, dtype=torch.int64)
+    early: list[Ask] = [
+        Check(batch=0, z=z, y=z, sigma=z),
+        Open(**told()),
+        Keep(round=1),
+        *wrong_takes(head).values(),
+    ]
+    for ask in early:
+        with pytest.raises(UnderstudyError, match=r"Nothing was|discarded"):
+            aggregator.answer(ask)
+    aggregator.answer(Take(batch=0, uploads=head))
+    for late in [Take(batch=0, uploads=head), Release(people=5, mark=bytes(32)), *wrong_checks(z).values()]:
+        with pytest.raises(UnderstudyError, match="Nothing was"):
+            aggregator.answer(late)
+    aggregator.answer(Check(batch=0, z=z, y=z, sigma=z))
+    for people, mark in ((5, bytes(32)), (0, bytes(31)), (0, aggregator.mark)):
+        with pytest.raises(UnderstudyError, match="Nothing was charged or sent"):
+            aggregator.answer(Release(people=people, mark=mark))
+    with pytest.raises(ArtefactError):
+        aggregator.answer(Return(round=1))
+    assert not aggregator.ledger.spend()
+    with pytest.raises(UnderstudyError, match="Nothing was"):
+        host.answer(Keep(round=1))
+
+
+def test_a_release_is_made_once() -> None:
+    whole = federation()
+    inside = parties(whole)
+    asks: list[Ask] = []
+
+    def note(name: str, ask: Ask) -> Ask:
+        asks.append(ask)
+        return ask
+
+    protocol.train(Config(**SETTINGS), Through(inside, ask=note), whole.schemas)
+    for ask in [ask for ask in asks if isinstance(ask, Take | Check | Release | Open)]:
+        with pytest.raises(UnderstudyError, match="Nothing was"):
+            inside["second"].answer(ask)
+
+
+def test_nobody_uploads_twice_in_a_run_also_at_a_host_that_was_made_anew() -> None:
+    whole = federation()
+    inside = parties(whole)
+    protocol.train(Config(**SETTINGS), LocalParties(inside), whole.schemas)
+    with pytest.raises(PartyError, match="which is the cap"):
+        inside["host 0"].answer(Upload(round=1, people=torch.arange(2)))
+    again = parties(whole, epsilon=0.001)
+    with pytest.raises(PartyError, match="have uploaded in this run"):
+        again["host 0"].answer(Begin(key=bytes(32), **told(epsilon=0.001)))
+
+
+# Who goes away
+
+
+def away(when: type[Ask], who: str) -> Callable[[Any], Any]:
+    def gone(name: str, ask: Ask) -> Ask:
+        if name == who and isinstance(ask, when):
+            raise PartyAway(f"{name} is away.")
+        return ask
+
+    return lambda inside: Through(inside, ask=gone)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_host_that_goes_away_costs_the_others_nothing(released: list[Tensor]) -> None:
+    outcome = run(federation(), away(Upload, "host 1"), at_least=1)
+    assert torch.equal(released[0], everybody(slice(0, None, 2)))
+    assert list(outcome.generator.card["gone"]) == ["host 1"]
+    with pytest.raises(PartyAway):
+        run(federation(), away(Upload, "host 1"))
+
+
+@pytest.mark.parametrize("when", [Open, Take, Check, Release])
+def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None:
+    whole = federation()
+    with pytest.raises(PartyAway):
+        run(whole, away(when, "second"), at_least=1)
+    assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+
+
+# Settings
+
+
+def test_a_budget_below_the_price_is_refused_before_anything_is_sent() -> None:
+    for budget in (Budget(2.9, 1e-5), Budget(3.0, 1e-6)):
+        with pytest.raises(BudgetExceeded, match="Nothing was sent"):
+            run(federation(budget=budget))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"epsilon": 0}, {"delta": 0.0}, {"batch": 2**17}, {"least_people": 0}, {"aggregator": "a/b"}]
+)
+def test_settings_that_are_none_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        Config(**SETTINGS | changes)
+
+
+def test_an_aggregator_must_be_named_and_all_have_the_same_columns() -> None:
+    config = Config(**SETTINGS)
+    other = SCHEMA.select(SCHEMA.names[1:])
+    for schemas in ({"a": SCHEMA}, {"second": SCHEMA}, {"a": other, "second": SCHEMA}):
+        with pytest.raises(ConfigError, match=r"aggregator|same way"):
+            Plan.joint(config, schemas)
+    with pytest.raises(ConfigError, match="most_holders=2"):
+        Plan.joint(replace(config, most_holders=2), {"a": SCHEMA, "second": SCHEMA})
+    with pytest.raises(SchemaError, match="another schema"):
+        Plan.of(asdict(config), {"a": other.to_dict(), "second": SCHEMA.to_dict()}, "a", SCHEMA)
+
+
+def test_a_person_with_several_rows_uploads_one_of_them_drawn_anew_each_time() -> None:
+    frame = FRAME.copy()
+    frame["id"] = 7
+    tables: dict[str, Any] = {"host 0": frame, "second": NoRows(SCHEMA)}
+    seen = set()
+    for seed in range(12):
+        whole = Federation.rehearsal(tables, {"host 0": SCHEMA}, budget=BUDGET, seed=seed, same_people=False)
+        host: Any = parties(whole)["host 0"]
+        host.answer(Begin(key=bytes(range(32)), **told()))
+        seen.add(tuple(host._levels(torch.tensor([0]))[0].tolist()))
+    rows = {tuple(row) for row in Codec(SCHEMA).codes(frame).tolist()}
+    assert seen <= rows
+    assert len(seen) > 3
+
+
+def test_an_upload_is_short() -> None:
+    """Adult: 15 columns with 151 levels and some 11,000 cells."""
+    sizes = (9, 9, 10, 16, 16, 7, 15, 6, 5, 2, 4, 4, 4, 42, 2)
+    assert sum(sizes) == 151
+    form = upload.Format(upload.Cells(sizes), PLAN.field)
+    assert form.cells.count > 10_000
+    assert form.size < 12_000
+    assert form.head < 8_000
+    assert np.all(np.array(form.parts) > 0)
