@@ -1,39 +1,42 @@
 """The examples run, with as little work as they allow."""
 
-import subprocess
-import sys
+import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+Run = Callable[..., str]
 
 
-def run(name: str, *args: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name), *args],
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an example as a program of this process, where a warning is an error: what it prints."""
+
+    def run(name: str, *args: str) -> str:
+        monkeypatch.setattr("sys.argv", [name, *args])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_two_holders_print_rows_and_prices() -> None:
+def test_two_holders_print_rows_and_prices(run: Run) -> None:
     out = run("two_holders.py")
     assert "coinsurance" in out
     assert "one person, over both holders: ε ≤" in out
 
 
-def test_phones_draw_series_and_say_their_price() -> None:
+def test_phones_draw_series_and_say_their_price(run: Run) -> None:
     out = run("series_of_phones.py", "--rounds", "2")
     assert "wave_1" in out
     assert "γ went down with [[1, 25.0]" in out
 
 
-def test_three_holders_of_images_draw_a_sheet(tmp_path: Path) -> None:
+def test_three_holders_of_images_draw_a_sheet(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for name in ("mnist_train_a", "emnist_bymerge_balanced", "fashion_mnist_train15k"):
         np.savez(tmp_path / f"{name}.npz", X=rng.integers(0, 256, (40, 8, 8), dtype=np.uint8))
