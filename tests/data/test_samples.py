@@ -4,6 +4,7 @@ import pytest
 
 from understudy.data import samples
 from understudy.data.codec import Codec
+from understudy.data.column import Binned, Real
 from understudy.data.partition import cramers_v
 from understudy.data.samples import rand_health, toy
 from understudy.data.schema import join
@@ -33,6 +34,24 @@ def test_all_years_fit_too_so_the_bounds_were_not_fitted_on_the_rows_shown() -> 
     for schema in (samples.CLINIC, samples.INSURER):
         found = check_table(years, schema)
         assert {v.column for v in found if v.error} == {"zper"}  # a person has a row for every year
+
+
+def test_without_bins_numbers_have_the_same_bounds_and_as_many_decimals_as_they_are_said_to_have() -> None:
+    tables, schemas = rand_health(bins=False)
+    _, binned = rand_health()
+    for party, schema in schemas.items():
+        schema.require_public()
+        assert check_table(tables[party], schema) == []
+        for column, other in zip(schema.columns, binned[party].columns, strict=True):
+            if not isinstance(column, Binned):
+                assert column == other
+                continue
+            assert column.bins is None
+            assert (column.edges[0], column.edges[-1]) == (other.edges[0], other.edges[-1])
+            if isinstance(column, Real):
+                cells = tables[party][column.name]
+                assert column.decimals is not None
+                assert cells.round(column.decimals).equals(cells)
 
 
 def test_the_holders_share_most_people_in_another_order() -> None:

@@ -5,6 +5,7 @@ insurance plans at random, to learn whether free care makes people healthier. Th
 comes with statsmodels (20,190 person-years; Cameron & Trivedi, "Microeconometrics", 2005).
 """
 
+from dataclasses import replace
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import whole
+from understudy.data.column import Binned, Column
 from understudy.data.partition import overlap_people
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.series import SeriesSchema
@@ -27,6 +29,10 @@ SITES = {
     5: "Charleston",
     6: "Georgetown County",
 }
+DECIMALS = {
+    "age": 1, "general_health": 1, "mental_health": 1, "chronic_diseases": 1,
+    "income": 0, "schooling": 1, "drugs": 2, "outpatient": 2,
+}  # fmt: skip
 HELD = {"clinic": 0.94, "insurer": 0.94}  # share of all people at each holder; 0.94² ≈ 88 % are at both
 
 # Bounds and bins are round numbers that follow from the experiment's design and the scales of its
@@ -63,17 +69,20 @@ INSURER = Schema(
 )
 
 
-def rand_health() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     """The experiment as a clinic and an insurer hold it: other columns, and not quite the same people.
 
     One row per person, of the person's first year, in an order of each holder's own. About 88 % of the 5,912
-    people are at both.
+    people are at both. Without `bins` numbers have their bounds and decimals alone, and are rounded to these.
     """
     years = pd.read_csv(_randhie())
     people = years.sort_values(["zper", "year"]).drop_duplicates("zper").reset_index(drop=True)
     rows = overlap_people(people, "zper", HELD, seed=1974)
     everything = _readable(people)
     schemas = {"clinic": CLINIC, "insurer": INSURER}
+    if not bins:
+        schemas = {party: _without_bins(schema) for party, schema in schemas.items()}
+        everything = everything.round(DECIMALS)
     tables = {
         party: everything.loc[rows[party], ["zper", *schema.names]].reset_index(drop=True)
         for party, schema in schemas.items()
@@ -172,6 +181,16 @@ def _readable(people: pd.DataFrame) -> pd.DataFrame:
             "outpatient": people["outpdol"],
         }
     )
+
+
+def _without_bins(schema: Schema) -> Schema:
+    """Numbers with bounds alone, and reals with so many decimals as a form would have."""
+    columns: list[Column] = []
+    for column in schema.columns:
+        if isinstance(column, Real):
+            column = replace(column, decimals=DECIMALS[column.name])
+        columns.append(replace(column, bins=None) if isinstance(column, Binned) else column)
+    return replace(schema, columns=tuple(columns))
 
 
 def _randhie() -> Path:
