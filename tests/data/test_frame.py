@@ -30,6 +30,12 @@ def test_of_series_the_time_alone_is_transformed_and_channels_stay_together() ->
     np.testing.assert_allclose(frame.coefficients(values) / UNIT, wanted, atol=2e-3)
 
 
+def test_histograms_count_the_values_of_each_channel() -> None:
+    frame = Frame((3, 2), 1, 4)
+    values = np.array([[[0.0, 0.3], [1.0, 0.2], [0.25, 0.6]]], dtype=np.float32)
+    assert frame.histograms(values, 4).tolist() == [[1, 1, 0, 1, 1, 1, 1, 0]]
+
+
 def test_all_coefficients_give_the_row_back() -> None:
     images, frame = RNG.random((3, 5, 7)).astype(np.float32), Frame((5, 7), 2, 35)
     back = 0.5 + frame.coefficients(images) @ frame.matrix()

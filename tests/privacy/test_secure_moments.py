@@ -63,7 +63,8 @@ def people(rng: Any, sizes: list[int]) -> Rows:
     count = sum(sizes)
     values = rng.choice([0.0, 1.0, 0.5, rng.random()], (count, 2, 3)).astype(np.float32)
     starts = np.concatenate([[0], np.cumsum(sizes)])
-    return Rows(FRAME.coefficients(values), rng.integers(0, 2, count), Crowd.of(starts))
+    shades = FRAME.histograms(values, 32)
+    return Rows(FRAME.coefficients(values), shades, rng.integers(0, 2, count), Crowd.of(starts))
 
 
 def without(rows: Rows, person: int) -> Rows:
@@ -71,7 +72,10 @@ def without(rows: Rows, person: int) -> Rows:
     stay = rows.crowd.owner != person
     sizes = np.delete(rows.crowd.sizes, person)
     return Rows(
-        rows.coefficients[stay], rows.classes[stay], Crowd.of(np.concatenate([[0], np.cumsum(sizes)]))
+        rows.coefficients[stay],
+        rows.histograms[stay],
+        rows.classes[stay],
+        Crowd.of(np.concatenate([[0], np.cumsum(sizes)])),
     )
 
 
@@ -91,7 +95,12 @@ def test_one_person_moves_a_release_by_no_more_than_its_reach(seed: int, sizes: 
 def test_the_reach_of_second_moments_is_reached() -> None:
     """No bound below it would do: one long row moves them by all of it."""
     for stage in stages(np.random.default_rng(1))[1:2]:
-        rows = Rows(np.array([[1e5, 0, 0, 0, 0, 0]]), np.zeros(1, dtype=np.int64), Crowd.of(np.array([0, 1])))
+        rows = Rows(
+            np.array([[1e5, 0, 0, 0, 0, 0]]),
+            np.zeros((1, 32)),
+            np.zeros(1, dtype=np.int64),
+            Crowd.of(np.array([0, 1])),
+        )
         moved = (stage.count(rows).double() / torch.where(stage.diagonal, math.sqrt(2), 1.0)).norm()
         assert moved >= 0.98 * stage.reach
 
@@ -107,6 +116,7 @@ def test_ten_thousand_equal_rows_of_a_person_are_one_row() -> None:
     one, many = (
         Rows(
             np.tile([[900.0, -70, 5, 0, 0, 1]], (n, 1)),
+            np.tile(np.arange(32) == 3, (n, 1)) * 6.0,
             np.ones(n, dtype=np.int64),
             Crowd.of(np.array([0, n])),
         )

@@ -132,7 +132,7 @@ def test_constant_images_and_an_empty_class_are_no_error() -> None:
     flat = Images.from_array(np.full((50, 6, 5), 90), SCHEMA, labels=["bar"] * 50)
     fed = Federation.rehearsal({"silo": flat}, {}, budget=AMPLE, seed=1, same_people=False)
     drawn, labels = train("moments", fed, **SMALL).generator.labelled(200, seed=0)
-    assert np.abs(drawn[labels == "bar"].astype(int) - 90).max() <= 3
+    assert np.abs(drawn[labels == "bar"].astype(int) - 90).max() <= 8, "a bin of the histogram"
 
 
 def test_rows_that_do_not_fit_are_refused_before_anything_is_charged() -> None:

@@ -85,6 +85,26 @@ class Frame:
         """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds."""
         return math.ceil(UNIT * math.sqrt(math.prod(self.shape)) / 2 * (1 + 2.0**-8)) + self.features
 
+    @property
+    def channels(self) -> int:
+        """How many values there are at one place."""
+        return math.prod(self.shape[self.sides :])
+
+    def histograms(self, values: Values, bins: int) -> Whole:
+        """How many of a row's values lie in each even bin of [0, 1], channel by channel: (n, channels · bins)."""
+        width = self.channels * bins
+        out = np.empty((len(values), width))
+        for start in range(0, len(values), _CHUNK):
+            part = values[start : start + _CHUNK].reshape(-1, self.channels)
+            cells = np.clip(np.floor(part.astype(np.float64) * bins), 0, bins - 1).astype(np.int64)
+            cells += bins * np.arange(self.channels)
+            rows = len(part) * self.channels // math.prod(self.shape)
+            cells = cells.reshape(rows, -1) + width * np.arange(rows)[:, None]
+            out[start : start + rows] = np.bincount(cells.ravel(), minlength=rows * width).reshape(
+                rows, width
+            )
+        return out
+
     def matrix(self) -> NDArray[np.float64]:
         """What turns coefficients (features,) back into values about 1/2, flat: (features, values)."""
         waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]

@@ -4,5 +4,6 @@ moments.
 
 from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.shades import match_shades
 
-__all__ = ["CellGaussians", "Centres", "Directions", "centres", "directions", "fit_cells"]
+__all__ = ["CellGaussians", "Centres", "Directions", "centres", "directions", "fit_cells", "match_shades"]

@@ -2,7 +2,8 @@
 
 A row is m_c + B F_c u + t ∘ v with u and v standard normal: the cell's mean, its own covariance in the directions B
 that all cells share, and beside them the small variances t² of the coefficients. It is then turned back from the
-frame (`data.frame`), and values are cut to [0, 1].
+frame (`data.frame`), and its values are mapped, channel by channel, by a rising line through `KNOTS` points, which
+brings them to the released histograms; where there are none it cuts them to [0, 1].
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from understudy.check import whole
 from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 
+KNOTS = 257
 _MOST_CELLS = 1 << 16
 _MOST_PARAMETERS = 1 << 28
 
@@ -40,6 +42,9 @@ class CellGaussians(nn.Module):
         self.factors = nn.Parameter(torch.zeros(count, directions, directions))
         self.basis = nn.Parameter(torch.zeros(width, directions))
         self.tail = nn.Parameter(torch.zeros(width))
+        line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
+        self.inner = nn.Parameter(line)  # (channels, knots): values as they come
+        self.outer = nn.Parameter(line.clone())  # and as they become
 
     @cached_property
     def _back(self) -> Tensor:
@@ -64,10 +69,16 @@ class CellGaussians(nn.Module):
             moved[here] = u[here] @ self.factors[one].T
         return self.means[cell] + moved @ self.basis.T + v * self.tail
 
+    def raw(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → values as the Gaussians have them, (n, places, channels)."""
+        flat = 0.5 + self.coefficients(z) @ self._back.to(z.device)
+        return flat.view(len(z), -1, self.frame.channels)
+
     def rows(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → values in [0, 1], (n, *shape)."""
-        flat = 0.5 + self.coefficients(z) @ self._back.to(z.device)
-        return flat.clamp(0, 1).view(-1, *self.frame.shape)
+        raw = self.raw(z)
+        mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
+        return torch.stack(mapped, 2).clamp(0, 1).view(-1, *self.frame.shape)
 
     def forward(self, z: Tensor) -> Tensor:
         """As `rows`."""
@@ -87,3 +98,11 @@ class CellGaussians(nn.Module):
         """The inverse of `describe`, before weights are loaded."""
         frame = Frame(tuple(description["shape"]), description["sides"], description["features"])
         return cls(frame, **{key: description[key] for key in ("classes", "cells", "directions")})
+
+
+def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:
+    """Values on the line through the points (inner, outer), both rising; constant beyond its ends."""
+    after = torch.searchsorted(inner.contiguous(), values.contiguous()).clamp(1, len(inner) - 1)
+    low, high = inner[after - 1], inner[after]
+    part = ((values - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    return outer[after - 1] + part * (outer[after] - outer[after - 1])

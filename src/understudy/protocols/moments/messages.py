@@ -41,7 +41,7 @@ class Agreed(Reply, kind="moments.agreed"):
 
 @dataclass(frozen=True, kw_only=True)
 class Means(Ask, kind="moments.means"):
-    """Release counts and means of the classes, and the energy of all rows."""
+    """Release counts and means of the classes, and the energy and the histograms of all rows."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,7 @@ from understudy.protocols.moments.stages import (
     Rows,
     Stage,
     Within,
+    bins_of,
     check_basis,
     check_means,
     finest,
@@ -120,7 +121,9 @@ class MomentsParty(Party):
             case Agree() if agreement is None or not agreement.released:
                 return self._agree(ask)
             case Means() if agreement is not None and agreement.released == 0:
-                return self._release(agreement, First(self.frame, self.classes), "counts and means")
+                return self._release(
+                    agreement, First(self.frame, self.classes), "counts, means and histograms"
+                )
             case Pooling() if agreement is not None and agreement.released == 1:
                 return self._release(agreement, self._pooled(ask, agreement), "second moments of all rows")
             case Cells() if agreement is not None and agreement.released == 2:
@@ -266,6 +269,7 @@ class MomentsParty(Party):
         codes = self.table.classes
         return Rows(
             self.frame.coefficients(self.table.values),
+            self.frame.histograms(self.table.values, bins_of(self.frame)),
             np.zeros(self.table.rows, dtype=np.int64) if codes is None else codes,
             Crowd.of(self.table.starts),
         )

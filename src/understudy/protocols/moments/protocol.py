@@ -28,7 +28,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError
 from understudy.generator import Generator
-from understudy.models.moments import fit_cells
+from understudy.models.moments import fit_cells, match_shades
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
@@ -152,6 +152,8 @@ def train(
         )
     kept = server.directions(done, centre)
     network = fit_cells(frame, centre, kept, done.found.get("cells"), bits=done.bits)
+    first = done.found["means"]
+    matched = match_shades(network, first["shades"], float(first["shades_noise"]), float(centre.people.sum()))
     look(2)
     people = max(1, round(float(centre.people.sum())))
     card: dict[str, Any] = {
@@ -167,6 +169,7 @@ def train(
         "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False)),
         "directions": len(kept.values),
         "cells": network.cells,
+        "histograms": matched,
         "privacy": privacy.to_dict(),
     }
     return Outcome(Generator(network.eval(), schema, card), privacy, people)

@@ -1,6 +1,7 @@
 """The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
 
-`First`: of every class a count and the mean of its rows, and the energy of all rows, their mean squared norm.
+`First`: of every class a count and the mean of its rows; of all rows the energy, which is their squared norm, and a
+histogram of their values, channel by channel.
 `Pooled`: second moments of all rows about the means that the first release gave.
 `Within`: second moments of every class, or of every cell of a class, in a subspace that the second gave; a cell is a
 class with the signs of the first directions of that subspace, and then has a count and a mean, too.
@@ -36,7 +37,11 @@ from understudy.privacy.secure.moments import (
 )
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
-COUNT, ENERGY = SCALE // 4, SCALE // 8  # what a row adds to a count, and at most to the energy
+COUNT, ENERGY, SHADES = (
+    SCALE // 4,
+    SCALE // 8,
+    SCALE // 4,
+)  # a row's count, and its most in energy and histograms
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
@@ -49,24 +54,30 @@ class Rows:
     """A holder's rows in the public frame."""
 
     coefficients: Whole  # (rows, features)
+    histograms: Whole  # (rows, channels · bins)
     classes: Places  # (rows,)
     crowd: Crowd
 
 
 @dataclass(frozen=True)
 class First:
-    """Counts and means of the classes, and the energy of all rows."""
+    """Counts and means of the classes, and the energy and the values of all rows."""
 
     frame: Frame
     classes: int
 
     @property
+    def bins(self) -> int:
+        """Of a channel's histogram."""
+        return bins_of(self.frame)
+
+    @property
     def reach(self) -> float:
-        return math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2) * (1 + 2.0**-40)
+        return math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)
 
     @property
     def size(self) -> int:
-        return self.classes * (1 + self.frame.features) + 1
+        return self.classes * (1 + self.frame.features) + 1 + self.frame.channels * self.bins
 
     @property
     def diagonal(self) -> Tensor:
@@ -78,24 +89,33 @@ class First:
         ones = np.full((len(q), 1), float(COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
         energy = bounded(np.square(q).sum(1, keepdims=True), float(SCALE**2), ENERGY)
+        shades = bounded(rows.histograms, self._most, SHADES)
         nowhere = np.zeros(len(q), dtype=np.int64)
-        return torch.cat([sums.flatten(), cell_sums(energy, nowhere, 1, rows.crowd).flatten()])
+        more = cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd)
+        return torch.cat([sums.flatten(), more.flatten()])
 
     def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
-        """`people` of each class, the `sums` of their coefficients, and the `energy` of all, in squared steps; beside
-        them the deviation of their noise.
+        """`people` of each class, the `sums` of their coefficients, the `energy` of all, in squared steps, and their
+        `shades`, how many people's worth of values each bin holds (channels, bins); beside them the deviation of noise.
         """
         step, at = self.frame.reach / SCALE, self.classes * (1 + self.frame.features)
         units = torch.tensor([1 / COUNT] + [step] * self.frame.features, dtype=torch.float64)
         table, beside = (part[:at].double().view(self.classes, -1) * units for part in (total, noise))
-        squared = step**2 * SCALE**2 / ENERGY
+        squared, share = step**2 * SCALE**2 / ENERGY, math.sqrt(self.frame.channels) / SHADES
         return {
             "people": table[:, 0].clone(),
             "people_noise": beside[0, 0].clone(),
             "sums": table[:, 1:].clone(),
             "sums_noise": beside[0, 1].clone(),
             "energy": total[at].double() * squared,
+            "shades": total[at + 1 :].double().view(self.frame.channels, self.bins) * share,
+            "shades_noise": noise[at + 1].double() * share,
         }
+
+    @property
+    def _most(self) -> float:
+        """The norm of the histograms of a row whose every channel is constant."""
+        return math.prod(self.frame.shape) / math.sqrt(self.frame.channels)
 
 
 @dataclass(frozen=True)
@@ -212,6 +232,11 @@ class Within:
 
 
 Stage = First | Pooled | Within
+
+
+def bins_of(frame: Frame) -> int:
+    """How many bins a channel's histogram has."""
+    return 32 if frame.channels <= 3 else 16
 
 
 def finest(multiplier: float, most_holders: int) -> int:

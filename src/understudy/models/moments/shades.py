@@ -1,0 +1,49 @@
+"""Values that are spread as the released histograms say: a rising map for each channel of a fitted network.
+
+A Gaussian in the frame has no notion of a value that most places share (the black of a digit's ground), nor of an end.
+Its values are therefore mapped, rank by rank, to those of the noisy histogram of all rows: contrast comes back. The
+network's own spread is known by drawing from it, which costs nothing.
+
+Guarantee: reads released numbers alone, and is the same for the same numbers.
+Edges: histograms whose noise would move a share by more than `LOUD` of all values are left aside, and values are cut
+to [0, 1] as they are.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from understudy.models.moments.gaussians import KNOTS, CellGaussians, mapped_through
+
+LOUD = 0.05  # of all values: what the noise of half of the bins together may have
+_DRAWN = 4096  # rows by which a network's own spread is known
+_MOST = 1 << 22  # values of them
+
+
+def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
+    """Give the network a map to these histograms, (channels, bins), in people; whether they were quiet enough."""
+    bins = shades.shape[1]
+    if noise / people * math.sqrt(bins) / 2 > LOUD:
+        return False
+    generator = torch.Generator().manual_seed(0)
+    rows = max(64, min(_DRAWN, _MOST // math.prod(network.frame.shape)))
+    with torch.no_grad():
+        raw = network.raw(torch.randn(rows, network.latent, generator=generator))
+        at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+        edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+        for channel, counts in enumerate(shades):
+            own = raw[:, :, channel].flatten().double().sort().values
+            shares = on_simplex(counts / counts.sum().clamp(min=1.0))
+            shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
+            network.inner[channel] = own[(at * (len(own) - 1)).round().long()].float()
+            network.outer[channel] = mapped_through(at, shares, edges).float()
+    return True
+
+
+def on_simplex(values: Tensor) -> Tensor:
+    """The nearest shares: none below 0, and 1 in all (Duchi et al. 2008)."""
+    falling = values.sort(descending=True).values
+    over = (falling.cumsum(0) - 1) / torch.arange(1, len(values) + 1)
+    last = int((falling > over).nonzero()[-1])
+    return (values - over[last]).clamp(min=0)

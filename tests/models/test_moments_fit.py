@@ -1,0 +1,136 @@
+"""Gaussians from moments: what is noise is left out, and what is not is kept."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from understudy.data.frame import Frame
+from understudy.errors import ConfigError
+from understudy.models.claims import expected
+from understudy.models.moments import CellGaussians, centres, directions, fit_cells, match_shades
+from understudy.models.moments.gaussians import mapped_through
+from understudy.models.moments.shades import on_simplex
+
+FRAME = Frame((4, 5), 2, 12)
+RNG = torch.Generator().manual_seed(0)
+
+
+def symmetric(d: int, scale: float) -> torch.Tensor:
+    """Noise of a symmetric matrix: √2 of it on the diagonal."""
+    noise = torch.randn(d, d, generator=RNG, dtype=torch.float64) * scale
+    return noise.triu(1) + noise.triu(1).T + noise.diagonal().diag() * math.sqrt(2)
+
+
+def test_directions_of_noise_alone_hold_nothing() -> None:
+    noise = 50.0
+    found = directions(
+        {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, torch.tensor([1000.0])
+    )
+    assert found.values.sum() < 0.2 * 200 * 2 * noise * math.sqrt(200) / 1000
+
+
+def test_directions_above_the_edge_come_back_shrunk() -> None:
+    basis = torch.linalg.qr(torch.randn(200, 3, generator=RNG, dtype=torch.float64)).Q
+    strong, people, noise = torch.tensor([40.0, 30.0, 20.0]).double(), 1000.0, 200.0
+    edge = 2 * noise * math.sqrt(200) / people
+    moments = people * (basis * strong) @ basis.T + symmetric(200, noise)
+    found = directions({"moments": moments, "moments_noise": torch.tensor(noise)}, torch.tensor([people]))
+    assert len(found.values) == 3
+    np.testing.assert_allclose(found.values, strong - edge**2 / 4 / strong, rtol=0.1)
+    assert ((basis.T @ found.basis).square().sum(0) > 0.9).all()
+
+
+def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
+    people, noise = torch.full((8,), 100.0).double(), 500.0
+    apart = torch.zeros(8, 40, dtype=torch.float64)
+    apart[:, :20] = 400 * torch.randn(8, 20, generator=RNG, dtype=torch.float64)
+    sums = people[:, None] * apart + noise * torch.randn(8, 40, generator=RNG, dtype=torch.float64)
+    first = {
+        "people": people, "sums": sums, "sums_noise": torch.tensor(noise), "energy": torch.tensor(8e8).double(),
+    }  # fmt: skip
+    found = centres(first, 1e5)
+    assert (found.means - apart).square().mean() < 2 * (noise / 100) ** 2
+    quiet = centres(first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()}, 1e5)
+    assert quiet.means.std(0).mean() < 0.5 * noise / 100
+
+
+def test_a_class_without_people_and_without_energy_is_no_error() -> None:
+    first = {
+        "people": torch.tensor([-30.0, 200.0]).double(), "sums": torch.zeros(2, 5).double(),
+        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(-5.0).double(),
+    }  # fmt: skip
+    found = centres(first, 100.0)
+    assert found.people.min() >= 1
+    assert found.radius >= 1
+    assert found.means.isfinite().all()
+
+
+def test_without_a_third_release_all_classes_have_the_pooled_covariance() -> None:
+    first = {
+        "people": torch.tensor([50.0, 70.0]).double(), "sums": torch.randn(2, 12, generator=RNG).double() * 1e4,
+        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(1e9).double(),
+    }  # fmt: skip
+    centre = centres(first, 1e5)
+    kept = directions(
+        {"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)}, centre.people
+    )
+    network = fit_cells(FRAME, centre, kept, None)
+    assert torch.allclose(network.factors[0], network.factors[1])
+    assert network.rows(torch.randn(7, network.latent, generator=RNG)).shape == (7, 4, 5)
+
+
+def test_values_are_spread_as_the_histogram_says() -> None:
+    network = CellGaussians(FRAME, classes=1, cells=1, directions=3)
+    with torch.no_grad():
+        network.tail.fill_(3000.0)
+    wanted = torch.tensor([[700.0, 0.0, 100.0, 200.0]]).double()
+    assert match_shades(network, wanted, noise=0.1, people=1000.0)
+    drawn = network.rows(torch.randn(4000, network.latent, generator=RNG)).detach().flatten()
+    shares = torch.histc(drawn, 4, 0, 1) / len(drawn)
+    assert torch.allclose(shares.double(), wanted[0] / 1000, atol=0.02)
+
+
+def test_histograms_of_noise_are_left_aside() -> None:
+    network = CellGaussians(FRAME, classes=1, cells=1, directions=3)
+    assert not match_shades(network, torch.tensor([[9.0, -4.0, 3.0, 2.0]]).double(), noise=5.0, people=10.0)
+    z = 9 * torch.randn(50, network.latent, generator=RNG)
+    torch.testing.assert_close(
+        network.rows(z).flatten(), network.raw(z).clamp(0, 1).flatten(), rtol=0, atol=1e-5
+    )
+
+
+def test_shares_are_the_nearest_ones() -> None:
+    assert on_simplex(torch.tensor([0.5, 0.7, -0.2]).double()).tolist() == pytest.approx([0.4, 0.6, 0.0])
+
+
+def test_a_line_with_steps_is_followed_and_kept_to_its_ends() -> None:
+    line = torch.tensor([0.0, 1.0, 1.0, 2.0]), torch.tensor([0.0, 0.2, 0.6, 1.0])
+    at = torch.tensor([-3.0, 0.5, 1.5, 9.0])
+    assert mapped_through(at, *line).tolist() == pytest.approx([0.0, 0.1, 0.8, 1.0])
+
+
+def test_cells_are_drawn_by_their_shares_and_know_their_class() -> None:
+    network = CellGaussians(FRAME, classes=2, cells=2, directions=1)
+    with torch.no_grad():
+        network.shares.copy_(torch.tensor([0.1, 0.0, 0.3, 0.6]))
+    z = torch.randn(20_000, network.latent, generator=RNG)
+    shares = torch.bincount(network.pick(z), minlength=4) / len(z)
+    assert torch.allclose(shares, network.shares, atol=0.02)
+    assert shares[1] == 0
+    assert torch.equal(network.classes_of(z), network.pick(z) // 2)
+
+
+def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory() -> None:
+    honest = CellGaussians(FRAME, classes=2, cells=2, directions=3).describe()
+    assert expected(CellGaussians.from_description, honest)["factors"][1] == (4, 3, 3)
+    for bad in (
+        {"classes": 1 << 20},
+        {"directions": 13},
+        {"features": 1 << 30},
+        {"shape": [1 << 20, 1 << 20]},
+        {"cells": 0},
+    ):
+        with pytest.raises(ConfigError):
+            CellGaussians.from_description(honest | bad)
