@@ -27,6 +27,7 @@ from understudy.check import plain_name
 from understudy.classifier import Classifier
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
+from understudy.data.no_rows import NoRows
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
@@ -206,7 +207,10 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
     schemas = file.schemas()
     if seed is None:
         _require_agreement(file)
-    sources = {name: file.source(name) for name in file.parties}
+    sources: dict[str, Held] = {
+        name: NoRows(schemas[name]) if section.aggregates else file.source(name)
+        for name, section in file.parties.items()
+    }
     same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))
     tables = open_held(sources, schemas, same_people=same)
     holders = []

@@ -18,6 +18,7 @@
     ledger_delta = 1e-6
     noise = "secure"                # "fast": torch's generator, not secure, and named in the card
     people_are_elsewhere = false    # over rows: true where other holders may have some of its people, too
+    aggregates = false              # true, and no table: a party without rows, which adds up other people's shares
 
 A protocol over rows is written alike: each person of a party may then have several rows, and the schema names
 the column that says who. That no two parties hold the same person is assumed, and the statement says so. A party
@@ -73,6 +74,7 @@ class PartySection:
     ledger_epsilon: float | None = None
     ledger_delta: float | None = None
     people_are_elsewhere: bool = False
+    aggregates: bool = False
     separator: str | None = None
     encoding: str | None = None
     decimal: str | None = None
@@ -214,7 +216,8 @@ class RunFile:
                 if value not in (None, "", ()) and value is not False
             }
             | {"schema": str(self.path(section.schema))}
-            | ({"table": self._table(name), "ledger": str(self.ledger_path(name))} if section.table else {})
+            | ({"table": self._table(name)} if section.table else {})
+            | ({"ledger": str(self.ledger_path(name))} if section.table or section.aggregates else {})
             for name, section in self.parties.items()
         }
         return tomli_w.dumps(body)
@@ -222,11 +225,12 @@ class RunFile:
 
 _READING = ("separator", "encoding", "decimal", "missing", "sheet", "query", "password")
 _HOLDERS_OWN = (
-    "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", *_READING,
+    "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,
 )  # fmt: skip
 _NUMBER = (int | float, "a number")
 _KINDS: dict[str, Any] = dict.fromkeys(("epsilon", "delta", "ledger_epsilon", "ledger_delta"), _NUMBER) | {
     "people_are_elsewhere": (bool, "true or false"),
+    "aggregates": (bool, "true or false"),
     "missing": (list, "a list of texts and numbers"),
 }
 _WORDS = {str: "a text", dict: "a table of keys"}
@@ -241,7 +245,14 @@ def _section(body: Any, where: str, elsewhere: bool) -> PartySection:
         )
     known = {field.name: field for field in fields(PartySection)}
     known_keys(body, known, where)
-    needed = ("schema", "epsilon", "delta") if elsewhere else ("table", "schema", "epsilon", "delta")
+    aggregates = body.get("aggregates") is True
+    if aggregates and (own := [key for key in ("table", *_READING, "people_are_elsewhere") if key in body]):
+        raise ConfigError(
+            f'{where}: who aggregates holds no rows, so no "{own[0]}". Nothing was read or charged.'
+        )
+    needed = (
+        ("schema", "epsilon", "delta") if elsewhere or aggregates else ("table", "schema", "epsilon", "delta")
+    )
     if missing := [key for key in needed if key not in body]:
         raise ConfigError(f'{where}: "{missing[0]}" is missing. Nothing was read or charged.')
     for key, value in body.items():

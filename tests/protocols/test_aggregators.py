@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,14 @@ from understudy.errors import (
 )
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import Share, gram_matrix
 from understudy.protocols.aggregators import protocol, second, upload
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.core.base import Ask, Keep, Party, Return
+from understudy.run import run_file
+from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 FRAME, SCHEMA = toy(rows=24, seed=3)
@@ -425,3 +429,21 @@ def test_an_upload_is_short() -> None:
     assert form.size < 12_000
     assert form.head < 8_000
     assert np.all(np.array(form.parts) > 0)
+
+
+def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "rows.csv", index=False)
+    SCHEMA.save(tmp_path / "schema.toml")
+    price = {"schema": "schema.toml", "epsilon": 3.0, "delta": 1e-5}
+    body: dict[str, Any] = {
+        "protocol": "two-aggregators", "out": "made", "settings": SETTINGS,
+        "parties": {"a": price | {"table": "rows.csv"}, "second": price | {"aggregates": True}},
+    }  # fmt: skip
+    result, folder = run_file(RunFile.from_dict(body, folder=tmp_path))
+    assert result.people == 24
+    assert RunFile.load(folder / "run.toml").parties["second"].aggregates
+    with Ledger(tmp_path / "ledgers" / "second.ledger") as ledger:
+        assert 2.97 < ledger.spent() <= 3.0
+    body["parties"]["second"]["table"] = "rows.csv"
+    with pytest.raises(ConfigError, match='no "table"'):
+        RunFile.from_dict(body, folder=tmp_path)

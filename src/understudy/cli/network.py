@@ -1,4 +1,4 @@
-"""Commands for holders on their own machines: `federation`, `serve`, `join`, `approve`, `status`."""
+"""Commands for holders on their own machines: `federation`, `serve`, `join`, `aggregate`, `approve`, `status`."""
 
 import time
 from pathlib import Path
@@ -8,7 +8,7 @@ import typer
 
 from understudy.cli import federation
 from understudy.cli.console import plain as out
-from understudy.cli.party import approve, join
+from understudy.cli.party import aggregate, approve, join
 from understudy.cli.serve import serve
 from understudy.cli.status import status_view
 
@@ -16,7 +16,7 @@ from understudy.cli.status import status_view
 def mount(app: typer.Typer) -> None:
     """Add the commands to the `understudy` command."""
     app.add_typer(federation.app, name="federation")
-    for command in (serve, join, approve, status):
+    for command in (serve, join, aggregate, approve, status):
         app.command()(command)
 
 

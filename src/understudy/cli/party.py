@@ -1,4 +1,4 @@
-"""Commands for a holder on its own machine: `join` a run, and `approve` its contract."""
+"""Commands for a party on its own machine: `join` a run with rows, `aggregate` without, and `approve` a contract."""
 
 import select
 import signal
@@ -48,6 +48,53 @@ def join(
     if example:
         out.print(_POLICY)
         return
+    if invitation is None or table is None or schema is None or policy is None:
+        raise typer.BadParameter(
+            "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
+        )
+    _take_part(
+        invitation, table=table, schema=schema, policy=policy, ledger=ledger, home=home, noise=noise,
+        dial={"address": address, "patience": patience},
+    )  # fmt: skip
+
+
+def aggregate(
+    invitation: Annotated[Path, typer.Argument(help="The invitation file from the operator of the hub.")],
+    schema: Annotated[Path, typer.Option(help="The public schema of the rows that people hold.")],
+    policy: Annotated[Path, typer.Option(help="What may run here (TOML); `join --example` prints one.")],
+    ledger: Annotated[
+        Path | None, typer.Option(help="What was released here, and when; default: in the home.")
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(help="The folder for this party's own files; default: a folder with its name."),
+    ] = None,
+    address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
+    patience: Annotated[
+        float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
+    ] = 86_400.0,
+) -> None:
+    """Take part in one run without rows, as the second aggregator: add up people's shares, and release the sum once.
+
+    It must not be in the hands of those who run the server: the two together could read every upload.
+    """
+    _take_part(
+        invitation, table=None, schema=schema, policy=policy, ledger=ledger, home=home, noise="secure",
+        dial={"address": address, "patience": patience},
+    )  # fmt: skip
+
+
+def _take_part(
+    invitation: Path,
+    *,
+    table: Path | None,
+    schema: Path,
+    policy: Path,
+    ledger: Path | None,
+    home: Path | None,
+    noise: str,
+    dial: dict[str, Any],
+) -> None:
     with_grpc()
     from understudy.network.holder import Queue, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
@@ -55,14 +102,9 @@ def join(
     from understudy.runtime.identity import Invitation
     from understudy.runtime.policy import Policy
 
-    if invitation is None or table is None or schema is None or policy is None:
-        raise typer.BadParameter(
-            "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
-        )
     shown, rules = Invitation.load(invitation), Policy.load(policy)
     with at_home(home or Path(shown.party)) as folder:
         log = WatchedLog(folder / "audit.jsonl", _heard)
-        dial: dict[str, Any] = {"address": address, "patience": patience}
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
         with _interruptible(queue.stopped):
             mine = identity_of(shown, folder, log=log, **dial)
@@ -71,7 +113,8 @@ def join(
                 confirm=queue, log=log,
             )  # fmt: skip
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
-            facts = {"party": mine.party, "federation": mine.federation, "address": address or mine.address}
+            where = dial["address"] or mine.address
+            facts = {"party": mine.party, "federation": mine.federation, "address": where}
             with Status(folder, more=lambda: log.counts, role="party", book=book, **facts) as status:
                 status.say(state="joined")
                 take_part(seat, **dial)

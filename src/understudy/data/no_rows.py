@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from understudy.data.schema import Schema
+from understudy.data.described import AnySchema
 
 
 @dataclass(frozen=True)
 class NoRows:
     """No rows, and what is public about those of others."""
 
-    schema: Schema
+    schema: AnySchema
     rows = people = 0

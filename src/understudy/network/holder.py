@@ -27,10 +27,12 @@ from typing import Any
 import numpy as np
 
 from understudy.check import known_keys
+from understudy.data.described import load_schema
+from understudy.data.no_rows import NoRows
 from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
-from understudy.held import Opened, description, open_held
+from understudy.held import Held, Opened, description, open_held
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -137,7 +139,7 @@ class Queue:
 def take_seat(
     identity: Invitation,
     *,
-    table: Path,
+    table: Path | None,
     schema: Path,
     policy: Policy,
     home: Path,
@@ -146,9 +148,13 @@ def take_seat(
     confirm: Callable[[Contract], bool] | None = None,
     log: WatchedLog | None = None,
 ) -> Seat:
-    """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits."""
+    """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
+
+    Without a `table`: a party that holds nobody, and adds up other people's shares.
+    """
     name = identity.party
-    opened = open_held({name: table}, {name: schema}, same_people=False)[name]
+    held: Held = NoRows(load_schema(schema)) if table is None else table
+    opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
     if hasattr(public, "require_public"):
         public.require_public()
@@ -159,7 +165,7 @@ def take_seat(
         rows, budget = opened, contract.budgets[name]
         module = protocol_named(contract.protocol)
         if same_people(module, contract.columns.values()):
-            rows = open_held({name: table}, {name: schema}, same_people=True)[name]
+            rows = open_held({name: held}, {name: schema}, same_people=True)[name]
         rng = Holder(name, rows, within, budget, noise=noise).rng()
         more = agreed(module, config_for(contract.protocol, contract.settings))
         party: Party = module.build_party(
@@ -172,7 +178,7 @@ def take_seat(
         policy=policy,
         ledger=book,
         description=public,
-        people=_people(opened),
+        people=policy.people if table is None else _people(opened),
         build=build,
         folder=home / "runs",
         confirm=confirm,

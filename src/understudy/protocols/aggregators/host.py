@@ -41,8 +41,10 @@ class UploadParty(HostParty):
         if not isinstance(self.data, Table):
             raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
         self.plan = plan = Plan.of(ask.config, ask.schemas, self.name, self.data.schema)
-        if len(ask.key) != 32:
-            raise PartyError(f"{self.name}: the aggregator's key is not one. Nothing was charged or sent.")
+        if len(ask.key) != 32 or plan.aggregator == self.name:
+            raise PartyError(
+                f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent."
+            )
         self.key = ask.key
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
         mark = fingerprint({plan.aggregator: ask.key})

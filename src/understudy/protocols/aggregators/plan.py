@@ -14,6 +14,7 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
 from understudy.check import in_range, not_negative, one_of, plain_name, positive, whole
 from understudy.data.codec import Codec
+from understudy.data.described import AnySchema
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent, Spend
@@ -67,11 +68,11 @@ class Plan:
 
     @classmethod
     def of(
-        cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: Schema
+        cls, config: Mapping[str, Any], schemas: Mapping[str, Mapping[str, Any]], name: str, own: AnySchema
     ) -> "Plan":
         """By what a party was told. Edges: settings that are none, other columns than its own → an error."""
         told = {party: Schema.from_dict(dict(schema)) for party, schema in schemas.items()}
-        if name not in told or told[name].columns != own.columns:
+        if name not in told or not isinstance(own, Schema) or told[name].columns != own.columns:
             raise SchemaError(f"{name}: the run is about another schema. Nothing was charged or sent.")
         return cls.joint(Config(**config), told)
 
