@@ -19,6 +19,7 @@ from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, ve
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 
 PROTOCOLS: dict[str, ModuleType] = {
@@ -37,6 +38,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "fed-stdg": fed_stdg,
     "lopub": lopub,
     "two-aggregators": two_aggregators,
+    "one-report": one_report,
 }
 
 

@@ -257,6 +257,9 @@ class Trial:
             "gen-fl",
             "dplt",
             "two-aggregators",
+            "one-report",
+            "gen-fl",
+            "dplt",
         ):
             return Budget(
                 3 * plain.epsilon, plain.delta

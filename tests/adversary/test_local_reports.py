@@ -32,6 +32,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.dplt import plan as dplt_plan
 from understudy.protocols.people import fed_stdg, fed_wae, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.host import Begin, Round
+from understudy.protocols.people.one_report import protocol as one_report
 
 DIMS = 6
 CHOOSERS = {
@@ -249,6 +250,11 @@ def test_a_party_believes_no_settings_of_a_server_and_nothing_is_charged(name, v
         (lopub, {"epsilon_total": math.nan}),
         (lopub, {"cap": 10**400}),
         (lopub, {"hashes": 10**9}),
+        (one_report, {"epsilon_total": math.nan}),
+        (one_report, {"epsilon_total": 1e-300}),
+        (one_report, {"epsilon_total": math.inf}),
+        (one_report, {"liars": math.nan}),
+        (one_report, {"components": 10**9}),
         (dplt_plan, {"split": (1e308, 1e308, 1e308)}),
         (dplt_plan, {"split": (1e-300, 1.0, 1.0)}),
         (dplt_plan, {"split": (math.nan, 1.0, 1.0)}),

@@ -207,6 +207,7 @@ def test_events_of_some_parties_together_are_never_fewer_than_those_of_any_of_th
 SMALL: dict[str, dict[str, Any]] = {
     "sign-ds": {"target": "b", "rounds": 2, "cohort": 20, "cap": 2, "epsilon_total": 6.0, "device": "cpu"},
     "lopub": {"epsilon_total": 6.0},
+    "one-report": {"epsilon_total": 6.0, "components": 4, "steps": 2, "device": "cpu"},
     "sgde": {"target": "b", "epsilon": 1.0, "steps": 2, "latent": 2, "device": "cpu"},
 }
 

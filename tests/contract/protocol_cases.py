@@ -25,6 +25,7 @@ from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, ve
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
@@ -289,6 +290,14 @@ CASES = [
     Case(
         "Two aggregators, one host, one batch", "two-aggregators", two_aggregators, SPLIT | {"batch": 1000},
         lambda: aggregated(1), one_payment=True,
+        "One report each, a target, two hosts", "one-report", one_report,
+        {"epsilon_total": 6.0, "target": "smoker", "components": 8, "steps": 10, "batch": 4, "device": "cpu"},
+        lambda: horizontal(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
+    ),
+    Case(
+        "One report each, all pairs, some liars, three hosts", "one-report", one_report,
+        {"epsilon_total": 1.0, "liars": 0.1, "components": 8, "steps": 10, "device": "cpu"},
+        lambda: horizontal(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
     ),
     Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
     Case(

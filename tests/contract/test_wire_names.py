@@ -22,6 +22,7 @@ KINDS = {
     "lopub.begin", "lopub.round",
     "moments.agree", "moments.agreed", "moments.begin", "moments.begun", "moments.cells", "moments.means",
     "moments.pooling", "moments.summed",
+    "one-report.begin", "one-report.round",
     "people.begin", "people.begun", "people.reported", "people.round",
     "product.swap", "product.swapped",
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",

@@ -1,0 +1,257 @@
+"""From one report each to a distribution: a mixture of products, fitted to the likelihood of the reports.
+
+A report Z about columns S is 1 + (e^ε − 1)·P(x_S ∈ Z) times as likely under a law P as a report that names nobody's
+cells, whatever its size. So −Σ log(1 + (e^ε − 1) P(x_S ∈ Z)) is minimised directly; no table is estimated on the way,
+and sets of columns that overlap, levels in groups and cells that share a number need no care of their own.
+
+Few noisy reports would be followed into dependence that is not there. A penalty λ · mean_k Σ_l (P_kl − w_l)²/w_l
+holds the K components together, w being their mean: it is the trace of the normalised covariance of the levels, hence
+its nuclear norm, and dependence that no noise would show is kept, at a discount (Koltchinskii, Lounici, Tsybakov,
+Annals of Statistics 2011). Near independence the likelihood is ½ mean_k u_kᵀ G u_k in u = (P_k − w)/√w, so that λ is
+half the largest eigenvalue of −G for reports that are drawn from independent columns: the least at which noise alone
+is not worth a component.
+
+Liars. If a share η of reports is made up, a report's law is (1 − η) of the honest one and η of an even one, which is
+the same likelihood with a smaller lift: a report against all others then weighs at most so much (`assumed_lift`).
+
+Guarantee: reads reports alone, so the mixture has the privacy of the reports.
+Edges: a set without reports says nothing; no reports at all → even, independent columns.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate, combinations, pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.models.tables import MixtureOfProducts
+from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.noise import FastRng
+from understudy.protocols.people.one_report.sets import ColumnSet
+
+_RAREST = 1e-6  # least initial probability of a level
+_JITTER = 0.5  # of the initial logits: enough for the components to part
+_SOFT = 1e-5  # added to a level's share where the penalty divides by it
+_TINY = 1e-12
+_TURNS = 200  # of expectation and maximisation for a one-way table
+
+
+@dataclass(frozen=True, eq=False)
+class Heard:
+    """All reports about one set, equal ones together: `named` (different, size), and how many are such a report."""
+
+    about: ColumnSet
+    mechanism: SubsetSelection
+    named: Tensor
+    times: Tensor
+
+    @classmethod
+    def of(cls, about: ColumnSet, mechanism: SubsetSelection, named: Tensor) -> "Heard":
+        if not len(named):
+            return cls(about, mechanism, named, torch.zeros(0))
+        different, times = np.unique(named.numpy(), axis=0, return_counts=True)
+        return cls(about, mechanism, torch.from_numpy(different), torch.from_numpy(times).float())
+
+    @property
+    def reports(self) -> int:
+        return int(self.times.sum())
+
+    def assumed_lift(self, liars: float) -> float:
+        """e^ε − 1, or less where some reports are taken to be made up."""
+        lift, honest = self.mechanism.lift, 1 - liars
+        even = 1 + lift * self.mechanism.size / self.mechanism.cells
+        return honest * lift / (honest + liars * even)
+
+
+def one_way(heard: Heard, levels: int) -> Tensor:
+    """The likeliest table of a column from reports about all its levels by themselves: (levels,), float64.
+
+    Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns.
+    """
+    table = torch.full((levels,), 1 / levels, dtype=torch.float64)
+    people, lift = heard.times.sum().double(), heard.mechanism.lift
+    for _ in range(_TURNS if heard.reports else 0):
+        each = heard.times.double() / (1 + lift * table[heard.named].sum(1))
+        share = torch.zeros_like(table).index_add_(
+            0, heard.named.flatten(), each[:, None].expand(heard.named.shape).flatten()
+        )
+        table = table * (each.sum() + lift * share) / people
+    return table / table.sum()
+
+
+def fit_reports(
+    all_heard: Sequence[Heard],
+    levels: Sequence[int],
+    ways: Sequence[Tensor],
+    *,
+    strength: float,
+    components: int,
+    steps: int,
+    rate: float,
+    batch: int,
+    liars: float = 0.0,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> MixtureOfProducts:
+    """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ.
+
+    `ways` are one-way tables to begin from; `batch`: so many sets of columns enter a step, all in turns.
+    """
+    mixture = MixtureOfProducts(levels, components)
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.cat(list(ways)).clamp(min=_RAREST).log().float()
+    with torch.no_grad():
+        mixture.logits.copy_(start + _JITTER * torch.randn(components, mixture.width, generator=generator))
+    heard = [one for one in all_heard if one.reports]
+    if not heard:
+        with torch.no_grad():
+            mixture.logits.copy_(start.expand_as(mixture.logits))
+        return mixture.requires_grad_(False)
+    people = sum(one.reports for one in heard)
+    penalty = strength * noise_edge(heard, levels, ways, liars=liars, seed=seed) / people
+    terms = [_Term(one, levels, one.assumed_lift(liars), device) for one in heard]
+    mixture = mixture.to(device)
+    optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
+    for chosen, _ in zip(_batches(len(terms), batch, generator), range(steps), strict=False):
+        odds = mixture.odds()
+        mean = odds.mean(0)
+        loss = penalty * ((odds - mean).square() / (mean + _SOFT)).sum(1).mean()
+        scale = len(terms) / len(chosen) / people
+        for number in chosen:
+            loss = loss - scale * terms[number].log_likelihood(odds)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        schedule.step()
+    return mixture.requires_grad_(False).cpu()
+
+
+def _batches(terms: int, batch: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """So many numbers below `terms` at a time, without end; each comes once before one comes again."""
+    while True:
+        order = torch.randperm(terms, generator=generator).tolist()
+        size = min(batch, terms)
+        yield from (order[at : at + size] for at in range(0, terms - size + 1, size))
+
+
+class _Term:
+    """The likelihood of the reports about one set, for components' odds (components, width)."""
+
+    def __init__(
+        self, heard: Heard, levels: Sequence[int], lift: float, device: torch.device | str = "cpu"
+    ) -> None:
+        bounds = list(accumulate(levels, initial=0))
+        about = heard.about
+        self.lift, self.sizes = lift, about.sizes
+        self.blocks = [slice(bounds[column], bounds[column + 1]) for column in about.columns]
+        self.named, self.times = heard.named.to(device), heard.times.to(device)
+        self.groups = [
+            None
+            if torch.equal(group, torch.arange(len(group)))
+            else torch.nn.functional.one_hot(group, size).float().to(device)
+            for group, size in zip(about.groups, about.sizes, strict=True)
+        ]
+        self.listed = None if about.listed is None else _indicators(about.listed, about.sizes).to(device)
+
+    def odds(self, odds: Tensor) -> list[Tensor]:
+        """Each column's odds by groups."""
+        return [
+            odds[:, block] if group is None else odds[:, block] @ group
+            for block, group in zip(self.blocks, self.groups, strict=True)
+        ]
+
+    def table(self, odds: Tensor) -> Tensor:
+        """The probability of each cell: (cells,)."""
+        parts = self.odds(odds)
+        if self.listed is not None:
+            listed = (torch.cat(parts, 1).clamp(min=_TINY).log() @ self.listed).exp().mean(0)
+            return torch.cat([listed, (1 - listed.sum()).clamp(min=_TINY)[None]])
+        if len(parts) == 1:
+            return parts[0].mean(0)
+        cut = _middle(self.sizes)  # two halves, so that the sum over components is one product of matrices
+        first, second = (reduce(_outer, half) for half in (parts[:cut], parts[cut:]))
+        return (first.T @ second).flatten() / len(odds)
+
+    def log_likelihood(self, odds: Tensor) -> Tensor:
+        return (self.times * torch.log1p(self.lift * self.table(odds)[self.named].sum(1))).sum()
+
+    def slope(self, ways: Tensor, named: Tensor) -> Tensor:
+        """How the likelihood of such reports rises with each cell's probability, at independent columns: (cells,)."""
+        table = self.table(ways)
+        each = self.lift / (1 + self.lift * table[named].sum(1))
+        return torch.zeros_like(table).index_add_(
+            0, named.flatten(), each[:, None].expand(named.shape).flatten()
+        )
+
+    def pairs(self, ways: Tensor, slope: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+        """How it rises with each two-way cell of two of the set's columns, the others being independent of them."""
+        parts = [part[0] for part in self.odds(ways)]
+        bounds = list(pairwise(accumulate(self.sizes, initial=0)))
+        if self.listed is not None:
+            flat = torch.cat(parts).clamp(min=_TINY)
+            weight = (flat.log() @ self.listed).exp() * (slope[:-1] - slope[-1])
+            over = self.listed / flat[:, None]
+            both = (over * weight) @ over.T
+        for i, j in combinations(range(len(parts)), 2):
+            if self.listed is not None:
+                found = both[slice(*bounds[i]), slice(*bounds[j])]
+            else:
+                found = slope.view(self.sizes)
+                for other in reversed(range(len(parts))):
+                    if other not in (i, j):
+                        found = torch.tensordot(found, parts[other], dims=([other], [0]))
+            yield i, j, self._levels(self._levels(found, i).T, j).T
+
+    def _levels(self, table: Tensor, column: int) -> Tensor:
+        """The rows of a table by a column's groups → by its levels."""
+        group = self.groups[column]
+        return table if group is None else group @ table
+
+
+def noise_edge(
+    heard: Sequence[Heard],
+    levels: Sequence[int],
+    ways: Sequence[Tensor],
+    *,
+    liars: float = 0.0,
+    seed: int = 0,
+) -> float:
+    """λ: half the largest eigenvalue that reports of independent columns show, as many as were heard of each set."""
+    rng, flat = FastRng(seed), torch.cat(list(ways)).float()
+    bounds = list(accumulate(levels, initial=0))
+    rise = torch.zeros(len(flat), len(flat))
+    for one in heard:
+        term = _Term(one, levels, one.assumed_lift(liars))
+        table = term.table(flat[None]).double()
+        drawn = torch.searchsorted(table.cumsum(0) / table.sum(), rng.uniform(one.reports))
+        named = one.mechanism(drawn.clamp(max=one.mechanism.cells - 1), rng)
+        for i, j, found in term.pairs(flat[None], term.slope(flat[None], named)):
+            a, b = (slice(*bounds[one.about.columns[k] :][:2]) for k in (i, j))
+            rise[a, b] += found
+            rise[b, a] += found.T
+    root = flat.sqrt()
+    # Odds sum to 1 in every column, so that nothing moves along √w.
+    column = torch.repeat_interleave(torch.tensor(list(levels)))
+    along = root[:, None] * torch.nn.functional.one_hot(column)
+    free = torch.eye(len(flat)) - along @ along.T
+    return max(0.0, float(torch.linalg.eigvalsh(free @ (rise * torch.outer(root, root)) @ free)[-1]) / 2)
+
+
+def _indicators(listed: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Of each listed cell the groups that it is made of: (all groups, cells)."""
+    parts = [torch.nn.functional.one_hot(column, size) for column, size in zip(listed.T, sizes, strict=True)]
+    return torch.cat(parts, 1).T.float().contiguous()
+
+
+def _outer(one: Tensor, other: Tensor) -> Tensor:
+    return (one[:, :, None] * other[:, None, :]).flatten(1)
+
+
+def _middle(sizes: Sequence[int]) -> int:
+    """Where to cut so that the larger half has the fewest combinations."""
+    return min(range(1, len(sizes)), key=lambda cut: max(math.prod(sizes[:cut]), math.prod(sizes[cut:])))

@@ -1,0 +1,104 @@
+"""The party of `one-report`: a host of people, each of whom reports once, about a row of their own.
+
+Guarantee: everything that ever leaves a person is one report by subset selection, ε-LDP in all of the person's rows,
+charged before a row is touched. Which columns it is about, and how their levels are grouped, is the server's to say:
+it may follow from earlier reports or be malice, the price is the same.
+Edges: a person with several rows reports about one, drawn evenly and in secret, so that what is learned is the law of a
+random row of a random person. Sets that are none, or another set number than there are → MessageError, nothing charged.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.pack import Value
+from understudy.privacy.accounts.accounting import PureDp
+from understudy.privacy.local.subset_selection import SubsetSelection
+from understudy.privacy.noise import Rng
+from understudy.protocols.core import Message, Opening, Party
+from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
+from understudy.protocols.people.one_report.config import Config
+from understudy.protocols.people.one_report.sets import ColumnSet, Sets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Begin(Opening, kind="one-report.begin"):
+    """The run's settings, and the columns that all parties' rows have."""
+
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round(Call, kind="one-report.round"):
+    """Which of the party's people are to report, each about which set of columns, and what the cells of the sets are.
+
+    `which` (n,): each person's set. `groups`, `columns`, `listed`: see `sets.Sets`.
+    """
+
+    which: Tensor
+    groups: Tensor
+    columns: list[list[int]]
+    listed: list[Tensor]
+
+
+class OneReportParty(HostParty):
+    """A host of people with rows of a table."""
+
+    begin_type = Begin
+    round_type = Round
+    messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
+
+    def open(self, ask: Begin) -> Hosting:
+        if not isinstance(self.data, Table):
+            raise ConfigError(f"{self.name}: one-report is for tables, not for arrays. Nothing was charged.")
+        config = Config(**ask.config)
+        if Schema.from_dict(ask.schema).columns != self.data.schema.columns:
+            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
+        self.epsilon, self.levels = config.epsilon_total, Codec(self.data.schema).sizes
+        return Hosting(Population.of_rows(self.data), PureDp(self.epsilon), 1)
+
+    def check(self, ask: Round) -> None:
+        sets, which = self._sets(ask), ask.which
+        if not isinstance(which, Tensor) or which.dtype != torch.int64 or which.shape != ask.people.shape:
+            raise MessageError(f"{self.name}: not everyone is given a set. Nothing was charged or sent.")
+        if bool(((which < 0) | (which >= len(sets))).any()):
+            raise MessageError(
+                f"{self.name}: somebody is given a set that is not there. Nothing was charged or sent."
+            )
+
+    def reports(self, ask: Round) -> Value:
+        """All reports one after the other, each as long as its set says: uint8."""
+        starts = self.population.starts
+        sizes = starts.diff()[ask.people]
+        row = (self.rng.uniform(len(ask.people)) * sizes).long().clamp(max=sizes - 1)
+        rows = self.population.rows[starts[ask.people] + row]
+        return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
+
+    def _sets(self, ask: Round) -> list[ColumnSet]:
+        return Sets(ask.groups, ask.columns, ask.listed).read(self.levels)
+
+
+def randomized(rows: Tensor, which: Tensor, sets: list[ColumnSet], epsilon: float, rng: Rng) -> Tensor:
+    """The reports on these rows of levels, one a row, each about its set: one after the other, uint8."""
+    mechanisms = [SubsetSelection(cells=one.cells, epsilon=epsilon) for one in sets]
+    ends = lengths(which, mechanisms).cumsum(0)
+    out = torch.zeros(int(ends[-1]) if len(ends) else 0, dtype=torch.uint8)
+    for number in np.unique(which).tolist():
+        here = which == number
+        mechanism = mechanisms[number]
+        sent = mechanism.encode(mechanism(sets[number].cell_of(rows[here]), rng))
+        out[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)] = sent
+    return out
+
+
+def lengths(which: Tensor, mechanisms: list[SubsetSelection]) -> Tensor:
+    """How many bytes each report has: (n,)."""
+    return torch.tensor([mechanism.bytes for mechanism in mechanisms])[which]

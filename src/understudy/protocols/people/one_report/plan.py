@@ -1,0 +1,209 @@
+"""Whom to ask about which columns: a rule from ε, levels, columns and people, and from reports that are there already.
+
+Round 1: single columns, to a `share` of the people. Round 2: sets of columns, to the others. Everyone is in one set
+of one round, since a person's ε in two halves tells less than the whole of it once.
+
+A report about K cells costs the same whatever K is, and tells of each cell as much as long as K is small against e^ε;
+beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1
+and as if its columns were independent, hold nearly all people; what is not among them shares one cell. At ε = 8 that is
+four or five columns of Adult or twenty rare bits, at ε = 2 a column and the target. Rare levels of a column share one
+group, where round 2 could not tell them from noise.
+
+Sets are chosen one after another, each for the pairs of columns that were asked about least (greedy, as a covering
+design). Pairs with a named `target` are wanted more than others; at small ε they alone are, since few pairs can be
+learned there, and a table whose use is known is worth more than one that is a little wrong everywhere. Without a
+target all pairs are wanted alike.
+
+Guarantee: reads reports alone; a server that plans otherwise learns no more of a person than ε.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.protocols.people.one_report.sets import MOST_COLUMNS, ColumnSet, Sets
+
+Array = NDArray[np.float64]
+
+_LARGE = 6.0  # ε from which pairs without the target are worth people
+_LEAST_CELLS = 4
+_MOST_CELLS = 1 << 12
+_REFUSED = 6  # columns in a row that no longer fit, after which a set is full
+_RAREST = 1e-6
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The numbers that a run's plan consists of. `rule` chooses them.
+
+    `share`: of the people, for single columns. `others`: how much a pair without the target is wanted against one
+    with it. `always`: whether the target is in every set. `reach`: cells of a set by e^ε. `mass`: which share of people
+    the listed cells of a set hold at least. `sets`: how many are chosen. `rare`: below how many standard deviations of
+    what round 2 can tell a level shares a group. `strength`: of the penalty.
+    """
+
+    share: float
+    others: float
+    always: bool
+    reach: float
+    mass: float
+    sets: int
+    rare: float
+    strength: float
+
+    @classmethod
+    def rule(cls, epsilon: float, *, target: bool) -> "Plan":
+        """By ε and by whether a target is named."""
+        large = epsilon >= _LARGE
+        return cls(
+            share=0.15 if large else 0.4,
+            others=(1 / 3 if large else 0.0) if target else 1.0,
+            always=target and not large,
+            reach=0.4,
+            mass=0.97,
+            sets=120,
+            rare=1.0,
+            strength=0.6 if large else 1.0,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Asking:
+    """The sets of a round, every level's group, and which share of the round's people is asked about each set."""
+
+    groups: tuple[Tensor, ...]
+    sets: tuple[ColumnSet, ...]
+    shares: Array
+
+    def sent(self) -> Sets:
+        return Sets.of(self.groups, self.sets)
+
+    def deal(self, people: int, rng: np.random.Generator) -> Tensor:
+        """Each person's set, in a random order: int64, (people,)."""
+        ends = np.floor(np.cumsum(self.shares / self.shares.sum()) * people + 0.5)
+        which = np.searchsorted(ends, np.arange(people), side="right").clip(max=len(self.sets) - 1)
+        return torch.from_numpy(rng.permutation(which))
+
+
+def first_round(levels: Sequence[int]) -> Asking:
+    """Every column of two levels and more by itself; a share of people as (levels − 1)^⅔, at which the sum of the
+    tables' errors, each levels/√people, is least.
+    """
+    groups = tuple(torch.arange(size) for size in levels)
+    told = [column for column, size in enumerate(levels) if size > 1]
+    sets = tuple(ColumnSet((column,), (groups[column],)) for column in told)
+    return Asking(groups, sets, np.array([(levels[column] - 1) ** (2 / 3) for column in told]))
+
+
+def second_round(
+    plan: Plan, ways: Sequence[Tensor], *, epsilon: float, people: int, target: int | None, seed: int
+) -> Asking:
+    """Sets of columns, by the one-way tables that round 1 found, for so many people."""
+    told = [column for column, way in enumerate(ways) if len(way) > 1]
+    noise = 2 * math.exp(epsilon / 2) / math.expm1(epsilon) * math.sqrt(len(told) / max(people, 1))
+    groups = tuple(grouped(way, plan.rare * noise) for way in ways)
+    tables = [
+        np.maximum(np.bincount(group.numpy(), weights=way.numpy()), _RAREST)
+        for group, way in zip(groups, ways, strict=True)
+    ]
+    tables = [table / table.sum() for table in tables]
+    cells = min(max(_LEAST_CELLS, int(plan.reach * math.exp(min(epsilon, 50.0)))), _MOST_CELLS)
+    wanted = np.zeros((len(ways), len(ways)))
+    for i, j in combinations(told, 2):
+        wanted[i, j] = wanted[j, i] = 1.0 if target in (i, j) else plan.others
+    chosen: dict[tuple[int, ...], ColumnSet] = {}
+    times: dict[tuple[int, ...], int] = {}
+    asked, rng = np.zeros_like(wanted), np.random.default_rng(seed)
+    for _ in range(plan.sets):
+        columns, listed = _grow(plan, tables, wanted, asked, target, cells, rng)
+        for i, j in combinations(columns, 2):
+            asked[i, j] += 1
+            asked[j, i] += 1
+        order = np.argsort(columns)
+        key = tuple(int(columns[place]) for place in order)
+        whole = len(listed) == math.prod(len(tables[column]) for column in key)
+        times[key] = times.get(key, 0) + 1
+        chosen[key] = ColumnSet(
+            key,
+            tuple(groups[column] for column in key),
+            None if whole else torch.from_numpy(np.ascontiguousarray(listed[:, order])),
+        )
+    shares = [times[key] * math.sqrt(one.cells - 1) for key, one in chosen.items()]
+    return Asking(groups, tuple(chosen.values()), np.array(shares))
+
+
+def grouped(way: Tensor, least: float) -> Tensor:
+    """Each level's group: its own, and one for all levels below `least`. Two levels stay two."""
+    rare = way < least
+    if len(way) <= 2 or int(rare.sum()) < 2:
+        return torch.arange(len(way))
+    if bool(rare.all()):
+        rare[int(way.argmax())] = False  # one group would tell nothing
+    group = torch.empty(len(way), dtype=torch.int64)
+    group[~rare] = torch.arange(int((~rare).sum()))
+    group[rare] = int((~rare).sum())
+    return group
+
+
+def _grow(
+    plan: Plan,
+    tables: Sequence[Array],
+    wanted: Array,
+    asked: Array,
+    target: int | None,
+    cells: int,
+    rng: np.random.Generator,
+) -> tuple[list[int], NDArray[np.int64]]:
+    """One set's columns, in the order in which they came, and its cells: (cells, columns).
+
+    It begins with the pair that was asked least for how much it is wanted, the target first.
+    """
+    chance = rng.random(wanted.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lack = np.where(wanted > 0, (asked + 1e-3 * (chance + chance.T)) / wanted, np.inf)
+    if plan.always and target is not None and np.isfinite(lack[target]).any():
+        columns = [target, int(np.argmin(lack[target]))]
+    elif np.isfinite(lack).any():
+        columns = [int(place) for place in np.unravel_index(int(np.argmin(lack)), lack.shape)]
+    else:  # a table of one column that tells anything
+        columns = [max(range(len(tables)), key=lambda column: len(tables[column]))]
+    share, listed = np.ones(1), np.zeros((1, 0), dtype=np.int64)
+    for column in columns:
+        share, listed = np.outer(share, tables[column]).ravel(), _with(listed, len(tables[column]))
+    if len(share) > _MOST_CELLS:
+        likely = _likeliest(share, _MOST_CELLS - 1)
+        share, listed = share[likely], listed[likely]
+    worth = wanted / (1 + asked / np.maximum(wanted, _RAREST)) ** 2
+    left = {column for column in range(len(tables)) if len(tables[column]) > 1} - set(columns)
+    misses = 0
+    while left and misses < _REFUSED and len(columns) < MOST_COLUMNS:
+        gain = worth[columns].sum(0)
+        column = max(left, key=lambda c: (gain[c], -c))
+        if gain[column] <= 0:
+            break
+        left.remove(column)
+        joint = np.outer(share, tables[column]).ravel()
+        likely = _likeliest(joint, cells - 1) if len(joint) > cells else np.arange(len(joint))
+        if len(joint) > cells and joint[likely].sum() < plan.mass:
+            misses += 1
+            continue
+        share, listed = joint[likely], _with(listed, len(tables[column]))[likely]
+        columns.append(column)
+    return columns, listed
+
+
+def _likeliest(share: Array, most: int) -> NDArray[np.int64]:
+    """The numbers of the `most` largest shares, in rising order."""
+    return np.sort(np.argsort(-share, kind="stable")[:most])
+
+
+def _with(listed: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """Each listed combination with each group of one more column."""
+    more = np.tile(np.arange(size), len(listed))[:, None]
+    return np.concatenate([np.repeat(listed, size, axis=0), more], axis=1)

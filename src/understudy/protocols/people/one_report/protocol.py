@@ -1,0 +1,299 @@
+"""One report a person: each says once, under randomness, which cell of some columns their row is in, and the server
+fits a mixture of products to all reports together.
+
+The people's side of Gram: one release from each person, everything else is free. Nobody is trusted: a report is
+ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few bytes. What columns people are
+asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the reports stands in `fit.py`.
+
+Guarantee: all that a person ever sends in the run costs `epsilon_total`, pure, against anyone, the server included,
+however it chooses its sets.
+Edges: tables alone; columns of one level are not asked about. A reply that cannot be read, or a report that is none, is
+refused and counted on the card, and the others' stay. A run that ends halfway fits what it has.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.schema import Schema
+from understudy.data.table import Table
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError
+from understudy.generator import Generator
+from understudy.models.device import pick_device
+from understudy.models.tables import MixtureOfProducts
+from understudy.privacy.accounts.accounting import PureDp, Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
+from understudy.protocols.core import (
+    Checkpoint,
+    Outcome,
+    Parties,
+    Present,
+    Watcher,
+    public_values,
+    run_rounds,
+    settled,
+)
+from understudy.protocols.people.host import left_out, statement
+from understudy.protocols.people.one_report.config import Config
+from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_way
+from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
+from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
+
+__all__ = ["SAME_PEOPLE", "Config", "build_party", "train"]
+
+SAME_PEOPLE = False  # each person is with one party
+_RATE = 0.15  # of the fit
+_SETS_A_STEP = 40
+_LAW = "of a random row of a random person"
+
+
+def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> OneReportParty:
+    """A party of this protocol."""
+    return OneReportParty(name, table, ledger, **more)
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Schema],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Ask everyone once, and fit a generator to the reports.
+
+    Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
+    reports are saved as they come, and `resume=True` asks for those that are missing.
+    """
+    schema = _common({name: schemas[name] for name in parties.names})
+    run = _Run(config, parties, schema, checkpoint, resume=resume)
+    ended = run_rounds(
+        len(run.turns), run.step, done=run.done, save=run.save, every=1, watch=watch,
+        spent=lambda: statement(run.begun, run.asked).per_party(),
+    )  # fmt: skip
+    if not run.done:
+        raise BudgetExceeded(ended)
+    network = run.fit()
+    privacy = run.privacy()
+    card = run.card(ended, privacy)
+    return Outcome(Generator(network.eval(), schema, card), privacy, card["people"])
+
+
+class _Run:
+    """The server's side: whom it asks about what, and what they reported."""
+
+    def __init__(
+        self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
+    ) -> None:
+        self.config, self.levels = config, Codec(schema).sizes
+        self.target = _place(schema, self.levels, config.target)
+        self.plan = Plan.rule(config.epsilon_total, target=self.target is not None)
+        self.parties = parties = Present(parties, config.at_least)
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        saved = self.store.load() if self.store is not None and resume else None
+        self.answers: list[dict[str, Tensor]] = []  # of each turn, as it came
+        if saved is None:
+            self.done = 0
+            self.begun = public_values(parties.ask(Begin(config=asdict(config), schema=schema.to_dict())))
+        else:
+            self.done, state = saved
+            if state["config"] != asdict(config):
+                raise ArtefactError(
+                    "The saved run has other settings: resume it as it was. Nothing was charged."
+                )
+            self.begun, self.answers = state["begun"], state["answers"]
+        self.saved = self.done
+        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.who = self._stages()
+        self.turns = [
+            (stage, start)
+            for stage in (0, 1)
+            for start in range(0, max(len(who[stage]) for who in self.who.values()), config.batch)
+        ]
+        self.asking: dict[int, Asking] = {}
+        self.refused = 0
+
+    def _stages(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """For each party the people of both rounds, drawn over all parties from public randomness."""
+        total = sum(self.hosted.values())
+        early = np.zeros(total, dtype=bool)
+        order = np.random.default_rng((self.config.seed, 0)).permutation(total)
+        early[order[: round(self.plan.share * total)]] = True
+        parts = np.split(early, np.cumsum(list(self.hosted.values()))[:-1])
+        return {
+            name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
+            for name, part in zip(self.hosted, parts, strict=True)
+        }
+
+    def step(self, round: int) -> None:
+        """Ask the next people of every party."""
+        asks = self._asks(round)
+        answers = self.parties.ask({name: ask for name, ask in asks.items() if name in self.parties.names})
+        self.answers.append({name: _bytes(reply.reports.value) for name, reply in answers.items()})
+        self.done = self.parties.round = round
+
+    def _asks(self, round: int) -> dict[str, Round]:
+        """What each party is asked in a turn: the same whenever it is asked for."""
+        stage, start = self.turns[round - 1]
+        asking = self._asking(stage)
+        sent, asks = asking.sent(), {}
+        for number, (name, who) in enumerate(self.who.items()):
+            dealt = asking.deal(len(who[stage]), np.random.default_rng((self.config.seed, 1, stage, number)))
+            part = slice(start, start + self.config.batch)
+            if len(people := who[stage][part]):
+                asks[name] = Round(
+                    round=round, people=people, which=dealt[part], groups=sent.groups, columns=sent.columns,
+                    listed=sent.listed,
+                )  # fmt: skip
+        return asks
+
+    def _asking(self, stage: int) -> Asking:
+        if stage not in self.asking:
+            self.asking[stage] = (
+                first_round(self.levels)
+                if stage == 0
+                else second_round(
+                    self.plan, self.ways(), epsilon=self.config.epsilon_total, target=self.target,
+                    people=sum(len(who[1]) for who in self.who.values()), seed=self.config.seed,
+                )
+            )  # fmt: skip
+        return self.asking[stage]
+
+    def ways(self) -> list[Tensor]:
+        """One-way tables from the first round; even where nothing is known."""
+        found = {heard.about.columns[0]: heard for heard in self.heard(0)}
+        return [
+            one_way(found[column], size) if column in found else torch.full((size,), 1 / size).double()
+            for column, size in enumerate(self.levels)
+        ]
+
+    def heard(self, stage: int) -> list[Heard]:
+        """The reports about each set of a round. Those that are none are left out and counted."""
+        if not any(turn[0] == stage for turn in self.turns[: self.done]):
+            return []
+        sets = self._asking(stage).sets
+        mechanisms = [SubsetSelection(cells=one.cells, epsilon=self.config.epsilon_total) for one in sets]
+        named: list[list[Tensor]] = [[] for _ in sets]
+        self.refused = 0 if stage == 0 else self.refused
+        for round in range(1, self.done + 1):
+            if self.turns[round - 1][0] != stage:
+                continue
+            asks = self._asks(round)
+            for name, sent in self.answers[round - 1].items():
+                self.refused += _read(sent, asks[name].which, mechanisms, named)
+        return [
+            Heard.of(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
+            for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
+        ]
+
+    def fit(self) -> MixtureOfProducts:
+        config, ways = self.config, self.ways()
+        self.all_heard = [*self.heard(0), *self.heard(1)]
+        return fit_reports(
+            self.all_heard, self.levels, ways, strength=self.plan.strength, components=config.components,
+            steps=config.steps, rate=_RATE, batch=_SETS_A_STEP, liars=config.liars, seed=config.seed,
+            device=pick_device(config.device),
+        )  # fmt: skip
+
+    def save(self) -> None:
+        """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""
+        if self.store is not None and self.done > self.saved:
+            state = {"begun": self.begun, "answers": self.answers, "config": asdict(self.config)}
+            self.store.save(self.done, state)
+            self.saved = self.done
+
+    @property
+    def asked(self) -> dict[str, Spend]:
+        """What each party's people paid at most, by what they were asked."""
+        return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
+
+    def privacy(self) -> PrivacyStatement:
+        """What was paid, by the parties' ledgers."""
+        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
+        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
+
+    def card(self, ended: str, privacy: PrivacyStatement) -> dict[str, Any]:
+        """What is to be said of the run."""
+        reports = sum(heard.reports for heard in self.all_heard)
+        weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
+        sent = sum(len(value) for turn in self.answers for value in turn.values())
+        return {
+            "protocol": "one-report",
+            "config": asdict(self.config),
+            "plan": asdict(self.plan),
+            "rounds": self.done,
+            "ended": ended,
+            "gone": self.parties.gone,
+            "people": sum(self.hosted.values()),
+            "left_out": left_out(self.begun),
+            "law": _LAW,
+            "reports": {"all": reports, "refused": self.refused, "of the busiest person": 1},
+            "sets": len(self.all_heard),
+            "bytes": sent,
+            "a liar moves a count by at most": max(weights, default=0.0),
+            "privacy": privacy.to_dict(),
+        }
+
+
+def _bytes(value: Any) -> Tensor:
+    """What a party sent, as bytes; none where it is something else."""
+    fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
+    return value if fits else torch.zeros(0, dtype=torch.uint8)
+
+
+def _read(sent: Tensor, which: Tensor, mechanisms: list[SubsetSelection], named: list[list[Tensor]]) -> int:
+    """Put a reply's reports to those of their sets. How many were refused: all, where the length is not theirs."""
+    long = lengths(which, mechanisms)
+    if len(sent) != int(long.sum()):
+        return len(which)
+    ends, refused = long.cumsum(0), 0
+    for number in np.unique(which).tolist():
+        mechanism, here = mechanisms[number], which == number
+        found, bad = mechanism.decode(
+            sent[(ends[here, None] - mechanism.bytes) + torch.arange(mechanism.bytes)]
+        )
+        named[number].append(found[~bad])
+        refused += int(bad.sum())
+    return refused
+
+
+def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int | None:
+    """The target's number among the columns. ConfigError where nothing can be asked about it, or about any column."""
+    for name, size in zip(schema.names, levels, strict=True):
+        if size > MOST_CELLS:
+            raise ConfigError(
+                f'column "{name}" has {size:,} levels, more than {MOST_CELLS:,}: declare fewer levels or bins. '
+                "Nothing was charged."
+            )
+    if max(levels, default=1) < 2:
+        raise ConfigError("no column has two levels: there is nothing to report. Nothing was charged.")
+    if target is None:
+        return None
+    if target not in schema.names:
+        raise ConfigError(f'target "{target}" is no column of these rows. Nothing was charged.')
+    if levels[place := schema.names.index(target)] < 2:
+        raise ConfigError(f'target "{target}" has one level, which tells nothing. Nothing was charged.')
+    return place
+
+
+def _common(schemas: Mapping[str, Schema]) -> Schema:
+    """The one schema of all parties, without what a holder may call or note as it likes."""
+    (first, schema), *others = schemas.items()
+    for name, other in others:
+        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
+            raise ConfigError(
+                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
+                "columns, levels and bounds. Nothing was charged."
+            )
+    if not isinstance(schema, Schema):
+        raise ConfigError(f"{first}: one-report is for tables, not for arrays. Nothing was charged.")
+    return Schema(columns=schema.columns)
