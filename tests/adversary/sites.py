@@ -27,6 +27,7 @@ from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram.trees import Trees
 from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl_local, gen_fl_party
+from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import marginals as sgde_marginals
@@ -161,6 +162,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
+        patch.setattr(one_report_party, "randomized", _subsets(sites, one_report_party.randomized))
         yield
 
 
@@ -327,3 +329,9 @@ def _split(sites: Sites, real: Any) -> Any:
         return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
 
     return levels
+def _subsets(sites: Sites, real: Any) -> Any:
+    def subsets(rows: Tensor, which: Tensor, sets: Any, epsilon: float, rng: Any) -> Any:
+        sites.use(named(PureDp(epsilon)), people=sites.holder.places[sites.ask.people])
+        return sites.through("row", rows, real(rows, which, sets, epsilon, rng), length, math.inf)
+
+    return subsets

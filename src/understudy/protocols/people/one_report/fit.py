@@ -15,7 +15,7 @@ Liars. If a share η of reports is made up, a report's law is (1 − η) of the 
 the same likelihood with a smaller lift: a report against all others then weighs at most so much (`assumed_lift`).
 
 Guarantee: reads reports alone, so the mixture has the privacy of the reports.
-Edges: a set without reports says nothing; no reports at all → even, independent columns.
+Edges: a set without reports says nothing; no reports about two columns → independent ones, as they began.
 """
 
 import math
@@ -107,7 +107,7 @@ def fit_reports(
     with torch.no_grad():
         mixture.logits.copy_(start + _JITTER * torch.randn(components, mixture.width, generator=generator))
     heard = [one for one in all_heard if one.reports]
-    if not heard:
+    if not any(len(one.about.columns) > 1 for one in heard):  # nothing to learn but what `ways` say
         with torch.no_grad():
             mixture.logits.copy_(start.expand_as(mixture.logits))
         return mixture.requires_grad_(False)
