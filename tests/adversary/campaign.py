@@ -258,8 +258,6 @@ class Trial:
             "dplt",
             "two-aggregators",
             "one-report",
-            "gen-fl",
-            "dplt",
         ):
             return Budget(
                 3 * plain.epsilon, plain.delta

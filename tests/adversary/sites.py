@@ -329,6 +329,8 @@ def _split(sites: Sites, real: Any) -> Any:
         return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
 
     return levels
+
+
 def _subsets(sites: Sites, real: Any) -> Any:
     def subsets(rows: Tensor, which: Tensor, sets: Any, epsilon: float, rng: Any) -> Any:
         sites.use(named(PureDp(epsilon)), people=sites.holder.places[sites.ask.people])

@@ -290,6 +290,8 @@ CASES = [
     Case(
         "Two aggregators, one host, one batch", "two-aggregators", two_aggregators, SPLIT | {"batch": 1000},
         lambda: aggregated(1), one_payment=True,
+    ),
+    Case(
         "One report each, a target, two hosts", "one-report", one_report,
         {"epsilon_total": 6.0, "target": "smoker", "components": 8, "steps": 10, "batch": 4, "device": "cpu"},
         lambda: horizontal(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
