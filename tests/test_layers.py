@@ -23,7 +23,7 @@ LAYERS = [
     {"runtime"},
     {"runfile", "held"},
     {"registry"},
-    {"federation"},
+    {"federation", "planning"},
     {"run"},
     {"network"},
     {"demo"},

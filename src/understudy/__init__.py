@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from understudy.errors import UnderstudyError
     from understudy.federation import Federation
     from understudy.generator import Generator
+    from understudy.planning import plan
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.accounts.ledger import Ledger
     from understudy.run import Result, train
@@ -39,6 +40,7 @@ __all__ = [
     "Result",
     "Schema",
     "UnderstudyError",
+    "plan",
     "train",
 ]
 
@@ -59,6 +61,7 @@ _FROM = {
     "Result": "run",
     "Schema": "data.schema",
     "UnderstudyError": "errors",
+    "plan": "planning",
     "train": "run",
 }
 

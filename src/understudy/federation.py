@@ -55,12 +55,12 @@ class Federation:
     """Several holders of tables, all in this process: for one who may see all rows, and for rehearsals.
 
     Holders who keep their rows to themselves each run a party instead (`understudy federation`, `understudy join`).
-    `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each,
-    `ledgers` the folder with each holder's ledger. With `same_people` the holders have different columns about
-    the same people, a row each; without it they have the same columns about different people, who may have
-    several rows. Nobody checks that they are different: holders who know that some of their people are with others
-    too are named in `people_are_elsewhere`. A `Population` or an `ArrayTable`, from arrays, has its public description
-    in it and needs no schema.
+    `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each (a number is
+    an ε, at δ = 10⁻⁶; the statement prints both), `ledgers` the folder with each holder's ledger. With `same_people`
+    the holders have different columns about the same people, a row each; without it they have the same columns about
+    different people, who may have several rows. Nobody checks that they are different: holders who know that some of
+    their people are with others too are named in `people_are_elsewhere`. A `Population` or an `ArrayTable`, from
+    arrays, has its public description in it and needs no schema.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Federation:
         tables: Mapping[str, Held],
         schemas: Mapping[str, AnySchema | str | Path] | None = None,
         *,
-        budget: Budget | Mapping[str, Budget],
+        budget: Budget | float | Mapping[str, Budget | float],
         ledgers: str | Path = "ledgers",
         same_people: bool = True,
         people_are_elsewhere: Iterable[str] = (),
@@ -95,7 +95,7 @@ class Federation:
         tables: Mapping[str, Held],
         schemas: Mapping[str, AnySchema | str | Path] | None = None,
         *,
-        budget: Budget | Mapping[str, Budget],
+        budget: Budget | float | Mapping[str, Budget | float],
         seed: int | None = None,
         same_people: bool = True,
         people_are_elsewhere: Iterable[str] = (),

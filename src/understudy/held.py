@@ -94,10 +94,12 @@ def description(held: Opened) -> AnySchema | Features:
     return held.features if isinstance(held, Population) else held.schema
 
 
-def budgets(budget: Budget | Mapping[str, Budget], held: Mapping[str, object]) -> Mapping[str, Budget]:
-    """A budget for each holder."""
-    if isinstance(budget, Budget):
-        return dict.fromkeys(held, budget)
+def budgets(
+    budget: Budget | float | Mapping[str, Budget | float], held: Mapping[str, object]
+) -> dict[str, Budget]:
+    """A budget for each holder; a number is an ε, at the usual δ."""
+    if not isinstance(budget, Mapping):
+        return dict.fromkeys(held, Budget.of(budget))
     if missing := sorted(held.keys() - budget.keys()):
         raise ConfigError(f"{missing[0]} has no budget. Nothing was read or charged.")
-    return budget
+    return {name: Budget.of(budget[name]) for name in held}

@@ -2,7 +2,8 @@
 
 A protocol is a module with `Config`, `build_party` and `train` (`protocols/base`). What it says of itself is
 read here: `SAME_PEOPLE` (its parties hold columns of the same people, or rows of different ones), `KINDS` (of rows that
-parties of the same people may bring: "table" alone unless it says more) and `ARTEFACT`.
+parties of the same people may bring: "table" alone unless it says more), `ARTEFACT`, `ONE_RELEASE` (a person pays once
+for all parties together) and `forecast` (what a run will release; `planning` has a plainer one).
 """
 
 import dataclasses

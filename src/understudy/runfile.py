@@ -3,6 +3,7 @@
     protocol = "verti-gan"
     out = "runs/joint"              # where everything is written
     rows = 5000                     # synthetic rows to draw; default: as many as there are shared people
+    people = 4000                   # about how many people, as far as that is public: for `understudy plan` alone
 
     [settings]                      # of the protocol; unknown keys are refused
     rounds = 300
@@ -120,15 +121,16 @@ class RunFile:
     settings: Mapping[str, Any]
     out: str
     rows: int | None = None
+    people: int | None = None
     holdout: str | None = None
     public: str | None = None
     folder: Path = Path()
 
     @classmethod
-    def load(cls, path: str | Path, *, elsewhere: bool = False) -> "RunFile":
+    def load(cls, path: str | Path, *, elsewhere: bool | None = False) -> "RunFile":
         """Read and check a run file. ConfigError names the key and the nearest right one.
 
-        `elsewhere`: the holders are on machines of their own, and so are their tables.
+        `elsewhere`: the holders are on machines of their own, and so are their tables; None: where no table is named.
         """
         path = Path(path)
         try:
@@ -137,6 +139,9 @@ class RunFile:
             raise ConfigError(f"{path}: the run file cannot be read ({error.strerror}).") from None
         except ValueError as error:
             raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
+        if elsewhere is None:
+            bodies = data["parties"].values() if isinstance(data.get("parties"), dict) else ()
+            elsewhere = not any(isinstance(body, dict) and "table" in body for body in bodies)
         return cls.from_dict(data, folder=path.parent, name=path.name, elsewhere=elsewhere)
 
     @classmethod
@@ -144,13 +149,14 @@ class RunFile:
         cls, data: Mapping[str, Any], *, folder: Path, name: str = "run file", elsewhere: bool = False
     ) -> "RunFile":
         """The same from plain values."""
-        known_keys(data, ("protocol", "out", "rows", "holdout", "public", "settings", "parties"), name)
+        known_keys(data, TOP, name)
         for key, kind in (("protocol", str), ("out", str), ("parties", dict)):
             if not isinstance(data.get(key), kind):
                 raise ConfigError(f'{name}: "{key}" is missing or not {_WORDS[kind]}.')
-        rows = data.get("rows")
-        if rows is not None and (not isinstance(rows, int) or isinstance(rows, bool) or rows < 1):
-            raise ConfigError(f'{name}: "rows" must be a whole number of at least 1, not {rows!r}.')
+        for key in ("rows", "people"):
+            count = data.get(key)
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+                raise ConfigError(f'{name}: "{key}" must be a whole number of at least 1, not {count!r}.')
         for key in ("holdout", "public"):
             if not isinstance(data.get(key), str | None):
                 raise ConfigError(f'{name}: "{key}" must be a text, not {data[key]!r}.')
@@ -167,7 +173,8 @@ class RunFile:
         return cls(
             protocol=data["protocol"],
             out=data["out"],
-            rows=rows,
+            rows=data.get("rows"),
+            people=data.get("people"),
             holdout=data.get("holdout"),
             public=data.get("public"),
             settings=settings,
@@ -203,8 +210,7 @@ class RunFile:
     def to_toml(self) -> str:
         """The run as it was carried out, paths made absolute: kept beside its artefacts."""
         body: dict[str, Any] = {"protocol": self.protocol, "out": str(self.path(self.out))}
-        if self.rows is not None:
-            body["rows"] = self.rows
+        body |= {key: count for key in ("rows", "people") if (count := getattr(self, key)) is not None}
         for key in ("holdout", "public"):
             if (table := getattr(self, key)) is not None:
                 body[key] = str(self.path(table))
@@ -223,6 +229,7 @@ class RunFile:
         return tomli_w.dumps(body)
 
 
+TOP = ("protocol", "out", "rows", "people", "holdout", "public", "settings", "parties")
 _READING = ("separator", "encoding", "decimal", "missing", "sheet", "query", "password")
 _HOLDERS_OWN = (
     "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,

@@ -86,19 +86,43 @@ def run(
         int | None,
         typer.Option(help="Rehearse: repeatable noise, no real ledger, no privacy. Public rows only."),
     ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print the plan first.")] = False,
 ) -> None:
-    """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement."""
+    """Carry out a run file: align people, train, save the generator, synthetic rows and a privacy statement.
+
+    Its first screen is the plan: what will be released, how uncertain it will be, and what it will take.
+    """
     if example:
         out.print(_EXAMPLE, markup=False)
         return
     if file is None:
         raise typer.BadParameter("Which run file? `understudy run --example` prints one to start from.")
     body = RunFile.load(file)
+    if not quiet and not resume:
+        from understudy.planning import plan_file
+
+        out.print(f"{plan_file(body)}\n", markup=False)
     from understudy.run import run_file
 
     with _training() as watch:
         result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
     _summary(result, folder)
+
+
+@app.command("plan")
+def plan_run(
+    file: FileArg,
+    people: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="About how many people, as far as that is public; default: as the file states."
+        ),
+    ] = None,
+) -> None:
+    """Say what a run file will release, with which noise and error, and what it will take. No row is read for it."""
+    from understudy.planning import plan_file
+
+    out.print(str(plan_file(RunFile.load(file, elsewhere=None), people=people)), markup=False)
 
 
 @app.command()

@@ -38,6 +38,12 @@ def most_width(columns: int) -> int:
     return max(MOST_WIDTH, 3 * columns)
 
 
+def most_levels(columns: Sequence[Column]) -> int:
+    """How many levels each of those that are bought may have, without the missing one."""
+    many = sum(map(is_bought, columns))
+    return max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))
+
+
 def bought_levels(
     columns: Sequence[Column], tables: Sequence[Tensor], *, people: float, noise: float
 ) -> list[Groups]:
@@ -45,8 +51,7 @@ def bought_levels(
 
     `noise` is the standard deviation of a cell of a pair. Declared levels stay as they are.
     """
-    many = sum(map(is_bought, columns))
-    most = max(2, min(_MOST_LEVELS, MOST_WIDTH // max(many, 1) - 1))  # one more where values may be missing
+    most = most_levels(columns)
     levels, groups = level_count(people, noise, most), []
     for column, table in zip(columns, tables, strict=True):
         if not is_bought(column):

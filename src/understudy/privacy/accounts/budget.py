@@ -10,6 +10,7 @@ from understudy.errors import ConfigError, PrivacyWarning
 
 AGAINST = ("anyone", "outsider")
 ADJACENCY = "add or remove one person, with all their rows"
+USUAL_DELTA = 1e-6  # where an ε alone was given: below one over the number of people, up to a million of them
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Budget:
         if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 <= self.delta < 1:
             raise ConfigError(f"delta must be 0 or above and below 1, not {self.delta!r}.")
         one_of(AGAINST, against=self.against)
+
+    @classmethod
+    def of(cls, budget: "Budget | float") -> "Budget":
+        """The budget itself; of a number, that ε at the usual δ."""
+        return budget if isinstance(budget, Budget) else cls(budget, USUAL_DELTA)
 
     def __str__(self) -> str:
         return f"ε={self.epsilon:g} at δ={self.delta:g} against {self.against}"

@@ -83,6 +83,7 @@ from understudy.protocols.dplt.tree import (
 
 __all__ = ["Config", "Outcome", "build_party", "train"]
 
+ONE_RELEASE = True
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )

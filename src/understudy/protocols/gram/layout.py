@@ -32,6 +32,7 @@ from understudy.data.grid import Grid
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
+from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
 from understudy.protocols.gram.trees import Trees, trees_of
@@ -42,6 +43,7 @@ LEAST_FINE, MOST_FINE = (
     0.02,
     0.9,
 )  # the fine tables' share of the budget: towards 0 and 1 noise grows without end
+WIDEST = 8192  # levels of all columns together
 _MESSAGE = 1 << 27  # bytes, at most
 
 
@@ -185,6 +187,19 @@ class Layout:
         """Each release's share of the budget: of the fine tables, of all pairs, and of some once more."""
         pairs = [scouting, 1 - scouting] if again else [1.0]
         return [fine, *((1 - fine) * share for share in pairs)] if self.buys else pairs
+
+    def check_width(self) -> None:
+        """Refuse a matrix that no machine would fit: declared levels are as many as they are, bought ones are few."""
+        bought = [column for column in self.joint.columns if self.buys and is_bought(column)]
+        sizes = {column.name: column.size for column in self.joint.columns if column not in bought}
+        if (width := sum(sizes.values()) + (most_width(len(bought)) if bought else 0)) > WIDEST:
+            largest = max(sizes.items(), key=lambda one: one[1], default=None)
+            most = "" if largest is None else f", {largest[0]} {largest[1]:,} of them"
+            raise ConfigError(
+                f"the columns have {width:,} levels together{most}, and a joint table of more than {WIDEST:,} cannot "
+                "be fitted. Declare fewer, or let levels be bought: `fine` above 0, and no `bins`. "
+                "Nothing was read or charged."
+            )
 
     def again(self, target: str | None, refined: int) -> int:
         """How many pairs are measured twice: those with the target, and so many others."""

@@ -43,6 +43,7 @@ from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, Privacy
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.base import VIEWS
+from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
 from understudy.protocols.gram.releases import Plan, Released, release

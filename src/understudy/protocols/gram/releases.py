@@ -123,18 +123,14 @@ def release(
     layout = Layout({name: schemas[name] for name in parties.names}, plan.triples, plan.fine > 0)
     for names in layout.triples:
         layout.triple(names)
+    layout.check_width()
     layout.together(plan.most_holders)
     again = layout.again(plan.target, plan.refined)
     spreads = layout.spreads(colluding, across=plan.across, refined=again)
     server = _Server(parties, layout, plan, spreads, Terms(chunk, at_least, secret or os.urandom(32)), choose)
     done = first
     if done is None:
-        begin = Begin(
-            config=dict(config or {}),
-            schemas={name: schema.to_dict() for name, schema in layout.schemas.items()},
-            **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
-        )
-        done = server.first(begin)
+        done = server.first(begin(plan, layout.schemas, colluding, config))
     while done.made < len(spreads):
         if done is not first:
             keep(done)
@@ -150,6 +146,17 @@ def release(
                 raise
             return replace(done, ended=str(refusal))
     return done
+
+
+def begin(
+    plan: Plan, schemas: Mapping[str, Schema], colluding: int, config: Mapping[str, Any] | None = None
+) -> Begin:
+    """What all holders are told first."""
+    return Begin(
+        config=dict(config or {}),
+        schemas={name: schema.to_dict() for name, schema in schemas.items()},
+        **asdict(plan) | {"triples": [list(names) for names in plan.triples], "colluding": colluding},
+    )
 
 
 @dataclass(frozen=True)

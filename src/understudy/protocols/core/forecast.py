@@ -1,0 +1,144 @@
+"""What a run will release, how uncertain that will be, and what it will take: said before anything is spent.
+
+Guarantee: made of settings, public schemas, budgets and a stated number of people. No row is read for it, and
+nothing is charged.
+Edges: without a number of people, errors are in people alone. Seconds and memory are guesses.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.figures import shown
+
+CUTS = {
+    "rows": "rows of different people",
+    "columns": "other columns of the same people",
+    "grid": "some columns of some of the people each",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One release: its share of the budget, the cells that a person moves in it, and the noise on each of its counts.
+
+    `noise` is a standard deviation, by who holds the counts: "clinic", or "clinic × insurer" for a table of both.
+    """
+
+    what: str
+    share: float
+    moved: int
+    noise: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Error:
+    """The noise on a kind of count, as standard deviations in people: the least and the largest of such counts."""
+
+    what: str
+    least: float
+    largest: float
+
+    def said(self, people: int | None) -> str:
+        """In people, and in percentage points where their number is known."""
+        counts = _between(self.least, self.largest, "")
+        if people is None:
+            return f"±{counts} people"
+        return f"±{_between(100 * self.least / people, 100 * self.largest / people, '')} points (±{counts} people)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """What a run will do. `str` for people.
+
+    `price` is each holder's ε at its own δ, and `person` says what a person pays over all holders. `levels` are columns
+    with what will become of them, and `too_fine` those whose levels cannot be told from noise. `takes` are seconds, by
+    what they go into, and `memory` is in bytes.
+    """
+
+    protocol: str
+    cut: str
+    budgets: Mapping[str, Budget]
+    price: Mapping[str, float]
+    person: str
+    people: int | None = None
+    facts: tuple[str, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    errors: tuple[Error, ...] = ()
+    levels: Mapping[str, str] = field(default_factory=dict)
+    too_fine: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, float] = field(default_factory=dict)
+    memory: float | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float | None:
+        """All of it, where it can be guessed."""
+        return sum(self.takes.values()) if self.takes else None
+
+    def __str__(self) -> str:
+        holders = (
+            "1 holder" if len(self.budgets) == 1 else f"{len(self.budgets)} holders with {CUTS[self.cut]}"
+        )
+        lines = [f"Plan of {self.protocol}: {holders}. No row was read, and nothing was charged."]
+        lines += ["", "Price", *aligned(self._prices()), f"  {self.person}"]
+        if self.facts or self.stages:
+            lines += ["", "What is released", *(f"  {fact}" for fact in self.facts)]
+            lines += aligned([_row(stage) for stage in self.stages])
+        if self.errors:
+            many = "" if self.people is None else f" with {self.people:,} people"
+            lines += ["", f"Expected error{many}, one standard deviation of the noise"]
+            lines += aligned([[error.what, error.said(self.people)] for error in self.errors])
+            if self.people is None:
+                lines.append("  As a share it is that over the number of people: state it (people = …).")
+        if self.levels:
+            lines += ["", "Columns", *aligned([[name, said] for name, said in self.levels.items()])]
+        if self.too_fine:
+            lines += ["", "Too fine", *aligned([[name, said] for name, said in self.too_fine.items()])]
+        if self.seconds is not None and self.memory is not None:
+            parts = ", ".join(f"{what} {_seconds(seconds)}" for what, seconds in self.takes.items())
+            lines += ["", f"Takes about {_seconds(self.seconds)} ({parts}) and {self.memory / 1e9:.1f} GB."]
+        if self.warnings:
+            lines += ["", *(f"! {warning}" for warning in self.warnings)]
+        return "\n".join(lines)
+
+    def _prices(self) -> list[list[str]]:
+        return [
+            [
+                name,
+                f"ε = {shown(self.price[name])} at δ = {budget.delta:g}",
+                f"of {budget.epsilon:g} that the run may cost",
+            ]
+            for name, budget in self.budgets.items()
+        ]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, column below column."""
+    if not rows:
+        return []
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def figure(value: float) -> str:
+    """Three digits, and no power of ten."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _row(stage: Stage) -> list[str]:
+    noise = _between(min(stage.noise.values()), max(stage.noise.values()), "no noise")
+    return [stage.what, f"{100 * stage.share:.3g} % of the budget", f"noise of ±{noise} on every count"]
+
+
+def _between(least: float, largest: float, nothing: str) -> str:
+    if not largest and nothing:
+        return nothing
+    one, other = figure(least), figure(largest)
+    return one if one == other else f"{one} to {other}"
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 1:
+        return "under 1 s"
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,287 @@
+"""What a joint Gram matrix will be, before anything is asked: its releases, their noise, and what can be told by them.
+
+The noise is what `party` and `adder` come to, by the same functions: from schemas, settings and budgets alone.
+Guarantee: reads no row.
+Edges: with several holders the strictest budget decides. Levels that are bought follow from what will be released; here
+stands what the rule gives for so many people.
+"""
+
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import Any
+
+import torch
+
+from understudy.data.column import Column
+from understudy.data.fine import is_bought, is_tree
+from understudy.data.schema import Schema
+from understudy.models.tables.bought_levels import level_count, most_levels
+from understudy.privacy.accounts.accounting import DpEvent, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.forecast import Error, Forecast, Stage, figure
+from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.releases import Plan, begin
+from understudy.protocols.gram.terms import Terms
+
+_CLEAR = 2.0  # deviations of its noise: a count of fewer people tells nothing
+_FEW = 4.0  # so many deviations: people who are no more than that cannot be told from noise
+_UNIT = 512  # a product of two such matrices is the unit of the fit's work
+_READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
+_STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
+_DRAW = 2e-6  # seconds for one number's noise
+_PRODUCT = 1e-9  # seconds for a person and a cell of a block
+_MASK = 1e-4  # seconds to mask an id once
+_CELL = 210  # bytes of memory for a cell of the joint matrix
+_BASE = 4e8  # bytes for the libraries
+_VALUE = 40  # bytes for a value of a table
+
+
+def forecast(
+    config: Any, schemas: Mapping[str, Schema], budgets: Mapping[str, Budget], people: int | None = None
+) -> Forecast:
+    """What a run with these settings will release, and how uncertain that is, with so many `people`.
+
+    Over rows they are those of all holders together, over columns those whom all share.
+    Edges: whatever a run refuses by its settings and schemas → the same ConfigError.
+    """
+    plan: Plan = config.plan
+    Layout(schemas, plan.triples, plan.fine > 0).check_width()
+    name, schema = next(iter(schemas.items()))
+    terms = Terms.of(name, schema, begin(plan, schemas, config.colluding), {})
+    layout, spreads, moves = terms.layout, terms.spreads, terms.moves
+    shares = layout.shares(plan.fine, plan.scouting, again=layout.again(plan.target, plan.refined) > 0)
+    needed = map(terms.sigmas, budgets.values())
+    sigmas = [max(scales) for scales in zip(*needed, strict=True)]
+    noise = [_noise(layout, spread, sigma) for spread, sigma in zip(spreads, sigmas, strict=True)]
+    spend = sum(map(terms.price, range(len(sigmas)), sigmas), Counter[DpEvent]())
+    first, pairs = noise[0], noise[int(layout.buys)]
+    widths = _widths(layout, people, max(pairs.values()))
+    too_fine = _too_fine(layout, people, first, max(pairs.values()))
+    takes, memory = _takes(config, layout, widths, people)
+    return Forecast(
+        protocol="gram",
+        cut=layout.grid.partition,
+        budgets=budgets,
+        price={name: epsilon(spend, budget.delta) for name, budget in budgets.items()},
+        person="A person pays this once, for all holders together."
+        if layout.grid.partition != "rows" or moves > 1
+        else "A person pays at the holder who has them.",
+        people=people,
+        stages=_stages(layout, plan, spreads, shares, noise),
+        errors=_errors(layout, plan, noise),
+        levels=_said(layout, widths, people, max(pairs.values())),
+        too_fine=too_fine,
+        takes=takes,
+        memory=memory,
+        warnings=tuple(_warnings(budgets, people, noise, too_fine, memory)),
+    )
+
+
+def _noise(layout: Layout, spread: Spread, sigma: float) -> dict[Block, float]:
+    return {b: spread.deviation(b, len(layout.holders(b)), sigma) for b in layout.blocks}
+
+
+def _name(layout: Layout, block: Block) -> str:
+    return " × ".join(" + ".join(layout.grid.groups[group]) for group in sorted(set(block)))
+
+
+def _stages(
+    layout: Layout,
+    plan: Plan,
+    spreads: tuple[Spread, ...],
+    shares: list[float],
+    noise: list[dict[Block, float]],
+) -> tuple[Stage, ...]:
+    """What each release is of."""
+    words = _words(layout, plan)
+    within = [(g, g) for g in range(len(layout.grid.groups))]
+    used = [within if layout.buys and number == 0 else list(layout.blocks) for number in range(len(spreads))]
+    return tuple(
+        Stage(
+            what=what,
+            share=share,
+            moved=sum(cells for _, cells in spread.moved),
+            noise={_name(layout, block): each[block] for block in blocks},
+        )
+        for what, share, spread, each, blocks in zip(words, shares, spreads, noise, used, strict=True)
+    )
+
+
+def _words(layout: Layout, plan: Plan) -> list[str]:
+    """What each release is of, in words."""
+    pairs = f"{math.comb(layout.columns, 2):,} pairs"
+    columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
+    words = [f"{columns} and {pairs}"]
+    if layout.buys:
+        words = [
+            f"fine tables of {columns}",
+            f"all {pairs}" if layout.columns > 1 else "the column on its levels",
+        ]
+    twice = [f"{layout.columns - 1:,} with {plan.target}"] if plan.target and layout.columns > 1 else []
+    twice += [f"the {plan.refined:,} strongest"] if plan.refined else []
+    words += [f"pairs once more: {', '.join(twice)}"] if twice else []
+    words[-1] += f", and {len(layout.triples)} three-way tables" if layout.triples else ""
+    return words
+
+
+def _errors(layout: Layout, plan: Plan, noise: list[dict[Block, float]]) -> tuple[Error, ...]:
+    """Of counts of one column and of cells of a pair; those with the target are the mean of two measurements."""
+    within = [(g, g) for g in range(len(layout.grid.groups))]
+    across = [block for block in layout.blocks if block[0] != block[1]]
+    pairs = noise[int(layout.buys)]
+    several = len(layout.grid.groups) > 1
+    found = [_error("a count of one column", [noise[0][block] for block in within])]
+    inside = [
+        (g, g)
+        for g, schema in enumerate(layout.grid.one_each(layout.schemas).values())
+        if len(schema.columns) > 1
+    ]
+    if inside:
+        found.append(
+            _error(f"a cell of a pair{' at one holder' if several else ''}", [pairs[b] for b in inside])
+        )
+    if across:
+        found.append(_error("a cell of a pair across holders", [pairs[b] for b in across]))
+    if plan.target is not None and layout.columns > 1:
+        own = next(
+            g
+            for g, schema in enumerate(layout.grid.one_each(layout.schemas).values())
+            if plan.target in schema.names
+        )
+        with_target = [b for b in (*inside, *across) if own in b]
+        twice = [_mean(pairs[b], noise[-1][b]) for b in with_target]
+        found.append(_error(f"a cell of a pair with {plan.target}", twice))
+    return tuple(found)
+
+
+def _error(what: str, deviations: list[float]) -> Error:
+    return Error(what=what, least=min(deviations), largest=max(deviations))
+
+
+def _mean(one: float, other: float) -> float:
+    """The deviation of the mean of two measurements, weighted by 1/variance."""
+    return one * other / math.hypot(one, other) if one and other else 0.0
+
+
+def _widths(layout: Layout, people: int | None, noise: float) -> dict[str, int]:
+    """How many levels each column will have, at most."""
+    columns = layout.joint.columns
+    if not layout.buys:
+        return {column.name: column.size for column in columns}
+    most = most_levels(columns)
+    levels = most if people is None else level_count(people, noise, most)
+    many = most if people is None or not noise else min(most, int(people / (_CLEAR * noise)) + 1)
+
+    def width(column: Column) -> int:
+        if not is_bought(column):
+            return column.size
+        return (levels if is_tree(column) else min(column.levels, many)) + column.nullable
+
+    return {column.name: width(column) for column in columns}
+
+
+def _said(layout: Layout, widths: Mapping[str, int], people: int | None, noise: float) -> dict[str, str]:
+    """What becomes of the columns whose levels are bought."""
+    if not layout.buys:
+        return {}
+    said = {}
+    for column in layout.joint.columns:
+        if is_tree(column):
+            levels = widths[column.name] - column.nullable
+            about = "at most" if people is None else "about"
+            said[column.name] = f"finely by itself; in pairs cut into {about} {levels} levels"
+        elif is_bought(column):
+            said[column.name] = (
+                f"{column.levels:,} categories; in pairs those of fewer than about {figure(_CLEAR * noise)} people "
+                "are one level"
+            )
+    return said
+
+
+def _too_fine(
+    layout: Layout, people: int | None, first: Mapping[Block, float], pair: float
+) -> dict[str, str]:
+    """The columns whose declared levels are so many that an average one, or its cells, cannot be told from noise."""
+    found: dict[str, str] = {}
+    if people is None:
+        return found
+    for group, schema in enumerate(layout.grid.one_each(layout.schemas).values()):
+        noise = first[group, group]
+        for column in schema.columns:
+            if layout.buys and is_bought(column):
+                continue
+            each = people / column.size
+            if column.size > 2 and each < _CLEAR * noise:
+                found[column.name] = (
+                    f"{column.size:,} levels: an average one has {figure(each)} people, and each count is uncertain by "
+                    f"±{figure(noise)}"
+                )
+            elif column.size > 2 and each / column.size < pair / _CLEAR:
+                found[column.name] = (
+                    f"{column.size:,} levels: with another such column an average cell has "
+                    f"{figure(each / column.size)} people, and each is uncertain by ±{figure(pair)}"
+                )
+    return found
+
+
+def _warnings(
+    budgets: Mapping[str, Budget],
+    people: int | None,
+    noise: list[dict[Block, float]],
+    too_fine: Mapping[str, str],
+    memory: float,
+) -> Iterable[str]:
+    strictest = min(budget.epsilon for budget in budgets.values())
+    largest = max(max(each.values()) for each in noise)
+    if not largest:
+        yield "private = false: no noise at all. Only a rehearsal on public rows may do that."
+    if people is not None and largest:
+        if people <= _FEW * largest:
+            yield (
+                f"{people:,} people at ε = {strictest:g}: every count is uncertain by ±{figure(largest)}. What is "
+                "drawn will tell little of them. More people, fewer columns or a larger budget would help."
+            )
+        for name, budget in budgets.items():
+            if budget.delta * people >= 1:
+                yield f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."
+    if too_fine and people is not None and people > _FEW * largest:
+        yield (
+            f"Too fine for so many people: {', '.join(too_fine)}. Declare fewer levels or bins; a number without "
+            "`bins` gets levels that fit (fine above 0)."
+        )
+    if memory > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
+        yield f"It takes about {memory / 1e9:.0f} GB, and this machine has {there / 1e9:.0f}."
+
+
+def _takes(
+    config: Any, layout: Layout, widths: Mapping[str, int], people: int | None
+) -> tuple[dict[str, float], float]:
+    """Seconds by what they go into, and bytes."""
+    columns = list(layout.grid.one_each(layout.schemas).values())
+    groups = [sum(widths[name] for name in schema.names) for schema in columns]
+    width, holders, many = sum(groups), len(layout.schemas), people or 0
+    nodes = sum(trees.nodes for trees in layout.trees) if layout.buys else 0
+    takes = {}
+    if layout.grid.partition != "rows" and many:
+        takes["alignment"] = many * holders**2 * _MASK
+    cells = math.fsum(a * b for a, b in combinations(groups, 2)) + math.fsum(g**2 for g in groups)
+    takes["counting"] = many * cells * _PRODUCT + (width**2 / 2 + nodes) * holders * _DRAW
+    scale = width / _UNIT
+    steps = config.steps * config.components / _UNIT
+    takes["the fit"] = _unit() * (_READ * scale**3 + _STEP * steps * scale**2)
+    return takes, _BASE + _CELL * width**2 + _VALUE * many * layout.columns
+
+
+def _unit() -> float:
+    """Seconds of a product of two matrices on this machine, now."""
+    one = torch.ones(_UNIT, _UNIT)
+    taken = []
+    for _ in range(4):
+        begun = time.perf_counter()
+        _ = one @ one
+        taken.append(time.perf_counter() - begun)
+    return min(taken)

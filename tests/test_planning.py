@@ -1,0 +1,112 @@
+"""`understudy plan` and `us.plan`: what a run will cost, without a row."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+import understudy as us
+from test_cli import Run, change, home, nothing_was_charged, understudy  # noqa: F401  (fixtures)
+from understudy.data.infer import infer_schema, write_draft
+from understudy.data.samples import toy
+from understudy.errors import ConfigError
+from understudy.registry import PROTOCOLS
+
+FRAME, SCHEMA = toy(rows=40, seed=1)
+
+
+def without_tables(home: Path) -> None:  # noqa: F811
+    for file in home.glob("*.csv"):
+        file.unlink()
+
+
+def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) -> None:  # noqa: F811
+    change(home, protocol="gram", settings={})
+    without_tables(home)
+    code, out, err = understudy("plan", home / "run.toml", "--people", 20)
+    assert (code, err) == (0, "")
+    for said in (
+        "Plan of gram",
+        "No row was read",
+        "clinic",
+        "noise of ±",
+        "with 20 people",
+        "Takes about",
+        "20 people at ε = 3",
+    ):
+        assert said in out
+    assert not list(home.rglob("*.ledger"))
+    assert not (home / "joint").exists()
+
+
+def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: Path) -> None:  # noqa: F811
+    change(home, protocol="gram", settings={}, people=12_345)
+    assert "with 12,345 people" in understudy("plan", home / "run.toml")[1]
+    change(home, people=0)
+    code, _, err = understudy("plan", home / "run.toml")
+    assert code == 1
+    assert '"people" must be a whole number' in err
+
+
+def test_a_run_file_for_holders_elsewhere_has_a_plan_too(understudy: Run, home: Path) -> None:  # noqa: F811
+    body = tomllib.loads((home / "run.toml").read_text()) | {"protocol": "gram", "settings": {}}
+    for party in body["parties"].values():
+        del party["table"]
+    (home / "run.toml").write_text(tomli_w.dumps(body))
+    assert "2 holders with other columns of the same people" in understudy("plan", home / "run.toml")[1]
+
+
+def test_the_first_screen_of_a_run_is_its_plan(understudy: Run, home: Path) -> None:  # noqa: F811
+    without_tables(home)
+    code, out, err = understudy("run", home / "run.toml")
+    assert code == 1
+    assert "clinic.csv" in err
+    assert out.startswith("Plan of verti-gan: 2 holders")
+    assert "3 rounds of 2 noised steps each" in out
+    assert understudy("run", home / "run.toml", "--quiet")[1] == ""
+    assert nothing_was_charged(home)
+
+
+def test_a_draft_may_be_planned_with_and_the_plan_says_that_a_run_refuses_it(tmp_path: Path) -> None:
+    draft = infer_schema(FRAME, "id")
+    said = us.plan("gram", {"one": draft}, budget=1.0)
+    assert "draft" in said.warnings[-1]
+    write_draft(draft, tmp_path / "draft.toml")
+    assert us.plan("gram", {"one": tmp_path / "draft.toml"}, budget=1.0).warnings == said.warnings
+
+
+def test_prices_of_gans_compose_over_holders_of_the_same_people() -> None:
+    schemas = {"a": SCHEMA.select(["colour"]), "b": SCHEMA.select(["age"])}
+    said = str(us.plan("verti-gan", schemas, budget={"a": 1.0, "b": 2.0}))
+    assert "at most ε = 3 at δ = 2e-06" in said
+    assert "once, for all holders" in str(us.plan("dplt", schemas, budget=1.0))
+
+
+def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
+    settings = {"target": "smoker", "epsilon_total": 8.0, "cap": 4, "rounds": 100, "cohort": 250}
+    said = us.plan("sign-ds", {"phones": SCHEMA}, budget=us.Budget(2.0, 0.0), people=1_000, **settings)
+    assert "a person reports at most 4 times, for ε = 2 each" in said.facts
+    assert "all 4 reports of a person would cost ε = 8, and 2 is allowed" in said.warnings[0]
+    assert "ends after about 16 rounds" in said.warnings[1]
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_every_protocol_can_be_planned(name: str) -> None:
+    reporting = name in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg")
+    settings = {"epsilon_total": 1.0} if reporting else {}
+    assert f"Plan of {name}: 1 holder." in str(
+        us.plan(name, {"one": SCHEMA}, budget=1.0, people=100_000, **settings)
+    )
+
+
+def test_a_budget_that_is_a_number_is_an_epsilon_at_a_delta_that_is_said() -> None:
+    federation = us.Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=1.0, same_people=False)
+    assert federation.holders["one"].budget == us.Budget(1.0, 1e-6)
+    assert "ε = 0.999 at δ = 1e-06" in str(us.plan("gram", {"one": SCHEMA}, budget=1))
+    with pytest.raises(ConfigError, match="epsilon must be above 0"):
+        us.plan("gram", {"one": SCHEMA}, budget=0.0)
+    with pytest.raises(ConfigError, match="epsilon must be above 0"):
+        us.plan("gram", {"one": SCHEMA}, budget="1")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="b has no budget"):
+        us.plan("gram", {"a": SCHEMA, "b": SCHEMA}, budget={"a": 1.0})
