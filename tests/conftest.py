@@ -8,8 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tomli_w
 
 from postgres import postgres
+from understudy import cli
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -57,3 +59,45 @@ def _load(folder: str, script: str = "bench") -> ModuleType:
             sys.modules.pop(name, None)
         sys.modules.update(others)
     return module
+
+
+@pytest.fixture
+def understudy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """Run the command in this process, as its entry point would: exit code, output, errors."""
+
+    def run(*args: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["understudy", *map(str, args)])
+        monkeypatch.setenv("COLUMNS", "200")
+        code = 0
+        try:
+            cli.main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Two holders' files and a run file."""
+    from understudy.data.partition import overlap_people
+    from understudy.data.samples import toy
+
+    frame, schema = toy(rows=80, seed=1)
+    rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
+    held = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
+    for name, columns in held.items():
+        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
+        schema.select(columns).save(tmp_path / f"{name}.toml")
+    parties = {
+        name: {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
+        for name in held
+    }
+    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 2}
+    body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
+    return tmp_path

@@ -12,8 +12,6 @@ import pandas as pd
 import pytest
 import tomli_w
 
-from understudy import cli
-from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
@@ -22,42 +20,6 @@ from understudy.protocols.gans import verti_gan
 CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def understudy(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command in this process, as its entry point would: exit code, output, errors."""
-
-    def run(*args: object) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["understudy", *map(str, args)])
-        monkeypatch.setenv("COLUMNS", "200")
-        code = 0
-        try:
-            cli.main()
-        except SystemExit as stop:
-            code = int(stop.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """Two holders' files and a run file."""
-    frame, schema = toy(rows=80, seed=1)
-    rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
-    parties = {}
-    for name, columns in (("clinic", CLINIC), ("insurer", INSURER)):
-        frame.loc[rows[name], ["id", *columns]].to_csv(tmp_path / f"{name}.csv", index=False)
-        schema.select(columns).save(tmp_path / f"{name}.toml")
-        parties[name] = {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
-    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 2}
-    write_run(
-        tmp_path,
-        {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties},
-    )
-    return tmp_path
 
 
 def write_run(home: Path, body: dict[str, object]) -> None:

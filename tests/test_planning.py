@@ -7,7 +7,8 @@ import pytest
 import tomli_w
 
 import understudy as us
-from test_cli import Run, change, home, nothing_was_charged, understudy  # noqa: F401  (fixtures)
+from test_cli import Run, change, nothing_was_charged
+from understudy.data.images import ImageSchema
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
 from understudy.errors import ConfigError
@@ -16,12 +17,12 @@ from understudy.registry import PROTOCOLS
 FRAME, SCHEMA = toy(rows=40, seed=1)
 
 
-def without_tables(home: Path) -> None:  # noqa: F811
+def without_tables(home: Path) -> None:
     for file in home.glob("*.csv"):
         file.unlink()
 
 
-def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) -> None:  # noqa: F811
+def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) -> None:
     change(home, protocol="gram", settings={})
     without_tables(home)
     code, out, err = understudy("plan", home / "run.toml", "--people", 20)
@@ -40,7 +41,7 @@ def test_a_plan_reads_no_row_and_makes_no_ledger(understudy: Run, home: Path) ->
     assert not (home / "joint").exists()
 
 
-def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: Path) -> None:  # noqa: F811
+def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: Path) -> None:
     change(home, protocol="gram", settings={}, people=12_345)
     assert "with 12,345 people" in understudy("plan", home / "run.toml")[1]
     change(home, people=0)
@@ -49,7 +50,7 @@ def test_the_number_of_people_may_stand_in_the_run_file(understudy: Run, home: P
     assert '"people" must be a whole number' in err
 
 
-def test_a_run_file_for_holders_elsewhere_has_a_plan_too(understudy: Run, home: Path) -> None:  # noqa: F811
+def test_a_run_file_for_holders_elsewhere_has_a_plan_too(understudy: Run, home: Path) -> None:
     body = tomllib.loads((home / "run.toml").read_text()) | {"protocol": "gram", "settings": {}}
     for party in body["parties"].values():
         del party["table"]
@@ -57,7 +58,7 @@ def test_a_run_file_for_holders_elsewhere_has_a_plan_too(understudy: Run, home: 
     assert "2 holders with other columns of the same people" in understudy("plan", home / "run.toml")[1]
 
 
-def test_the_first_screen_of_a_run_is_its_plan(understudy: Run, home: Path) -> None:  # noqa: F811
+def test_the_first_screen_of_a_run_is_its_plan(understudy: Run, home: Path) -> None:
     without_tables(home)
     code, out, err = understudy("run", home / "run.toml")
     assert code == 1
@@ -95,8 +96,9 @@ def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
 def test_every_protocol_can_be_planned(name: str) -> None:
     reporting = name in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg")
     settings = {"epsilon_total": 1.0} if reporting else {}
+    schema = ImageSchema(height=4, width=4) if name == "moments" else SCHEMA
     assert f"Plan of {name}: 1 holder." in str(
-        us.plan(name, {"one": SCHEMA}, budget=1.0, people=100_000, **settings)
+        us.plan(name, {"one": schema}, budget=1.0, people=100_000, **settings)
     )
 
 
@@ -110,3 +112,14 @@ def test_a_budget_that_is_a_number_is_an_epsilon_at_a_delta_that_is_said() -> No
         us.plan("gram", {"one": SCHEMA}, budget="1")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="b has no budget"):
         us.plan("gram", {"a": SCHEMA, "b": SCHEMA}, budget={"a": 1.0})
+
+
+def test_whether_holders_have_the_same_people_follows_from_their_columns() -> None:
+    a, b = SCHEMA.select(["colour"]), SCHEMA.select(["age"])
+    rehearsal = us.Federation.rehearsal
+    assert rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": b}, budget=1.0).same_people is True
+    assert rehearsal({"a": FRAME, "b": FRAME}, {"a": a, "b": a}, budget=1.0).same_people is False
+    for protocol, settings in (("gram", {"steps": 1}), ("central-gan", {"rounds": 1, "critic_steps": 1})):
+        one = rehearsal({"a": FRAME}, {"a": a}, budget=1.0, seed=1)
+        assert one.same_people is None, "of one holder both are true, and a protocol decides"
+        assert len(us.train(protocol, one, **settings).sample(3)) == 3

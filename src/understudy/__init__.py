@@ -1,7 +1,8 @@
 """Private synthetic rows and models from data that must not leave its holders.
 
 Several holders obtain one synthetic table from rows that never leave them, at a price that is written into
-each holder's ledger before anything is sent. Start with `Federation` and `train`.
+each holder's ledger before anything is sent. Start with `synthesize` for one table, with `Federation` and `train` for
+several holders.
 
 A name is imported when it is first asked for, so that what needs none of them, as `understudy --help`, starts at once.
 """
@@ -11,15 +12,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from understudy.classifier import Classifier
+    from understudy.data.infer import infer_schema
     from understudy.data.population import Population
     from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
     from understudy.errors import UnderstudyError
+    from understudy.evaluate.beside import evaluate
     from understudy.federation import Federation
     from understudy.generator import Generator
+    from understudy.one_table import synthesize
     from understudy.planning import plan
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.accounts.ledger import Ledger
-    from understudy.run import Result, train
+    from understudy.run import Result, load, train
 
     __version__: str
 
@@ -40,7 +44,11 @@ __all__ = [
     "Result",
     "Schema",
     "UnderstudyError",
+    "evaluate",
+    "infer_schema",
+    "load",
     "plan",
+    "synthesize",
     "train",
 ]
 
@@ -61,7 +69,10 @@ _FROM = {
     "Result": "run",
     "Schema": "data.schema",
     "UnderstudyError": "errors",
+    "infer_schema": "data.infer",
+    "load": "run",
     "plan": "planning",
+    "synthesize": "one_table",
     "train": "run",
 }
 
@@ -70,6 +81,8 @@ if not TYPE_CHECKING:  # a type checker would believe in any name of a module th
     def __getattr__(name: str) -> object:
         if name == "__version__":
             value = import_module("importlib.metadata").version(__name__)
+        elif name == "evaluate":  # a package that can be called
+            value = import_module(f"{__name__}.evaluate")
         elif name in _FROM:
             value = getattr(import_module(f"{__name__}.{_FROM[name]}"), name)
         else:

@@ -15,7 +15,7 @@ import tomli_w
 from understudy.data.codec import Codec
 from understudy.data.samples import rand_health
 from understudy.data.schema import Schema, join
-from understudy.durable import own_folder, replace
+from understudy.durable import free_folder, own_folder, replace
 from understudy.errors import ArtefactError
 from understudy.evaluate.utility import Marginals
 from understudy.protocols.core import Watcher
@@ -36,7 +36,7 @@ def run_demo(
     **settings: Any,
 ) -> Path:
     """Write the holders' files, carry out the run, compare, and say where everything lies."""
-    out = _free_folder(Path("runs/demo")) if out is None else out
+    out = free_folder(Path("runs/demo")) if out is None else out
     if out.exists():
         raise ArtefactError(f"{out} is there already. Choose another --out. Nothing was read or charged.")
     tables, schemas = rand_health(bins=protocol != "gram")  # which buys levels where none are declared
@@ -141,11 +141,3 @@ def _where(folder: Path, file: Path) -> str:
         f"  {folder.name}/report.html         all of it on one page: open it in a browser\n\n"
         f"Next: `understudy ledger show {home}/holders/clinic/clinic.ledger`"
     )
-
-
-def _free_folder(wanted: Path) -> Path:
-    number, folder = 1, wanted
-    while folder.exists():
-        number += 1
-        folder = wanted.with_name(f"{wanted.name}-{number}")
-    return folder

@@ -80,6 +80,15 @@ def own_folder(path: Path) -> Path:
     return path
 
 
+def free_folder(wanted: Path) -> Path:
+    """The folder if it is not there, or else the first of that name and a number that is not."""
+    number, folder = 1, wanted
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder
+
+
 def _make(folder: Path) -> None:
     """The folder and those above it that are missing, each for its owner alone."""
     for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):

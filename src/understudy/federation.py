@@ -16,12 +16,12 @@ from typing import Any
 from understudy.check import one_of, plain_name, plain_names
 from understudy.data.described import AnySchema
 from understudy.durable import own_folder
-from understudy.held import Held, Opened, budgets, description, has_population, open_held
+from understudy.held import Held, Opened, budgets, description, has_population, loaded, open_held
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import FastRng, Rng, SecureRng
 from understudy.protocols.core import Party
-from understudy.registry import agreed, protocol_named, require_priced
+from understudy.registry import agreed, differ, protocol_named, require_priced
 from understudy.runtime.contract import ContractLedger
 
 
@@ -29,7 +29,8 @@ from understudy.runtime.contract import ContractLedger
 class Holder:
     """One data holder in this process: its rows, its ledger, and what a run may cost it.
 
-    `people_are_elsewhere` is its word that other holders of rows may have some of its people, too.
+    `people_are_elsewhere` is its word that other holders of rows may have some of its people, too. `total` is what the
+    run may cost together with what was bought for it under its name; without it, that is the run's own budget.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Holder:
     seed: int | None = None
     noise: str = "secure"
     people_are_elsewhere: bool = False
+    total: Budget | None = None
 
     def __post_init__(self) -> None:
         plain_name(holder=self.name, nothing="Nothing was read or charged.")
@@ -56,9 +58,9 @@ class Federation:
 
     Holders who keep their rows to themselves each run a party instead (`understudy federation`, `understudy join`).
     `tables` are DataFrames or paths, `schemas` public schemas or paths, `budget` one for all or one each (a number is
-    an ε, at δ = 10⁻⁶; the statement prints both), `ledgers` the folder with each holder's ledger. With `same_people`
-    the holders have different columns about the same people, a row each; without it they have the same columns about
-    different people, who may have several rows. Nobody checks that they are different: holders who know that some of
+    an ε, at δ = 10⁻⁶; the statement prints both), `ledgers` the folder with each holder's ledger. Holders of different
+    columns are taken to have the same people, a row each; holders of the same columns different people, who may have
+    several rows; `same_people` says otherwise. Nobody checks that they are different: holders who know that some of
     their people are with others too are named in `people_are_elsewhere`. A `Population` or an `ArrayTable`, from
     arrays, has its public description in it and needs no schema.
     """
@@ -70,13 +72,14 @@ class Federation:
         *,
         budget: Budget | float | Mapping[str, Budget | float],
         ledgers: str | Path = "ledgers",
-        same_people: bool = True,
+        same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> None:
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
         folder = own_folder(Path(ledgers))
-        self.same_people = same_people and not has_population(tables)
+        public = loaded(schemas or {})
+        self.same_people = _same(tables, public, same_people)
         elsewhere = _known(people_are_elsewhere, tables)
         self.holders = {
             name: Holder(
@@ -86,7 +89,7 @@ class Federation:
                 each[name],
                 people_are_elsewhere=name in elsewhere,
             )
-            for name, table in open_held(tables, schemas or {}, same_people=self.same_people).items()
+            for name, table in open_held(tables, public, same_people=self.same_people is not False).items()
         }
 
     @classmethod
@@ -97,14 +100,15 @@ class Federation:
         *,
         budget: Budget | float | Mapping[str, Budget | float],
         seed: int | None = None,
-        same_people: bool = True,
+        same_people: bool | None = None,
         people_are_elsewhere: Iterable[str] = (),
     ) -> "Federation":
         """The same with ledgers in memory: for simulations on public rows. A seed makes it repeatable."""
         plain_names(tables, "holder", nothing="Nothing was read or charged.")
         each = budgets(budget, tables)
-        same_people = same_people and not has_population(tables)
-        opened = open_held(tables, schemas or {}, same_people=same_people)
+        public = loaded(schemas or {})
+        same_people = _same(tables, public, same_people)
+        opened = open_held(tables, public, same_people=same_people is not False)
         elsewhere = _known(people_are_elsewhere, tables)
         holders = (
             Holder(name, table, Ledger.rehearsal(holder=name, budget=each[name]), each[name],
@@ -114,12 +118,13 @@ class Federation:
         return cls.of(holders, same_people=same_people)
 
     @classmethod
-    def of(cls, holders: Iterable[Holder], *, same_people: bool = True) -> "Federation":
+    def of(cls, holders: Iterable[Holder], *, same_people: bool | None = None) -> "Federation":
         """A federation of holders that are open already."""
         federation = cls.__new__(cls)
-        federation.same_people = same_people
         federation.holders = {holder.name: holder for holder in holders}
         plain_names(federation.holders, "holder", nothing="Nothing was read or charged.")
+        tables = {name: holder.table for name, holder in federation.holders.items()}
+        federation.same_people = _same(tables, federation.schemas, same_people)
         return federation
 
     @property
@@ -143,7 +148,7 @@ class Federation:
             name: build(
                 name,
                 holder.table,
-                ContractLedger(holder.ledger, holder.budget, run),
+                ContractLedger(holder.ledger, holder.total or holder.budget, run),
                 run=run,
                 budget=holder.budget,
                 rng=holder.rng(),
@@ -152,6 +157,15 @@ class Federation:
             )
             for name, holder in self.holders.items()
         }
+
+
+def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people: bool | None) -> bool | None:
+    """Whether holders have the same people, as stated or by their columns; None for one holder, who may be either."""
+    if has_population(tables):
+        return False
+    if same_people is not None or len(tables) == 1:
+        return same_people
+    return differ(getattr(schemas.get(name), "names", name) for name in tables)
 
 
 def _known(said: Iterable[str], tables: Mapping[str, Held]) -> set[str]:

@@ -37,6 +37,7 @@ from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, ConfigError
+from understudy.html import pre
 from understudy.models.claims import check_claim, expected
 from understudy.models.moments import CellGaussians
 from understudy.models.nets import (
@@ -263,6 +264,12 @@ class Generator:
             z = rng.normal(count, self.network.latent, device=device)
             with torch.no_grad():
                 yield z, self.network.rows(z).cpu()
+
+    def _repr_html_(self) -> str:
+        said = first_said(self.card).get("rehearsal", "")
+        names = getattr(self.schema, "names", ())
+        title = f"Generator by {self.card.get('protocol', 'an unknown protocol')}, {len(names)} columns. {said}".strip()
+        return pre(title) + (self.sample(5).to_html(index=False) if isinstance(self.schema, Schema) else "")
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a generator."""

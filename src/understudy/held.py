@@ -42,10 +42,7 @@ def open_held(
     }
     if missing := sorted(tables.keys() - schemas.keys()):
         raise ConfigError(f"{missing[0]} has no schema. Nothing was read or charged.")
-    public = {
-        name: load_schema(schema) if isinstance(schema := schemas[name], str | Path) else schema
-        for name in tables
-    }
+    public = loaded({name: schemas[name] for name in tables})
     if same_people and public:
         side_by_side(distinct(public))
     opened: dict[str, Opened] = {}
@@ -66,6 +63,11 @@ def open_held(
     return opened
 
 
+def loaded(schemas: Mapping[str, AnySchema | str | Path]) -> dict[str, AnySchema]:
+    """The schemas, read where they are paths."""
+    return {n: load_schema(one) if isinstance(one, str | Path) else one for n, one in schemas.items()}
+
+
 def open_holdout(holdout: Held, described: AnySchema | Features, target: str | None) -> Population:
     """Public rows to test on, read as the parties read theirs; each row stands for itself."""
     if isinstance(holdout, Population):
@@ -84,7 +86,7 @@ def open_public(public: Held, described: AnySchema | Features) -> Rows:
     return read_rows(public, replace(described, person=None), one_row_each=False)
 
 
-def has_population(held: Mapping[str, Held]) -> bool:
+def has_population(held: Mapping[str, object]) -> bool:
     """Whether some holder brings people from arrays, who are nobody else's."""
     return any(isinstance(source, Population) for source in held.values())
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from understudy.check import whole
-from understudy.data.described import AnySchema, load_schema
+from understudy.data.described import AnySchema
 from understudy.errors import ConfigError
-from understudy.held import budgets
+from understudy.held import budgets, loaded
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 from understudy.protocols.core.forecast import Forecast
@@ -42,8 +42,9 @@ def plan(
         raise ConfigError("a plan needs the schema of at least one holder.")
     if people is not None:
         whole(people=people)
-    public = {name: load_schema(one) if isinstance(one, str | Path) else one for name, one in schemas.items()}
-    require_kinds(protocol, public)
+    public = loaded(schemas)
+    if hasattr(module, "KINDS") or same_people(module, (one.names for one in public.values())):
+        require_kinds(protocol, public)
     each = budgets(budget, public)
     if hasattr(module, "forecast"):
         made: Forecast = module.forecast(config, public, each, people)

@@ -71,7 +71,12 @@ def same_people(module: ModuleType, columns: Iterable[Iterable[str]]) -> bool:
     A protocol that does either goes by the columns: other ones are of the same people, the same ones of other people.
     """
     same = people_of(module)
-    return len({tuple(names) for names in columns}) > 1 if same is None else same
+    return differ(columns) if same is None else same
+
+
+def differ(columns: Iterable[Iterable[str]]) -> bool:
+    """Whether the holders of these columns have different ones."""
+    return len({tuple(names) for names in columns}) > 1
 
 
 def require_priced(

@@ -14,20 +14,26 @@ A federation's ledgers are real files unless it is a rehearsal; seeds are for re
 
 import json
 import signal
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pandas as pd
+import tomli_w
+
 from understudy.check import plain_name
 from understudy.classifier import Classifier
+from understudy.data.files import Source
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.data.no_rows import NoRows
+from understudy.data.table import Table
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
@@ -53,6 +59,11 @@ class Result:
     transcript: Transcript
     run: str
     people: int
+    federation: Federation | None = field(default=None, repr=False, compare=False)
+
+    def sample(self, n: int, **more: Any) -> pd.DataFrame:
+        """`n` synthetic rows; free, however many. See `Generator.sample`."""
+        return self.generator.sample(n, **more)
 
     @property
     def generator(self) -> Generator:
@@ -83,6 +94,35 @@ class Result:
         self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
         return folder
 
+    def report(
+        self,
+        out: str | Path = "report.html",
+        *,
+        publish: bool = False,
+        holdout: Source | None = None,
+        target: str | None = None,
+    ) -> Path:
+        """Write the page of this run; returns where. For the holder it compares with the rows that are open here.
+
+        With `publish` it holds nothing that a row could have changed unpaid.
+        """
+        from understudy.report.page import write_report
+
+        holders = {} if self.federation is None else self.federation.holders
+        tables = {name: h.table.frame for name, h in holders.items() if isinstance(h.table, Table)}
+        books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
+        with tempfile.TemporaryDirectory() as folder:
+            home = self.save(folder)
+            replace_json(home / "run.json", {"run": self.run, "rehearsal": bool(self.privacy.rehearsal)})
+            replace(home / "run.toml", tomli_w.dumps({"parties": books}).encode())
+            return write_report(
+                home, out=out, publish=publish, tables=tables, holdout=holdout, target=target
+            ).resolve()
+
+    def _repr_html_(self) -> str:
+        own: str = self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
+        return own + self.privacy._repr_html_()
+
 
 def train(
     protocol: str,
@@ -105,12 +145,11 @@ def train(
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
     module = protocol_named(protocol)
-    _fits(protocol, federation.same_people)
     more = opened(
         protocol,
         config,
         federation.schemas,
-        same_people=federation.same_people,
+        same_people=_fitting(protocol, federation.same_people),
         holdout=holdout,
         public=public,
     )
@@ -131,7 +170,15 @@ def train(
             **more,
         )
     artefact = getattr(outcome, artefact_of(module))
-    return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people)
+    return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people, federation)
+
+
+def load(folder: str | Path) -> Artefact:
+    """The generator or the classifier that a run left in its folder. ArtefactError if it is missing or damaged."""
+    home = Path(folder)
+    if home.name == "model" or (home / "model" / "card.json").exists():
+        return Classifier.load(home)
+    return Generator.load(folder)
 
 
 def opened(
@@ -258,12 +305,15 @@ def _require_agreement(file: RunFile) -> None:
             )
 
 
-def _fits(protocol: str, same_people: bool) -> None:
-    if (needs := people_of(protocol_named(protocol))) not in (None, same_people):
+def _fitting(protocol: str, same_people: bool | None) -> bool:
+    """Whether the holders have the same people, if the protocol is for such; of one holder it may say so itself."""
+    needs = people_of(protocol_named(protocol))
+    if same_people is not None and needs not in (None, same_people):
         raise ConfigError(
             f"{protocol} is for holders of {'the same' if needs else 'different'} people: build the federation "
             f"with same_people={needs}. Nothing was charged."
         )
+    return bool(needs if same_people is None else same_people)
 
 
 @contextmanager

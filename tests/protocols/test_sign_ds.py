@@ -435,12 +435,13 @@ def test_parties_must_describe_their_rows_alike() -> None:
 def test_a_protocol_gets_the_federation_that_it_is_for() -> None:
     tables, schemas = of_tables()
     with pytest.raises(SchemaError, match="a person has one row"):
-        Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0))
-    federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 1e-5), same_people=False)
+        Federation.rehearsal(tables, schemas, budget=Budget(6.0, 0.0), same_people=True)
+    federation = Federation.rehearsal(tables, schemas, budget=Budget(6.0, 1e-5))
+    assert federation.same_people is False, "the same columns are taken to be of different people"
     with pytest.raises(ConfigError, match="same_people=True"):
         train("verti-gan", federation)
     vertical = Federation.rehearsal(
-        {"one": tables["one"].drop_duplicates("id")}, schemas, budget=Budget(6.0, 0.0)
+        {"one": tables["one"].drop_duplicates("id")}, schemas, budget=Budget(6.0, 0.0), same_people=True
     )
     with pytest.raises(ConfigError, match="same_people=False"):
         train("sign-ds", vertical, **SMALL, target="smoker")

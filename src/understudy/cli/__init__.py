@@ -3,27 +3,21 @@
 A command imports what it works with when it is called, so that help and a mistyped word are answered at once.
 """
 
-import dataclasses
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import understudy
 from understudy.cli import exchange, ledger, network, schema
 from understudy.cli.console import FileArg, err, escape, out
+from understudy.cli.synthesize import synthesize
+from understudy.cli.training import summary, training
 from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
-from understudy.privacy.accounts.figures import shown
 from understudy.runfile import RunFile
-
-if TYPE_CHECKING:
-    from understudy.protocols.core import Progress as Rounds
-    from understudy.run import Result
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -37,6 +31,7 @@ app = typer.Typer(
 )
 app.add_typer(schema.app, name="schema")
 app.add_typer(ledger.app, name="ledger")
+app.command("synthesize")(synthesize)
 network.mount(app)
 exchange.mount(app)
 
@@ -73,7 +68,7 @@ def demo(
     """
     from understudy.demo import run_demo
 
-    with _training() as watch:
+    with training() as watch:
         run_demo(to, protocol=protocol, epsilon=epsilon, say=_say, watch=watch)
 
 
@@ -104,9 +99,9 @@ def run(
         out.print(f"{plan_file(body)}\n", markup=False)
     from understudy.run import run_file
 
-    with _training() as watch:
+    with training() as watch:
         result, folder = run_file(body, resume=resume, watch=watch, seed=seed)
-    _summary(result, folder)
+    summary(result, folder)
 
 
 @app.command("plan")
@@ -168,27 +163,12 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare a synthetic table with the real one, for the holder of the real rows."""
-    from understudy.data.schema import Schema
-    from understudy.data.table import read_table
-    from understudy.evaluate.comparison import compare
-    from understudy.evaluate.holdings import read_rows
+    from understudy.evaluate.beside import evaluate as put_beside
     from understudy.report.page import write_evaluation_page
     from understudy.report.verdict import attack_finding
     from understudy.report.words import capital
 
-    declared = Schema.load(schema)
-    public = dataclasses.replace(declared, person=None)
-    rows, people = read_rows(real, declared)
-    held_out, strangers = (None, None) if holdout is None else read_rows(holdout, declared)
-    comparison = compare(
-        rows,
-        read_table(synthetic, public).frame,
-        public,
-        holdout=held_out,
-        target=target,
-        another=another,
-        people=(people, strangers),
-    )
+    comparison = put_beside(real, synthetic, schema, holdout=holdout, target=target, another=another)
     out.print(str(comparison.evaluation), markup=False)
     attacked = attack_finding(comparison.attacks)
     out.print(f"{capital(attacked.subject)} {attacked.said}: {attacked.detail}", markup=False)
@@ -308,70 +288,9 @@ def _about_bars(said: dict[Any, Any]) -> str:
     )
 
 
-def _summary(result: "Result", folder: Path) -> None:
-    out.print(str(result.privacy), markup=False)
-    out.print(f"\nWritten to {folder}:")
-    for name, what in _ARTEFACTS.items():
-        if (folder / name).exists():
-            out.print(f"  {name:<20} {what}")
-
-
-@contextmanager
-def _training() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar while it trains; Ctrl-C ends in words."""
-    try:
-        with _bar() as watch:
-            yield watch
-    except KeyboardInterrupt:
-        err.print(
-            "Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume."
-        )
-        raise typer.Exit(130) from None
-
-
-@contextmanager
-def _bar() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar of rounds, ε so far and time left. Nothing of any row is shown; quiet when not in a terminal."""
-    if not err.is_terminal:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[spent]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task: Any = None
-
-        def watch(rounds: "Rounds") -> None:
-            nonlocal task
-            if task is None:
-                task = bar.add_task("training", total=rounds.rounds, spent="")
-            every = max(1, rounds.rounds // 50)
-            if rounds.done % every == 0 or rounds.done == rounds.rounds:
-                spent = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
-                bar.update(task, spent=spent)
-            bar.update(task, completed=rounds.done)
-
-        yield watch
-
-
 def _say(text: str) -> None:
     out.print(text, markup=False)
 
-
-_ARTEFACTS = {
-    "generator": "weights, schema and card: draw more rows with `understudy sample`",
-    "model": "weights, schema and card of the classifier",
-    "synthetic.parquet": "the joint synthetic table",
-    "privacy.json": "what was spent, per party and per person, against whom",
-    "transcript.json": "messages exchanged: counts, bytes, paid values",
-    "run.toml": "the run as it was carried out",
-}
 
 _EXAMPLE = """\
 protocol = "gram"

@@ -36,6 +36,7 @@ from understudy.check import known_keys, nearest, repeated
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.document import Document
 from understudy.errors import DraftSchemaError, SchemaError
+from understudy.html import grid
 
 __all__ = [
     "Boolean",
@@ -150,6 +151,17 @@ class Schema(Document):
         """The schema as a TOML document, a table for each column."""
         data = self.to_dict()
         return tomli_w.dumps(data | {"columns": {column.pop("name"): column for column in data["columns"]}})
+
+    def _repr_html_(self) -> str:
+        origin = (
+            "public"
+            if self.origin == "public"
+            else "a draft, read from rows: private until marked public or bought"
+        )
+        person = f"person {self.person}" if self.person else "each row a person"
+        rows = ((c.name, c.kind, c.domain, "yes" if c.nullable else "") for c in self.columns)
+        title = f"{len(self.columns)} columns, {person}, {origin}"
+        return grid(("column", "kind", "values", "may be missing"), rows, title=title)
 
     def __str__(self) -> str:
         width = max(map(len, self.names))

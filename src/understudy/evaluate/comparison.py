@@ -32,6 +32,7 @@ from understudy.evaluate.utility import (
 )
 from understudy.evaluate.utility.downstream import MODELS
 from understudy.evaluate.utility.second_opinion import second_opinion
+from understudy.html import pre
 
 People = NDArray[Any] | None
 """Whose each row is; None where that is not known, and each row counts as a person."""
@@ -111,6 +112,12 @@ class Comparison:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attacks", judge(self.attacks))
+
+    def __str__(self) -> str:
+        return str(self.evaluation)
+
+    def _repr_html_(self) -> str:
+        return pre(self)
 
 
 def compare(

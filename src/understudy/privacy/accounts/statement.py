@@ -36,6 +36,7 @@ from dp_accounting import DpEvent
 
 from understudy.check import one_of, whole
 from understudy.errors import ConfigError
+from understudy.html import pre
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, epsilon
 from understudy.privacy.accounts.budget import ADJACENCY, Budget
 from understudy.privacy.accounts.common_sample import together
@@ -239,6 +240,9 @@ class PrivacyStatement:
 
     def _accountant(self) -> str:
         return f"{ACCOUNTANTS[self.method]}, dp_accounting {version('dp-accounting')}"
+
+    def _repr_html_(self) -> str:
+        return pre(self)
 
     def __str__(self) -> str:
         title = f"Privacy of run {self.run}" if self.run else "Privacy"

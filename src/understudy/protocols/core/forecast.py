@@ -8,6 +8,7 @@ Edges: without a number of people, errors are in people alone. Seconds and memor
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from understudy.html import pre
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 
@@ -75,6 +76,9 @@ class Forecast:
     def seconds(self) -> float | None:
         """All of it, where it can be guessed."""
         return sum(self.takes.values()) if self.takes else None
+
+    def _repr_html_(self) -> str:
+        return pre(self)
 
     def __str__(self) -> str:
         holders = (

@@ -1,0 +1,79 @@
+"""What a terminal shows while a command trains, and after it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from understudy.cli.console import err, out
+from understudy.privacy.accounts.figures import shown
+
+if TYPE_CHECKING:
+    from understudy.protocols.core import Progress as Rounds
+    from understudy.run import Result
+
+ARTEFACTS = {
+    "generator": "weights, schema and card: draw more rows with `understudy sample`",
+    "model": "weights, schema and card of the classifier",
+    "synthetic.parquet": "the synthetic table",
+    "synthetic.csv": "the same, as text",
+    "schema.toml": "the public schema",
+    "report.html": "one page for the holder: is it good, is it safe",
+    "privacy.json": "what was spent, per party and per person, against whom",
+    "transcript.json": "messages exchanged: counts, bytes, paid values",
+    "run.toml": "the run as it was carried out",
+}
+
+
+def summary(result: "Result", folder: Path) -> None:
+    out.print(str(result.privacy), markup=False)
+    out.print(f"\nWritten to {folder}:")
+    for name, what in ARTEFACTS.items():
+        if (folder / name).exists():
+            out.print(f"  {name:<20} {what}")
+
+
+@contextmanager
+def training() -> Iterator["Callable[[Rounds], None] | None"]:
+    """A bar while it trains; Ctrl-C ends in words."""
+    try:
+        with _bar() as watch:
+            yield watch
+    except KeyboardInterrupt:
+        err.print(
+            "Stopped. What was finished is saved, and the ledger holds all that was spent. Resume with --resume."
+        )
+        raise typer.Exit(130) from None
+
+
+@contextmanager
+def _bar() -> Iterator["Callable[[Rounds], None] | None"]:
+    """A bar of rounds, ε so far and time left. Nothing of any row is shown; quiet when not in a terminal."""
+    if not err.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[spent]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, transient=True) as bar:
+        task: Any = None
+
+        def watch(rounds: "Rounds") -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task("training", total=rounds.rounds, spent="")
+            every = max(1, rounds.rounds // 50)
+            if rounds.done % every == 0 or rounds.done == rounds.rounds:
+                spent = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
+                bar.update(task, spent=spent)
+            bar.update(task, completed=rounds.done)
+
+        yield watch

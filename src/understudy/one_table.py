@@ -1,0 +1,311 @@
+"""One table of one holder, in one line: `us.synthesize(frame, epsilon=1)` and `understudy synthesize`.
+
+    result = us.synthesize(frame, epsilon=1)
+    result.sample(1_000)
+    print(result.privacy)
+
+All of it is within ε. With a public `schema` all of ε goes into the release of `gram`. Without one, the bounds and
+categories of the columns are not known to be public, and nothing may take them from rows for free: `SCHEMA_SHARE` of ε
+buys them (`privacy/buy_schema.py`), and the release has the rest. The statement adds both up.
+
+Guarantee: (ε, δ)-DP for one person with all of it, written into the holder's ledger before it is used. What is taken
+without a price are the names and the kinds of columns: a DataFrame's by their dtypes, a file's by a look at its rows,
+which is refused unless someone says that they are public.
+Edges: a draft of a schema is refused, as everywhere. A person has one row. A ledger that is there keeps its lifetime
+budget. What was bought before an error stays paid for.
+"""
+
+import math
+import uuid
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from understudy.check import plain_name
+from understudy.data.coarsen import coarsen
+from understudy.data.column import Column
+from understudy.data.files import Source, open_source
+from understudy.data.infer import infer_schema
+from understudy.data.schema import Boolean, Ordinal, Schema
+from understudy.data.sources import TableSource
+from understudy.data.table import Table, read_table
+from understudy.durable import own_folder, replace_json
+from understudy.durable import replace as write
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PrivacyWarning, SchemaError
+from understudy.federation import Federation, Holder, open_ledger
+from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
+from understudy.privacy.accounts.accounting import epsilon as epsilon_of
+from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.buy_schema import Kinds, Quote, buy_schema, quote
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import needed_noise
+from understudy.protocols.core import Watcher
+from understudy.protocols.gram import protocol as gram
+from understudy.registry import config_for
+from understudy.run import Result, train
+from understudy.runfile import PartySection, RunFile
+
+SCHEMA_SHARE = 0.25  # of ε, and half of δ, where bounds and categories are bought
+_ROUNDED = 0.99  # of what is left: noise is rounded up, release by release
+
+
+def synthesize(
+    source: Source,
+    *,
+    epsilon: float,
+    delta: float = USUAL_DELTA,
+    schema: Schema | str | Path | None = None,
+    kinds: Kinds | None = None,
+    names_and_kinds_are_public: bool = False,
+    person: str | None = None,
+    name: str | None = None,
+    ledgers: str | Path = "ledgers",
+    lifetime_epsilon: float | None = None,
+    folder: str | Path | None = None,
+    rows: int | None = None,
+    watch: Watcher | None = None,
+    **settings: Any,
+) -> Result:
+    """A generator of rows like those of one table, for ε in all. `settings` are those of `gram`, as `target`.
+
+    `kinds` declares columns that are publicly known: a kind whose domain is bought, or a whole column, which is not.
+    `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
+    is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
+    synthetic rows among them.
+    """
+    config = config_for("gram", settings)
+    if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
+        source = pa.table(source).to_pandas()
+    name = name or _name(source)
+    plain_name(holder=name, nothing="Nothing was read or charged.")
+    home = None if folder is None else Path(folder)
+    if home is not None:
+        _require_free(home)
+    whole, run = Budget(epsilon, delta), f"gram-{uuid.uuid4().hex[:8]}"
+    ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
+    lifetime = Budget(epsilon if lifetime_epsilon is None else lifetime_epsilon, delta)
+    offer: Quote | None = None
+    if schema is not None:
+        public = Schema.load(schema) if isinstance(schema, str | Path) else schema
+        public.require_public()
+        table = read_table(source, public, name if isinstance(source, pd.DataFrame) else None)
+        book = open_ledger(ledger, name, lifetime)
+    else:
+        declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
+        _require(source, declared, person, config)
+        offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
+        book = open_ledger(ledger, name, lifetime)
+        _require_left(book, whole)
+        if home is not None:
+            _make(home)
+        table = _bought(source, declared, book, whole, run=run, person=person, name=name)
+    rest = whole if offer is None else what_is_left(whole, offer)
+    holder = Holder(name, table, book, rest, total=whole)
+    if home is not None:
+        _make(home)
+        _note(home, holder, table, source if offer is None else None, settings, run)
+    result = train("gram", Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
+    if offer is not None:
+        result = _with_purchase(result, whole)
+    if home is not None:
+        result.save(home, rows=rows)
+    return result
+
+
+def _name(source: Source) -> str:
+    if isinstance(source, pd.DataFrame):
+        return "table"
+    return (source.name if isinstance(source, TableSource) else Path(source).name).split(".")[0]
+
+
+def kinds_of(
+    source: Source, declared: Kinds | None = None, *, person: str | None = None, confirmed: bool = False
+) -> dict[str, str | Column]:
+    """The kind of each column: as declared, by a DataFrame's dtypes, or where that is `confirmed` by a look at rows.
+
+    Edges: a file of which nothing is declared or confirmed → ConfigError, which lists what was seen.
+    """
+    if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
+        draft = infer_schema(source, person)
+        seen: dict[str, str | Column] = {column.name: _buyable(column) for column in draft.columns}
+        if confirmed:
+            return seen | dict(declared or {})
+        listed = ", ".join(f"{column} ({kind})" for column, kind in seen.items())
+        raise ConfigError(
+            f"without a schema, names and kinds of columns are taken from the rows for free: {listed}. If they are "
+            "publicly known, say so (names_and_kinds_are_public); if not, declare a schema. Nothing was charged."
+        )
+    if not isinstance(source, pd.DataFrame):
+        return dict(declared or {})
+    typed = {
+        c: _dtype_kind(c, source[c].dtype)
+        for c in source.columns
+        if c != person and c not in (declared or {})
+    }
+    if typed:
+        warnings.warn(
+            "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
+            f"{', '.join(f'{column} ({kind})' for column, kind in typed.items())}.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return typed | dict(declared or {})
+
+
+def _buyable(column: Column) -> str:
+    """The kind as it can be bought: an order of texts cannot."""
+    return (
+        "categorical"
+        if isinstance(column, Ordinal) and isinstance(column.categories[0], str)
+        else column.kind
+    )
+
+
+def _dtype_kind(column: object, dtype: Any) -> str:
+    kinds = pd.api.types
+    if not isinstance(column, str):
+        raise ConfigError(f"a column is called {column!r}, and names are text. Nothing was read or charged.")
+    if kinds.is_bool_dtype(dtype):
+        return "boolean"
+    if kinds.is_integer_dtype(dtype):
+        return "integer"
+    if kinds.is_float_dtype(dtype):
+        return "real"
+    if kinds.is_datetime64_any_dtype(dtype):
+        return "datetime"
+    if isinstance(dtype, pd.CategoricalDtype) or kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
+        return "categorical"
+    raise ConfigError(
+        f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it. '
+        "Nothing was read or charged."
+    )
+
+
+def _require(source: Source, declared: Kinds, person: str | None, config: gram.Config) -> None:
+    """Refuse before anything is bought what can be: settings by columns of these names, people with several rows."""
+    if not config.private:
+        raise ConfigError("private = false is for rehearsals on public rows. Nothing was charged.")
+    names = Schema(columns=tuple(Boolean(name=name) for name in declared))
+    gram.forecast(config, {"one": names}, {"one": Budget(1.0, USUAL_DELTA)})
+    if person is None:
+        return
+    found = open_source(source, {person: False}).columns
+    if person not in found:
+        raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
+    if found[person].duplicated().any():
+        raise SchemaError(
+            f'"{person}": a person has one row here, and some have several. Nothing was charged.'
+        )
+
+
+def _require_left(book: Ledger, whole: Budget) -> None:
+    """Refuse to buy a schema for a run that could not be paid any more."""
+    if book.budget.delta < whole.delta or book.remaining() < whole.epsilon * (1 - 1e-9):
+        raise BudgetExceeded(
+            f"{book.holder}: this costs {whole} in all, schema and release. {book.summary()} If the holder agrees, "
+            f'`understudy ledger budget {book.path} --epsilon E --reason "…"` allows more. Nothing was charged.'
+        )
+
+
+def _bought(
+    source: Source, declared: Kinds, book: Ledger, whole: Budget, *, run: str, person: str | None, name: str
+) -> Table:
+    """The table in the bounds and categories that were bought for it, charged to the ledger first."""
+    title = name if isinstance(source, pd.DataFrame) else None
+    public = buy_schema(
+        source,
+        declared,
+        book,
+        epsilon=whole.epsilon * SCHEMA_SHARE,
+        delta=whole.delta / 2,
+        run=run,
+        rng=SecureRng(),
+        person=person,
+        name=title,
+        closer=False,
+    )
+    return read_table(coarsen(source, public, title), public, name)
+
+
+def what_is_left(whole: Budget, offer: Quote) -> Budget:
+    """A budget for the release, so that it and the purchase are within the whole one together.
+
+    Gaussian releases spend Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of one cell
+    with so much noise. Other noise is added up, ε and δ each.
+    """
+    spend = flatten(offer.event)
+    delta = whole.delta - offer.reveals
+    paid = math.fsum(n / event.sigma**2 for event, n in spend.items() if isinstance(event, DiscreteGaussian))
+    if not paid:
+        return Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
+    left = needed_noise(1, Budget(whole.epsilon, delta)) ** -2 - paid
+    return Budget(
+        min(whole.epsilon, epsilon_of({DiscreteGaussian((_ROUNDED * left) ** -0.5): 1}, delta)), delta
+    )
+
+
+def _with_purchase(result: Result, whole: Budget) -> Result:
+    """The same result, whose statement says what was allowed in all. What was paid under the run's name is in it."""
+    (party,) = result.privacy.parties
+    outside = (
+        "the names and the kinds of columns; their bounds and categories were bought, within ε",
+        *(text for text in result.privacy.outside if not text.startswith("the schema")),
+    )
+    privacy = replace(result.privacy, parties=(replace(party, budget=whole),), outside=outside)
+    made = result.generator
+    card = dict(made.card) | {"privacy": privacy.to_dict()}
+    return replace(result, privacy=privacy, artefact=replace(made, card=card))
+
+
+def _require_free(folder: Path) -> None:
+    if (folder / "run.toml").exists():
+        raise ArtefactError(
+            f"{folder} already has a run in it: choose another folder. Nothing was read or charged."
+        )
+
+
+def _make(folder: Path) -> None:
+    """The folder for the artefacts: made before anything is paid for."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtefactError(f"{folder} cannot be made ({error.strerror}). Nothing was charged.") from None
+
+
+def _place(source: Source) -> dict[str, Any]:
+    """Where a source lies and how it is read, for a run file; a frame is nowhere."""
+    if isinstance(source, TableSource):
+        return asdict(source.within(Path.cwd()))
+    return {"table": "" if isinstance(source, pd.DataFrame) else str(Path(source).resolve())}
+
+
+def _note(
+    home: Path, holder: Holder, table: Table, source: Source | None, settings: Mapping[str, Any], run: str
+) -> None:
+    """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
+
+    A table that was fitted to a bought schema (no `source`) holds real rows, and lies beside the holder's ledger.
+    """
+    assert holder.ledger.path is not None, "it was opened from a file"
+    ledger = holder.ledger.path.resolve()
+    table.schema.save(home / "schema.toml")
+    if source is None:
+        source = ledger.with_name(f"{holder.name}-fitted.csv")
+        write(source, table.frame.to_csv(index=False).encode())
+    section = PartySection(
+        **_place(source),
+        schema="schema.toml",
+        epsilon=holder.budget.epsilon,
+        delta=holder.budget.delta,
+        ledger=str(ledger),
+    )
+    given = {key: value for key, value in settings.items() if value is not None}
+    file = RunFile(protocol="gram", parties={holder.name: section}, settings=given, out=".", folder=home)
+    write(home / "run.toml", file.to_toml().encode())
+    replace_json(home / "run.json", {"run": run, "rehearsal": False})

@@ -1,0 +1,257 @@
+"""`us.synthesize` and `understudy synthesize`: one table, one line, one price."""
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from test_cli import Run
+from understudy.data.infer import infer_schema
+from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    DraftSchemaError,
+    PrivacyWarning,
+    SchemaError,
+)
+from understudy.one_table import SCHEMA_SHARE, kinds_of, what_is_left
+from understudy.privacy.accounts.accounting import Reveals, epsilon, flatten
+from understudy.privacy.buy_schema import quote
+from understudy.privacy.secure import needed_noise, spend_of
+from understudy.run import Result
+
+PEOPLE = 3_000
+SMALL: dict[str, Any] = {"components": 8, "steps": 10, "device": "cpu"}
+
+
+def table() -> pd.DataFrame:
+    """Ill people are older; one person has a colour, and an age, of their own."""
+    rng = np.random.default_rng(3)
+    ill = rng.random(PEOPLE) < 0.3
+    age = (30 + 30 * ill + 8 * rng.normal(size=PEOPLE)).astype(np.int64).clip(0, 110)
+    age[0] = 5_000
+    colour = np.where(rng.random(PEOPLE) < 0.5, "red", "blue").astype(object)
+    colour[0] = "the only mauve"
+    return pd.DataFrame({"ill": ill, "age": age, "colour": colour, "pay": rng.lognormal(7, 1, PEOPLE)})
+
+
+FRAME = table()
+SCHEMA = Schema(
+    columns=(Boolean(name="ill"), Categorical(name="colour", categories=("red", "blue", "the only mauve")))
+)
+
+
+@pytest.fixture(scope="module")
+def bought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
+    """A table of which nothing was declared, all of it in a folder."""
+    home = tmp_path_factory.mktemp("bought")
+    with pytest.warns(
+        PrivacyWarning, match=r"for free.*ill \(boolean\), age \(integer\), colour \(categorical\)"
+    ):
+        made = us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", folder=home / "run", **SMALL)
+    return made, home
+
+
+def test_bounds_and_categories_are_bought_within_the_one_price(bought: tuple[Result, Path]) -> None:
+    made, home = bought
+    with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
+        entries = [entry for entry in ledger.entries() if entry.count]
+        assert [entry.what.split(";")[0].split(" of ")[0] for entry in entries] == [
+            "schema", "the fine tables", "one joint Gram matrix with nobody",
+        ]  # fmt: skip
+        assert epsilon(entries[0].after["insider"], 1e-6) <= 2 * SCHEMA_SHARE
+        assert 1.9 < ledger.spent() <= 2
+        assert made.privacy.epsilon() == pytest.approx(ledger.spent())
+    assert made.privacy.parties[0].budget == us.Budget(2, 1e-6)
+    assert made.generator.card["privacy"] == made.privacy.to_dict()
+    assert json.loads((home / "run" / "privacy.json").read_text()) == made.privacy.to_dict()
+    assert made.privacy.outside[0].startswith("the names and the kinds")
+
+
+WHOLE = [us.Budget(0.1, 1e-9), us.Budget(1, 1e-6), us.Budget(8, 1e-5), us.Budget(2, 1e-3)]
+DECLARED = [{"a": "categorical"}, {"a": "real", "b": "date"}, dict.fromkeys(map(str, range(40)), "ordinal")]
+
+
+@pytest.mark.parametrize("whole", WHOLE, ids=str)
+@pytest.mark.parametrize("kinds", DECLARED, ids=len)
+def test_the_purchase_and_what_is_left_are_within_the_whole(whole: us.Budget, kinds: dict[str, str]) -> None:
+    offer = quote(kinds, epsilon=whole.epsilon * SCHEMA_SHARE, delta=whole.delta / 2, closer=False)
+    assert offer is not None
+    assert sum(n for event, n in flatten(offer.event).items() if not isinstance(event, Reveals)) == len(kinds)
+    rest = what_is_left(whole, offer)
+    for cells in (1, 60, 2_000):
+        spend = spend_of([(needed_noise(cells, rest), cells)]) + flatten(offer.event)
+        assert 0.7 * whole.epsilon < epsilon(spend, whole.delta) <= whole.epsilon
+
+
+def test_what_only_one_person_has_is_not_in_what_was_bought(bought: tuple[Result, Path]) -> None:
+    made, _ = bought
+    assert made.generator.schema.column("colour").categories == ("blue", "red", "(other)")
+    age = made.generator.schema.column("age")
+    assert (age.low, age.high) == (0, 255)  # those of 64 to 127 years show, and a cell further
+    drawn = made.sample(200, seed=1)
+    assert set(drawn["colour"].dropna()) <= {"blue", "red", "(other)"}
+    assert drawn["age"].max() < 1_000
+
+
+def test_its_page_and_its_artefacts_agree_with_the_ledger(
+    bought: tuple[Result, Path], tmp_path: Path
+) -> None:
+    made, home = bought
+    page = made.report(tmp_path / "page.html").read_text()
+    assert "The ledger and the statement agree" in page
+    public = made.report(tmp_path / "public.html", publish=True).read_text()
+    assert "ledger and the statement" not in public
+    again = us.load(home / "run")
+    assert isinstance(again, us.Generator)
+    assert again.card["privacy"] == made.privacy.to_dict()
+    real_rows = home / "ledgers" / "table-fitted.csv"
+    assert real_rows.stat().st_mode & 0o777 == 0o600
+    assert not any("fitted" in file.name for file in (home / "run").rglob("*"))
+
+
+def test_a_spent_ledger_is_not_charged_for_a_schema_that_no_release_can_follow(
+    bought: tuple[Result, Path],
+) -> None:
+    _, home = bought
+    with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
+        before = ledger.spent()
+    with (
+        pytest.warns(PrivacyWarning),
+        pytest.raises(BudgetExceeded, match=r"ε=2 .* in all.*Nothing was charged"),
+    ):
+        us.synthesize(FRAME, epsilon=2, ledgers=home / "ledgers", **SMALL)
+    with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
+        assert ledger.spent() == before
+
+
+def test_with_a_schema_all_of_the_price_goes_into_the_release(tmp_path: Path) -> None:
+    made = us.synthesize(FRAME, epsilon=1, schema=SCHEMA, ledgers=tmp_path, target="ill", **SMALL)
+    assert made.privacy.epsilon() == pytest.approx(1, abs=0.01)
+    assert made.generator.schema.names == ("ill", "colour")
+    assert made.generator.card["config"]["target"] == "ill"
+    with us.Ledger(tmp_path / "table.ledger") as ledger:
+        assert not any("schema" in entry.what for entry in ledger.entries())
+
+
+REFUSED = {
+    "a draft": ({"schema": infer_schema(FRAME)}, DraftSchemaError, "read from rows"),
+    "a target that is not there": ({"target": "il"}, ConfigError, 'nobody has a column "il"'),
+    "a setting that is not there": ({"stpes": 1}, ConfigError, 'Did you mean "steps"'),
+    "no noise": ({"private": False}, ConfigError, "rehearsals"),
+    "more holders than one": ({"most_holders": 2}, ConfigError, "most_holders=2"),
+    "people with several rows": ({"person": "ill"}, SchemaError, "some have several"),
+    "an id that is not there": ({"person": "id"}, SchemaError, 'no id column "id"'),
+    "no budget": ({"epsilon": 0}, ConfigError, "epsilon must be above 0"),
+    "a name that is a path": ({"name": "a/b"}, ConfigError, "plain name"),
+    "a kind that is none": ({"kinds": {"age": "number"}}, ConfigError, "must be one of"),
+}
+
+
+@pytest.mark.filterwarnings("ignore::understudy.errors.PrivacyWarning")
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_can_be_refused_is_refused_before_anything_is_charged(case: str, tmp_path: Path) -> None:
+    options, error, said = REFUSED[case]
+    with pytest.raises(error, match=said):
+        us.synthesize(FRAME, **{"epsilon": 1, "ledgers": tmp_path / "ledgers", **options})
+    for file in tmp_path.rglob("*.ledger"):
+        with us.Ledger(file) as ledger:
+            assert ledger.spent() == 0
+
+
+def test_a_folder_with_a_run_in_it_is_refused_before_anything_is_read(bought: tuple[Result, Path]) -> None:
+    with pytest.raises(ArtefactError, match="already has a run"):
+        us.synthesize("no.csv", epsilon=1, folder=bought[1] / "run")
+
+
+def test_kinds_of_a_file_are_not_taken_from_its_rows_without_a_word(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(
+        ConfigError, match=r"for free: ill \(boolean\), age \(integer\), colour \(categorical\), pay"
+    ):
+        us.synthesize(tmp_path / "t.csv", epsilon=1, ledgers=tmp_path)
+    assert not (tmp_path / "t.ledger").exists()
+    assert kinds_of(tmp_path / "t.csv", {"age": "integer"}) == {"age": "integer"}
+    seen = kinds_of(tmp_path / "t.csv", {"age": "real"}, confirmed=True)
+    assert seen == {"ill": "boolean", "age": "real", "colour": "categorical", "pay": "real"}
+
+
+def test_kinds_of_a_frame_follow_from_its_types_and_not_from_its_cells() -> None:
+    frame = pd.DataFrame(
+        {"a": [0, 1], "b": ["2020-01-01", "yes"], "c": pd.to_datetime(["2020-01-01"] * 2), "d": [True, None]}
+    )
+    frame["d"] = frame["d"].astype("boolean")
+    with pytest.warns(PrivacyWarning):
+        assert kinds_of(frame) == {"a": "integer", "b": "categorical", "c": "datetime", "d": "boolean"}
+    with pytest.raises(ConfigError, match="timedelta"):
+        kinds_of(pd.DataFrame({"a": pd.to_timedelta([1, 2])}))
+    with pytest.raises(ConfigError, match="names are text"):
+        kinds_of(pd.DataFrame([[1, 2]]))
+
+
+def test_the_command_writes_a_table_a_page_and_a_statement(
+    understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    FRAME[["ill", "colour"]].to_csv("ward.csv", index=False)
+    code, out, err = understudy("synthesize", "ward.csv", "--epsilon", 1)
+    assert (code, out) == (1, "")
+    assert "ill (boolean), colour (categorical)" in err
+    assert not list(tmp_path.rglob("*.ledger"))
+    SCHEMA.save("ward.toml")
+    code, out, err = understudy(
+        "synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--rows", 20
+    )
+    assert (code, err) == (0, "")
+    assert "A person over all parties" in out
+    assert "report.html" in out
+    assert len(pd.read_csv("runs/ward/synthetic.csv")) == 20
+    assert understudy("sample", "runs/ward", "-n", 3)[0] == 0
+    assert understudy("report", "runs/ward", "--publish")[0] == 0
+    code, out, err = understudy("synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml")
+    assert code == 1
+    assert "BudgetExceeded" in err
+    code, _, err = understudy(
+        "synthesize", "ward.csv", "--epsilon", 1, "--schema", "ward.toml", "--person", "ill"
+    )
+    assert code == 1
+    assert "leave --person" in err
+
+
+class _Checked(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+
+def test_what_a_notebook_shows_is_html_in_which_no_name_is_a_tag(
+    bought: tuple[Result, Path], tmp_path: Path
+) -> None:
+    made, home = bought
+    evil = Schema(columns=(Categorical(name="<script>x</script>", categories=("<b>", "c")),))
+    with us.Ledger(home / "ledgers" / "table.ledger") as ledger:
+        shown = [made, made.privacy, ledger, evil, made.generator, us.plan("gram", {"one": evil}, budget=1.0)]
+        for one in shown:
+            page = _Checked()
+            page.feed(one._repr_html_())
+            assert page.tags
+            assert not {"script", "b"} & set(page.tags) - ({"b"} if one in (ledger, evil) else set())
+
+
+def test_two_tables_are_put_beside_each_other_in_one_line(tmp_path: Path) -> None:
+    FRAME[["ill", "colour"]].to_csv(tmp_path / "real.csv", index=False)
+    SCHEMA.save(tmp_path / "schema.toml")
+    found = us.evaluate(tmp_path / "real.csv", FRAME[::-1], tmp_path / "schema.toml")
+    assert found.evaluation["avd1"].value == 0
+    assert "What the figures are" in str(found)
+    assert found._repr_html_().startswith("<pre>")
