@@ -26,7 +26,7 @@ from understudy.data.fine import is_bought, is_tree
 
 Groups = NDArray[np.int32]  # the level of each fine cell
 
-_SIGNAL = 2.0  # c: what a cell of two average levels holds, in deviations of its noise
+_SIGNAL = 1.0  # c: what a cell of two average levels holds, in deviations of its noise
 _SMALL = 0.25  # of n/L: with fewer people than this, neighbours are one level
 _RARE = 2.0  # σ: what a category must hold to be a level of its own
 _MOST_LEVELS = 128  # of one column
