@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint types check soak attack bench tables format clean
+.PHONY: help demo test lint types check soak attack bench reference tables format clean
 help:           ## this text
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -41,6 +41,9 @@ attack: $(STAMP) ## an enemy draws settings and asks at random for S=600 seconds
 bench: $(STAMP) ## make bench NAME=critic [DATA=folder] [QUICK=1]
 	@test -n "$(NAME)" || { echo "Which one? NAME= one of: $$(ls benchmarks/*/bench.py | xargs -n 1 dirname | xargs -n 1 basename | tr '\n' ' ')"; exit 2; }
 	@DATA="$(or $(DATA),data)" QUICK="$(QUICK)" $(BIN)/python benchmarks/$(NAME)/bench.py
+
+reference: $(STAMP) ## write docs/settings.md from the protocols' own settings
+	@$(BIN)/python -c 'from understudy.settings import reference; print(reference(), end="")' > docs/settings.md
 
 tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)

@@ -23,7 +23,7 @@ LAYERS = [
     {"runtime"},
     {"runfile", "held"},
     {"registry"},
-    {"federation", "planning"},
+    {"federation", "planning", "settings"},
     {"run"},
     {"network", "one_table"},
     {"demo"},

@@ -35,7 +35,7 @@ rows for it to begin from.
     [settings]
     target = "churned"
     epsilon_total = 8.0             # of all reports of a person together
-    cap = 4                         # so many at most
+    cap = 2                         # so many at most
 
 A ledger that exists keeps its lifetime budget. A run file that states another one, or allows the run more than that, is
 refused; `understudy ledger budget` changes it.

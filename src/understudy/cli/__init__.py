@@ -13,7 +13,7 @@ import typer
 
 import understudy
 from understudy.cli import exchange, ledger, network, schema
-from understudy.cli.console import FileArg, err, escape, out
+from understudy.cli.console import FileArg, err, escape, out, print_table
 from understudy.cli.synthesize import synthesize
 from understudy.cli.training import summary, training
 from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
@@ -295,6 +295,10 @@ def _say(text: str) -> None:
 _EXAMPLE = """\
 protocol = "gram"
 out = "runs/joint"
+people = 5000                       # about how many, as far as that is public: for `understudy plan` alone
+
+[settings]                          # of the protocol; `understudy protocols gram` lists them
+target = "churned"                  # a column to predict from the others; leave it out if there is none
 
 [parties.clinic]
 table = "clinic.csv"
@@ -313,10 +317,21 @@ delta = 1e-6"""
 
 
 @app.command()
-def protocols() -> None:
-    """The protocols that a run file can name, each with its source."""
-    from understudy.registry import PROTOCOLS
+def protocols(
+    protocol: Annotated[str | None, typer.Argument(help="One of them: shows its settings.")] = None,
+) -> None:
+    """The protocols that a run file can name, each with its source; or every setting of one."""
+    from understudy.registry import PROTOCOLS, protocol_named
 
+    if protocol is not None:
+        from understudy.settings import settings_of
+
+        out.print((protocol_named(protocol).__doc__ or "").split("\n\n")[0], markup=False)
+        print_table(
+            ("setting", "default", "values", "meaning"),
+            ((one.name, one.default, one.values, one.meaning) for one in settings_of(protocol)),
+        )
+        return
     for name, module in PROTOCOLS.items():
         out.print(f"[bold]{name}[/]  {escape((module.__doc__ or '').splitlines()[0])}")
 

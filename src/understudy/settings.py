@@ -1,0 +1,244 @@
+"""The settings of every protocol, with meaning, default and range: `understudy protocols NAME`, and docs/settings.md.
+
+Names, types and defaults are those of the protocol's `Config`. Ranges are what `Config` itself says when it refuses a
+value that nobody would choose. Meanings stand below, where several protocols share a word, and else in the docstring of
+the `Config`.
+"""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from understudy.errors import UnderstudyError
+from understudy.registry import PROTOCOLS, protocol_named
+
+_ABSURD: tuple[Any, ...] = (-1e300, "?", -1, 10**400, (-1.0,), ("?",))
+_REQUIRED = {"epsilon_total": 1.0}  # what some configs cannot be without
+
+WORDS = {
+    "components": "products in the mixture that is fitted",
+    "steps": "steps of the fit at most",
+    "rate": "learning rate of the fit",
+    "target": "the column to predict from the others",
+    "at_least": "over rows: go on with so many holders when others stay away; without it all must stay",
+    "most_holders": "over rows: with how many holders a person may be, by the holders' word",
+    "colluding": "how many holders may pool what they know, and ε still holds",
+    "chunk": "people per message",
+    "private": "false: no noise, for rehearsals on public rows alone",
+    "device": "cpu, cuda, or auto",
+    "seed": "of what is public: initial weights, batches of synthetic rows; never of noise",
+    "rounds": "rounds of training",
+    "critic_steps": "noised steps of a critic in a round",
+    "batch": "people in a step, on average",
+    "learning_rate": "learning rate",
+    "penalty": "weight of the penalty term of the loss",
+    "latent": "size of the latent space; without it as in the paper",
+    "common": "sizes of the common layers; without it as in the paper",
+    "critic_hidden": "sizes of the critic's layers; without it as in the paper",
+    "checkpoint_every": "rounds between two checkpoints",
+    "clip_norm": "the longest gradient of one person",
+    "rows": "synthetic rows that are judged in a round",
+    "warm_up": "rounds before the first that is shared",
+    "hidden": "width of the hidden layers",
+    "epochs": "local epochs of a person",
+    "optimizer": "local optimiser",
+    "cohort": "people who report in a round",
+    "cap": "reports of one person at most",
+    "epsilon": "price of one report; or give epsilon_total",
+    "epsilon_total": "price of all reports of a person together",
+    "delta": "δ of the price",
+    "reporter": "the local mechanism",
+    "top": "share of coordinates that count as the largest",
+    "chosen": "coordinates in a report; without it as many as `share` allows",
+    "share": "expected share of a report's coordinates that are among the largest; a small ε cannot reach a large one",
+    "split": "FedSel: part of ε for the choice",
+    "clip": "bound of a value",
+    "global_rate": "step of the common model; without it as in the paper",
+    "poison": "a simulation: people who lie",
+    "most_rows": "rows of a person that are used in a round",
+    "pretrain": "steps on public rows before anybody is asked",
+    "evaluate_every": "rounds between two tests on public held-out rows",
+    "model": "the classifier",
+    "fine": "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
+    "refined": "so many other pairs, the strongest by the first release, are measured once more",
+    "scouting": "share of the budget for all pairs, where some are measured twice",
+    "triples": "three-way tables to measure besides, each of columns of one holder",
+    "plus": "DPLT+ in place of DPLT",
+    "clique": "a column and those that it depends on, at most",
+    "cells": "cells of a table at most",
+    "average": "share of the rounds, the last ones, over which the decoder is averaged",
+    "dreams": "batches that teach the encoder in a round",
+    "first_dreams": "batches that teach the encoder before the first round",
+    "dream_batch": "rows of such a batch",
+    "adaptive": "whether γ is lowered by a noisy flag; without it, where signs are sent",
+    "magnitude_share": "share of a report's ε for that flag",
+    "decay": "what γ is multiplied by when it is lowered",
+    "patience": "rounds before γ is lowered again",
+    "sgde.kind": "what generates a class: a network, or one-way tables",
+    "beta": "weight of the latent term of the loss",
+    "networks": "kinds of networks that the pool takes",
+    "largest": "bytes of an offer at most",
+    "labels": "pull: only these classes; empty for all",
+    "silos": "pull: only of these silos; empty for all",
+    "cheapest": "pull: only offers of at most that ε",
+    "leave_out": "pull: whether offers that look poisoned stay away",
+    "poison_share": "share of the silos that lie",
+    "ratio_noise": "noise on a client's class counts",
+    "rows_are_people": "each row is another person, who has no other row",
+    "bound": "how the mechanism's parameter follows from ε: by the paper, or exactly",
+    "two-aggregators.epsilon": "price of a person's whole report",
+    "two-aggregators.batch": "people whose shares are added up at a time",
+    "sgde.steps": "training steps of a generator",
+    "sgde.epsilon": "what the pool allows a generator to cost at most",
+    "sgde.rate": "chance of a row to be in a step",
+    "sgde.rows": "rows that are drawn when a run is saved",
+    "sgde.poison": "a simulation: silos that lie",
+    "sgde.learning_rate": "learning rate of a generator",
+    "sgde.channels": "channels of the layers for images",
+    "gen-fl.steps": "local steps of a client in a round",
+    "gen-fl.epsilon": "price of all that a client may do in the run",
+    "gen-fl.rows": "a public, nominal number of rows of a client",
+    "gen-fl.share": "share of made-up rows in a batch",
+    "gen-fl.gan_steps": "steps of a client's generator",
+    "gen-fl.gan_rate": "learning rate of a client's generator",
+    "gen-fl.gan_hidden": "width of a client's generator",
+    "gen-fl.dp_generator": "whether the generator pays, too; without it, it stays with the client",
+    "dplt.split": "weights by which ε goes to latent attributes, correlations and tree parameters",
+    "lopub.batch": "people who are asked at a time",
+    "lopub.method": "lopub or locop",
+    "lopub.hashes": "hash functions of a column's Bloom filter",
+    "lopub.threshold": "dependence from which two columns are joined",
+    "vd-gan-pate.top": "coordinates that a teacher votes on",
+    "vd-gan-pate.clip": "bound of a teacher's vote",
+    "vd-gan-pate.threshold": "share of teachers who must agree",
+    "vd-gan-pate.teachers": "teachers, on disjoint people",
+    "vd-gan-pate.batch": "people of a teacher in a step",
+    "sampling": "private: each party's own batches; shared: common ones, against outsiders alone",
+    "upload": "share of gradients that is sent",
+    "coupling": "gram: joint tables are released first, and steer the generator, too",
+    "coupling_weight": "how much longer the joint tables' gradient is than the critics'",
+    "coupling_share": "share of ε for the joint tables of coupling = \"gram\"",
+    "fed-wae.channels": "channels of the layers for images",
+    "wake-sleep.dream_rate": "learning rate of the encoder",
+}  # fmt: skip
+WORDS |= dict.fromkeys(
+    (f"{name}.rate" for name in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg")),
+    "SubMDS: share of coordinates that are looked at",
+)
+VALUES = {
+    "fine": "0, or between 0.02 and 0.9",
+    "triples": "a list of lists of three columns",
+    "upload": "above 0, 1 at most",
+    "aggregator": "a party's name",
+    "poison": "none, or a table of keys",
+    "sgde.poison": "none, flip, random",
+    "warm_up": "0 or above",
+    "device": "auto, cpu, cuda",
+    "common": "a list of whole numbers of at least 1",
+    "critic_hidden": "a list of whole numbers of at least 1",
+    "sgde.channels": "a list of whole numbers of at least 1",
+}  # where a config's own refusal says less
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One key of `[settings]`."""
+
+    name: str
+    default: str
+    values: str
+    meaning: str
+
+
+def settings_of(protocol: str) -> list[Setting]:
+    """Every setting of a protocol. ConfigError names the nearest protocol where there is none of that name."""
+    config = protocol_named(protocol).Config
+    return [
+        Setting(
+            field.name,
+            _plain(field.default),
+            _values(protocol, config, field),
+            _meaning(protocol, config, field.name),
+        )
+        for field in dataclasses.fields(config)
+    ]
+
+
+def reference() -> str:
+    """docs/settings.md."""
+    parts = [_HEAD]
+    for protocol, module in PROTOCOLS.items():
+        parts += [
+            f"## {protocol}\n",
+            f"{(module.__doc__ or '').splitlines()[0]}\n",
+            "| key | default | values | meaning |",
+        ]
+        parts += ["|---|---|---|---|", *(_line(setting) for setting in settings_of(protocol)), ""]
+    return "\n".join(parts)
+
+
+_HEAD = """\
+# Settings
+
+The keys of `[settings]` in a run file, and the keywords of `us.train`. Written by `make reference` from the protocols'
+own `Config`; `understudy protocols NAME` prints one of these tables. A range is what the `Config` refuses to leave.
+"""
+
+
+def _line(setting: Setting) -> str:
+    cells = (f"`{setting.name}`", f"`{setting.default}`", setting.values, setting.meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _plain(value: object) -> str:
+    """A default as a run file would have it."""
+    if value is None or value is dataclasses.MISSING:
+        return "–"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_plain, value))}]"
+    return (
+        f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    )
+
+
+def _meaning(protocol: str, config: type, name: str) -> str:
+    return WORDS.get(f"{protocol}.{name}") or WORDS.get(name) or _told(config, name)
+
+
+def _told(config: type, name: str) -> str:
+    """What a docstring of the config, or of what it inherits, says of the setting: the first sentence that names it."""
+    for cls in config.__mro__:
+        text = " ".join((inspect.getdoc(cls) or "").split()) if cls.__doc__ else ""
+        for sentence in re.split(r"(?<=[.;])\s+(?=[A-Z`])", text):
+            if f"`{name}`" in sentence:
+                return re.sub(rf"^`{name}`:\s*", "", sentence).rstrip(".;")
+    return ""
+
+
+def _values(protocol: str, config: type, field: "dataclasses.Field[Any]") -> str:
+    """What a config says that a value must be when it refuses one; its type where it refuses none by name."""
+    if stated := VALUES.get(f"{protocol}.{field.name}") or VALUES.get(field.name):
+        return stated
+    for said in _refusals(config, field.name):
+        if found := re.match(rf"{re.escape(field.name)} must (?:be |lie )?(.+?),? not ", said):
+            return found[1].removeprefix("one of ")
+    kind = str(getattr(field.type, "__name__", field.type)).removesuffix(" | None")
+    return {"bool": "true or false", "str": "a text", "tuple": "a list"}.get(kind, kind)
+
+
+def _refusals(config: type, name: str) -> Iterator[str]:
+    base = {
+        key: value for key, value in _REQUIRED.items() if key in {f.name for f in dataclasses.fields(config)}
+    }
+    for value in _ABSURD:
+        for given in (base, {}):
+            try:
+                config(**{**given, name: value})
+            except UnderstudyError as error:
+                yield str(error)
+            except (TypeError, ValueError, OverflowError, AttributeError):
+                continue
