@@ -11,7 +11,7 @@ import torch
 from understudy.errors import MessageError
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
-from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_way
+from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways
 from understudy.protocols.people.one_report.plan import Plan, first_round, grouped, second_round
 from understudy.protocols.people.one_report.sets import MOST_CELLS, ColumnSet, Sets
 
@@ -149,7 +149,7 @@ def test_one_way_tables_are_the_likeliest_ones() -> None:
         np.random.default_rng(0).choice(4, 40_000, p=truth.double() / truth.double().sum())
     )
     heard = Heard.of(one, mechanism, mechanism(cells, SecureRng.from_seed(0)))
-    found = one_way(heard, 4)
+    *_, found = one_ways([heard], (1, 1, 1, 4))
     assert (found - truth).abs().max() < 0.015
     term = _Term(heard, (1, 1, 1, 4), mechanism.lift)
 
@@ -184,7 +184,7 @@ PAIRS = [
     ColumnSet(pair, tuple(torch.arange(LEVELS[column]) for column in pair))
     for pair in ((0, 2), (0, 3), (2, 3))
 ]
-SMALL = {"strength": 1.0, "components": 16, "steps": 150, "rate": 0.15, "batch": 40}
+SMALL = {"strength": 1.0, "anchored": False, "components": 16, "steps": 150, "rate": 0.15, "batch": 40}
 
 
 def strength_of(mixture: object, i: int, j: int) -> float:

@@ -37,7 +37,10 @@ _RAREST = 1e-6  # least initial probability of a level
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 _SOFT = 1e-5  # added to a level's share where the penalty divides by it
 _TINY = 1e-12
-_TURNS = 200  # of expectation and maximisation for a one-way table
+_TURNS = (
+    50  # of expectation and maximisation for a one-way table, over ε: by then noise begins to be followed
+)
+_DRAWS = 8  # of reports of independent columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +70,32 @@ class Heard:
         return honest * lift / (honest + liars * even)
 
 
-def one_way(heard: Heard, levels: int) -> Tensor:
-    """The likeliest table of a column from reports about all its levels by themselves: (levels,), float64.
+def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
+    """The likeliest one-way table of each column if columns were independent, nearly: (levels,), float64.
 
-    Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns.
+    Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns, from
+    even tables. They end early: what comes late is what noise says of rare levels.
+    Edges: a column that nobody was asked about is even.
     """
-    table = torch.full((levels,), 1 / levels, dtype=torch.float64)
-    people, lift = heard.times.sum().double(), heard.mechanism.lift
-    for _ in range(_TURNS if heard.reports else 0):
-        each = heard.times.double() / (1 + lift * table[heard.named].sum(1))
-        share = torch.zeros_like(table).index_add_(
-            0, heard.named.flatten(), each[:, None].expand(heard.named.shape).flatten()
-        )
-        table = table * (each.sum() + lift * share) / people
-    return table / table.sum()
+    heard = [one for one in all_heard if one.reports]
+    ways = torch.cat([torch.full((size,), 1 / size) for size in levels])
+    if not heard:
+        return list(torch.split(ways.double(), list(levels)))
+    column = torch.repeat_interleave(torch.tensor(list(levels)))
+    people = torch.zeros(len(levels))
+    for one in heard:
+        people[list(one.about.columns)] += one.reports
+    people = people.clamp(min=1)[column]
+    terms = [_Term(one, levels, one.mechanism.lift) for one in heard]
+    for _ in range(min(max(math.ceil(_TURNS / heard[0].mechanism.epsilon), 10), 1000)):
+        point = ways[None].requires_grad_()
+        torch.stack([term.log_likelihood(point) for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
+        # By level Σ L·P(Z | level)/(1 + L·P(Z)); its mean over a column's levels is Σ 1 − 1/(1 + L·P(Z)).
+        slope = point.grad[0] if point.grad is not None else torch.zeros_like(ways)
+        own = torch.zeros(len(levels)).index_add_(0, column, ways * slope)[column]
+        ways = ways * (people - own + slope) / people
+        ways = ways / torch.zeros(len(levels)).index_add_(0, column, ways)[column]
+    return list(torch.split(ways.double(), list(levels)))
 
 
 def fit_reports(
@@ -89,6 +104,7 @@ def fit_reports(
     ways: Sequence[Tensor],
     *,
     strength: float,
+    anchored: bool,
     components: int,
     steps: int,
     rate: float,
@@ -99,7 +115,8 @@ def fit_reports(
 ) -> MixtureOfProducts:
     """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ.
 
-    `ways` are one-way tables to begin from; `batch`: so many sets of columns enter a step, all in turns.
+    `ways` are one-way tables to begin from; `anchored`: to stay near, which noise would leave. `batch`: so many sets
+    of columns enter a step, all in turns.
     """
     mixture = MixtureOfProducts(levels, components)
     generator = torch.Generator().manual_seed(seed)
@@ -114,10 +131,13 @@ def fit_reports(
     people = sum(one.reports for one in heard)
     penalty = strength * noise_edge(heard, levels, ways, liars=liars, seed=seed) / people
     terms = [_Term(one, levels, one.assumed_lift(liars), device) for one in heard]
-    mixture = mixture.to(device)
+    mixture, start = mixture.to(device), start.to(device)
     optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
     for chosen, _ in zip(_batches(len(terms), batch, generator), range(steps), strict=False):
+        if anchored:
+            with torch.no_grad():
+                mixture.logits.add_(start - mixture.logits.mean(0))
         odds = mixture.odds()
         mean = odds.mean(0)
         loss = penalty * ((odds - mean).square() / (mean + _SOFT)).sum(1).mean()
@@ -221,25 +241,31 @@ def noise_edge(
     liars: float = 0.0,
     seed: int = 0,
 ) -> float:
-    """λ: half the largest eigenvalue that reports of independent columns show, as many as were heard of each set."""
+    """λ: half the largest eigenvalue that reports of independent columns show, as many as were heard of each set.
+
+    The mean over a few draws: of a few small tables, one may show next to nothing.
+    """
     rng, flat = FastRng(seed), torch.cat(list(ways)).float()
     bounds = list(accumulate(levels, initial=0))
-    rise = torch.zeros(len(flat), len(flat))
+    rises = torch.zeros(_DRAWS, len(flat), len(flat))
     for one in heard:
         term = _Term(one, levels, one.assumed_lift(liars))
         table = term.table(flat[None]).double()
-        drawn = torch.searchsorted(table.cumsum(0) / table.sum(), rng.uniform(one.reports))
-        named = one.mechanism(drawn.clamp(max=one.mechanism.cells - 1), rng)
-        for i, j, found in term.pairs(flat[None], term.slope(flat[None], named)):
-            a, b = (slice(*bounds[one.about.columns[k] :][:2]) for k in (i, j))
-            rise[a, b] += found
-            rise[b, a] += found.T
+        places = table.cumsum(0) / table.sum()
+        for rise in rises:
+            drawn = torch.searchsorted(places, rng.uniform(one.reports)).clamp(max=len(places) - 1)
+            slope = term.slope(flat[None], one.mechanism(drawn, rng))
+            for i, j, found in term.pairs(flat[None], slope):
+                a, b = (slice(*bounds[one.about.columns[k] :][:2]) for k in (i, j))
+                rise[a, b] += found
+                rise[b, a] += found.T
     root = flat.sqrt()
     # Odds sum to 1 in every column, so that nothing moves along √w.
     column = torch.repeat_interleave(torch.tensor(list(levels)))
     along = root[:, None] * torch.nn.functional.one_hot(column)
     free = torch.eye(len(flat)) - along @ along.T
-    return max(0.0, float(torch.linalg.eigvalsh(free @ (rise * torch.outer(root, root)) @ free)[-1]) / 2)
+    edges = torch.linalg.eigvalsh(free @ (rises * torch.outer(root, root)) @ free)[:, -1] / 2
+    return max(0.0, float(edges.mean()))
 
 
 def _indicators(listed: Tensor, sizes: Sequence[int]) -> Tensor:

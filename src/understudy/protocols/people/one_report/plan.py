@@ -45,7 +45,8 @@ class Plan:
     `share`: of the people, for single columns. `others`: how much a pair without the target is wanted against one
     with it. `always`: whether the target is in every set. `reach`: cells of a set by e^ε. `mass`: which share of people
     the listed cells of a set hold at least. `sets`: how many are chosen. `rare`: below how many standard deviations of
-    what round 2 can tell a level shares a group. `strength`: of the penalty.
+    what round 2 can tell a level shares a group. `strength`: of the penalty. `anchored`: whether the fit keeps the
+    one-way tables that all reports show together.
     """
 
     share: float
@@ -56,6 +57,7 @@ class Plan:
     sets: int
     rare: float
     strength: float
+    anchored: bool
 
     @classmethod
     def rule(cls, epsilon: float, *, target: bool) -> "Plan":
@@ -70,6 +72,7 @@ class Plan:
             sets=120,
             rare=1.0,
             strength=0.6 if large else 1.0,
+            anchored=not large,
         )
 
 

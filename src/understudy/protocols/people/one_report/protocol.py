@@ -43,7 +43,7 @@ from understudy.protocols.core import (
 )
 from understudy.protocols.people.host import left_out, statement
 from understudy.protocols.people.one_report.config import Config
-from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_way
+from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 
@@ -170,11 +170,7 @@ class _Run:
 
     def ways(self) -> list[Tensor]:
         """One-way tables from the first round; even where nothing is known."""
-        found = {heard.about.columns[0]: heard for heard in self.heard(0)}
-        return [
-            one_way(found[column], size) if column in found else torch.full((size,), 1 / size).double()
-            for column, size in enumerate(self.levels)
-        ]
+        return one_ways(self.heard(0), self.levels)
 
     def heard(self, stage: int) -> list[Heard]:
         """The reports about each set of a round. Those that are none are left out and counted."""
@@ -196,12 +192,12 @@ class _Run:
         ]
 
     def fit(self) -> MixtureOfProducts:
-        config, ways = self.config, self.ways()
+        config = self.config
         self.all_heard = [*self.heard(0), *self.heard(1)]
         return fit_reports(
-            self.all_heard, self.levels, ways, strength=self.plan.strength, components=config.components,
-            steps=config.steps, rate=_RATE, batch=_SETS_A_STEP, liars=config.liars, seed=config.seed,
-            device=pick_device(config.device),
+            self.all_heard, self.levels, one_ways(self.all_heard, self.levels), strength=self.plan.strength,
+            anchored=self.plan.anchored, components=config.components, steps=config.steps, rate=_RATE,
+            batch=_SETS_A_STEP, liars=config.liars, seed=config.seed, device=pick_device(config.device),
         )  # fmt: skip
 
     def save(self) -> None:
