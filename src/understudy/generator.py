@@ -12,7 +12,7 @@ network is rebuilt from a description in the card, by name, from the short list 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from understudy.answers import Answers, Release, Weights
 from understudy.answers.release import FILE as RELEASE
+from understudy.answers.rules import keeping
 from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.classes import Codes, class_values
@@ -119,17 +120,35 @@ class Generator:
         public frame have; the rest follows the model. A mixture draws from the law that is asked for, however rare;
         of another network the rows that fit are kept, within a bound on the work. `attrs["answer"]` says which,
         `attrs["probability"]` what the model gives the condition.
+
+        Rows keep the schema's rules (`data.rules`): those that do not are drawn again. `attrs["kept"]` is the share of
+        draws that did.
         """
+        rng = FastRng(seed)
+        if not isinstance(self.schema, Schema) or not self.schema.rules:
+            return self._sample(n, rng, where, weights, like, draw)
+        return keeping(n, lambda count: self._sample(count, rng, where, weights, like, draw), self.schema)
+
+    def _sample(
+        self,
+        n: int,
+        rng: FastRng,
+        where: str | None,
+        weights: Weights | None,
+        like: pd.DataFrame | None,
+        draw: str,
+    ) -> pd.DataFrame:
+        """The same, whatever the rules."""
         if where is not None or weights is not None or like is not None:
             if draw != "sample":
                 raise ConfigError(f"rows that are asked for are drawn, so draw={draw!r} has no meaning here.")
-            return self._ask().sample(n, FastRng(seed), where=where, weights=weights, like=like)
+            return self._ask().sample(n, rng, where=where, weights=weights, like=like)
         if isinstance(self.schema, MixedSchema):
-            return self.schema.frame(self.parts(n, seed=seed, draw=draw))
+            return self.schema.frame(self._parts(n, rng, draw))
         one_of(("sample", "argmax"), draw=draw)
         if not isinstance(self.schema, Schema):
-            return self.schema.frame(*self._labelled(n, seed))
-        rng, codec = FastRng(seed), self.levels or Codec(self.schema)
+            return self.schema.frame(*self._labelled(n, rng))
+        codec = self.levels or Codec(self.schema)
         if isinstance(self.network, MixtureOfProducts) and draw == "sample":
             not_negative(n=n)
             return codec.decode(self.network.levels(n, rng.uniform), rng)
@@ -192,16 +211,22 @@ class Generator:
             raise ArtefactError(
                 f"Questions are answered of tables, and not of what {type(self.schema).__name__} describes."
             )
-        return Answers(self.network, self.levels or Codec(self.schema), self._rows, self.release)
+        levels = self.levels
+        if levels is not None and levels.schema != self.schema:  # other rules
+            levels = replace(levels, schema=self.schema)
+        return Answers(self.network, levels or Codec(self.schema), self._rows, self.release)
 
     def parts(
         self, n: int, *, seed: int | None = None, draw: str = "sample"
     ) -> dict[str, pd.DataFrame | NDArray[Any]]:
         """`n` synthetic people, party by party: a frame of a table, an (n, *shape) array of series or images."""
+        return self._parts(n, FastRng(seed), draw)
+
+    def _parts(self, n: int, rng: FastRng, draw: str) -> dict[str, pd.DataFrame | NDArray[Any]]:
         one_of(("sample", "argmax"), draw=draw)
         if not isinstance(self.schema, MixedSchema):
             raise ArtefactError("This generator's parties all hold tables: see `sample`.")
-        rng, parts = FastRng(seed), self.schema.parts
+        parts = self.schema.parts
         widths = [_width(part) for part in parts.values()]
         rows = torch.cat([torch.zeros(0, sum(widths)), *self._rows(n, rng)])
         return {
@@ -217,7 +242,7 @@ class Generator:
             raise ArtefactError(
                 f"This generator draws no series, but what {type(self.schema).__name__} describes."
             )
-        return self.schema.unscaled(self._values(n, seed))
+        return self.schema.unscaled(self._values(n, FastRng(seed)))
 
     def images(self, n: int, *, seed: int | None = None) -> NDArray[Any]:
         """`n` synthetic images in the declared units: (n, height, width)."""
@@ -225,31 +250,31 @@ class Generator:
             raise ArtefactError(
                 f"This generator draws no images, but what {type(self.schema).__name__} describes."
             )
-        return self.schema.unscaled(self._values(n, seed))
+        return self.schema.unscaled(self._values(n, FastRng(seed)))
 
     def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """`n` synthetic series or images in the declared units, and the class of each."""
         if not isinstance(self.schema, SeriesSchema | ImageSchema) or self.schema.target is None:
             raise ArtefactError("This generator draws no series or images with a class.")
-        values, classes = self._labelled(n, seed)
+        values, classes = self._labelled(n, FastRng(seed))
         if classes is None:
             raise ArtefactError("This generator's network knows no classes: it draws rows alone.")
         return self.schema.unscaled(values), class_values(classes, self.schema.classes)
 
-    def _labelled(self, n: int, seed: int | None) -> tuple[NDArray[np.float32], Codes | None]:
+    def _labelled(self, n: int, rng: FastRng) -> tuple[NDArray[np.float32], Codes | None]:
         """Series or images in [0, 1], (n, *shape), and their classes where the network knows them."""
         shape = self.schema.shape  # type: ignore[union-attr]
         values, classes = [np.zeros((0, *shape), dtype=np.float32)], [np.zeros(0, dtype=np.int64)]
-        for z, rows in self._drawn(n, FastRng(seed)):
+        for z, rows in self._drawn(n, rng):
             values.append(rows.reshape(-1, *shape).numpy())
             if isinstance(self.network, CellGaussians):
                 classes.append(self.network.classes_of(z).cpu().numpy())
         known = isinstance(self.network, CellGaussians)
         return np.concatenate(values), np.concatenate(classes) if known else None
 
-    def _values(self, n: int, seed: int | None) -> NDArray[np.float32]:
+    def _values(self, n: int, rng: FastRng) -> NDArray[np.float32]:
         """Series or images in [0, 1]: (n, *shape)."""
-        return self._labelled(n, seed)[0]
+        return self._labelled(n, rng)[0]
 
     def _rows(self, n: int, rng: FastRng) -> Iterator[Tensor]:
         """What the network makes of `n` latent points, some at a time."""

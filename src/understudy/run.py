@@ -27,12 +27,14 @@ from typing import Any
 import pandas as pd
 import tomli_w
 
+from understudy.answers.rules import check_rules
 from understudy.check import plain_name
 from understudy.classifier import Classifier
 from understudy.data.files import Source
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.data.no_rows import NoRows
+from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
@@ -83,15 +85,17 @@ class Result:
         """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        if isinstance(self.artefact, Generator):
+        _write_json(folder / "privacy.json", self.privacy.to_dict())
+        _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
+        self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
+        if isinstance(
+            self.artefact, Generator
+        ):  # last: what was paid for is saved, whatever becomes of the draw
             drawn = self.artefact.sample(rows or self.people)
             drawn.attrs |= first_said(
                 self.artefact.card
             )  # pandas writes them into the file, and reads them again
             drawn.to_parquet(folder / "synthetic.parquet", index=False)
-        _write_json(folder / "privacy.json", self.privacy.to_dict())
-        _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
-        self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
         return folder
 
     def report(
@@ -192,6 +196,9 @@ def opened(
 ) -> dict[str, Any]:
     """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
     module = protocol_named(protocol)
+    for schema in schemas.values():
+        if isinstance(schema, Schema):
+            check_rules(schema)
     if same_people:
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.
         side_by_side(schemas if people_of(module) else distinct(schemas))

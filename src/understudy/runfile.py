@@ -37,6 +37,13 @@ rows for it to begin from.
     epsilon_total = 8.0             # of all reports of a person together
     cap = 2                         # so many at most
 
+What every row keeps across holders' columns stands in `[[rules]]` (`data/rules.py`; a setting of `gram`); rules on the
+columns of one holder belong into its schema.
+
+    [[rules]]
+    when = "employed == false"
+    then = "wage == 0"
+
 A ledger that exists keeps its lifetime budget. A run file that states another one, or allows the run more than that, is
 refused; `understudy ledger budget` changes it.
 
@@ -163,6 +170,10 @@ class RunFile:
         settings = data.get("settings", {})
         if not isinstance(settings, dict):
             raise ConfigError(f'{name}: "settings" must be a table of keys.')
+        if "rules" in data:
+            if "rules" in settings:
+                raise ConfigError(f'{name}: rules stand once, as [[rules]] or in "settings".')
+            settings = settings | {"rules": data["rules"]}
         if not data["parties"]:
             raise ConfigError(f"{name}: there is no party. Add a table [parties.NAME] for each holder.")
         plain_names(data["parties"], "party", nothing="Nothing was read or charged.")
@@ -229,7 +240,7 @@ class RunFile:
         return tomli_w.dumps(body)
 
 
-TOP = ("protocol", "out", "rows", "people", "holdout", "public", "settings", "parties")
+TOP = ("protocol", "out", "rows", "people", "holdout", "public", "rules", "settings", "parties")
 _READING = ("separator", "encoding", "decimal", "missing", "sheet", "query", "password")
 _HOLDERS_OWN = (
     "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,

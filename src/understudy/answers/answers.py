@@ -24,6 +24,7 @@ from understudy.answers.question import Box, Levels, Question
 from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
 from understudy.answers.release import Release
+from understudy.answers.rules import refilled, rule_boxes
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
 from understudy.data.pieces import Pieces
@@ -59,11 +60,33 @@ class Answers:
         return products_of(self.network)
 
     def products(self, rng: Uniform) -> Products:
-        """The network as products, or as many of its latent points."""
+        """The network as products, or as many of its latent points, given the schema's rules."""
         if self.exact is not None:
-            return self.exact
+            return self._ruled
         count = max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
-        return Products.of_rows(torch.cat(list(self.points(count, rng))), self.levels.sizes)
+        return self._given_rules(
+            Products.of_rows(torch.cat(list(self.points(count, rng))), self.levels.sizes)
+        )
+
+    @cached_property
+    def _ruled(self) -> Products:
+        assert self.exact is not None
+        return self._given_rules(self.exact)
+
+    def _given_rules(self, products: Products) -> Products:
+        """Products given the rules, by levels. Rules that take too many boxes are left to drawing."""
+        if not self.levels.schema.rules:
+            return products
+        most = max(1, min(_MOST_BOXES, _NUMBERS // (len(products.weight) * products.width)))
+        if (found := rule_boxes(self.levels, most)) is None:
+            return products
+        boxes, pieces = found
+        left = products.cut(pieces).given(boxes)[1]
+        if left is None:
+            raise ConfigError(
+                "the model gives rows that keep the rules the probability 0. Nothing was drawn."
+            )
+        return left.levels(pieces, self.levels.sizes)
 
     def sample(
         self,
@@ -121,7 +144,13 @@ class Answers:
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         """Rows with what they lack drawn from the model given what they have."""
         products = self.products(rng)
-        return self._said(completing.complete(frame, draws, self.levels, products, rng), products)
+        filled = completing.complete(frame, draws, self.levels, products, rng)
+        filled = refilled(
+            self.levels.schema,
+            filled,
+            lambda rows: completing.complete(frame.iloc[rows // draws], 1, self.levels, products, rng),
+        )
+        return self._said(filled, products)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
         """The probability of each value of the target for each row."""

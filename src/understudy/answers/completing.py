@@ -25,7 +25,7 @@ from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
 from understudy.check import in_range, nearest, whole
 from understudy.data.codec import Codes, Uniform
-from understudy.data.column import Boolean, Categorical, Column, Date
+from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
 from understudy.data.dtypes import dtype
 from understudy.data.pieces import Pieces, labels_of
 from understudy.errors import ConfigError, SchemaError
@@ -169,7 +169,7 @@ def _filled(
     """A column with its gaps filled, in the schema's dtype."""
     if isinstance(column, Boolean):
         own = own.eq(1)
-    elif isinstance(column, Date):
+    elif isinstance(column, Date | Datetime):
         own = pd.to_datetime(own)
     values = np.where(gap, drawn.to_numpy(object), own.to_numpy(object))
     return pd.Series(values, dtype=dtype(column))
@@ -183,7 +183,7 @@ def bounds(levels: Levels, target: str) -> tuple[NDArray[np.float64], NDArray[np
     if isinstance(column, Categorical) and not isinstance(column.categories[0], str):
         values = np.array(column.categories, dtype=np.float64)
         return values, values
-    if pieces.edges is None or isinstance(column, Date):
+    if pieces.edges is None or isinstance(column, Date | Datetime):
         raise column.error(f"a {column.kind} column has no mean and no quantiles. See predict_proba.")
     half = 0.5 if pieces.edges.dtype.kind == "i" else 0.0
     return pieces.edges[:-1] - half, pieces.edges[1:] - half

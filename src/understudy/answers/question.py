@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.codec import Codes, Uniform
-from understudy.data.conditions import And, Condition, Not, Or, columns, parse, tests
+from understudy.data.conditions import And, Condition, Not, Or, Order, columns, parse, tests
 from understudy.data.meaning import Mask, cuts, holds
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
@@ -63,8 +63,16 @@ class Question:
 
         `also` names columns that are wanted in pieces besides, and where to cut them.
         """
-        condition, schema = None if text is None else parse(text), levels.schema
-        said = () if condition is None else tests(condition)
+        return cls.of(None if text is None else parse(text), levels, also)
+
+    @classmethod
+    def of(
+        cls, condition: Condition | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
+    ) -> "Question":
+        """The same of a condition that was read. It compares columns with values alone."""
+        schema = levels.schema
+        every = () if condition is None else tests(condition)
+        said = [test for test in every if not isinstance(test, Order)]
         place = {test.column: schema.columns.index(schema.column(test.column)) for test in said}
         cut_at = {j: list(also.get(j, ())) for j in (*place.values(), *also)}
         for test in said:
@@ -93,6 +101,7 @@ class Question:
         if isinstance(condition, And | Or):
             join = np.logical_and if isinstance(condition, And) else np.logical_or
             return np.asarray(join.reduce([self._each(part, drawn) for part in condition.parts]))
+        assert not isinstance(condition, Order)
         j = self.place[condition.column]
         mask = holds(condition, self.pieces[j])
         return mask if drawn is None else mask[drawn[j]]

@@ -19,15 +19,18 @@ def schema_check(
     schema: Annotated[Path, typer.Argument(help="The schema (TOML or JSON).")],
 ) -> None:
     """List every place where a table does not fit its schema: file, column, row, value."""
+    from understudy.answers.rules import check_rules
     from understudy.data.described import load_schema, read_rows
+    from understudy.data.rules import broken
     from understudy.data.schema import Schema
-    from understudy.data.table import check_table
+    from understudy.data.table import check_table, read_table
 
     public = load_schema(schema)
     if not isinstance(public, Schema):
         read_rows(table, public)  # the first violation is its error
         out.print(f"{table.name} fits {schema.name}.")
         return
+    check_rules(public)
     found = check_table(table, public)
     for violation in found:
         out.print(str(violation), markup=False)
@@ -36,6 +39,15 @@ def schema_check(
         err.print(f"{len(wrong):,} violations.")
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
+    if public.rules:
+        rows = read_table(table, public).frame
+        for rule, count in zip(public.rules, broken(public.rules, rows, public.columns), strict=True):
+            said = (
+                f"{count:,} of {len(rows):,} rows break it; what is drawn will not"
+                if count
+                else "all rows keep it"
+            )
+            out.print(f"Rule {rule}: {said}.", markup=False)
 
 
 @app.command("infer")

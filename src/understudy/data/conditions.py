@@ -7,6 +7,7 @@
                |  column ["not"] "in" "(" value { "," value } ")"
                |  column ["not"] "between" value "and" value          (both ends included)
                |  column compare value  |  value compare column [ compare value ]
+               |  column order column                                 (in rules alone: <, <=, >, >=)
     compare    =  "==" | "!=" | "<" | "<=" | ">" | ">="               ("=" and "<>" are read, too)
     column     =  a plain word, or any text in `backticks` or "double quotes"
     value      =  'text' in single quotes (a date is text: '2020-01-31'), a number, true, false
@@ -45,6 +46,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _GRAMMAR = {"and", "or", "not", "in", "is", "between", "missing", "true", "false"}
+_ORDERS = {"<", "<=", ">", ">="}
 _SAME = {"=": "==", "<>": "!="}
 _MIRROR = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -74,6 +76,15 @@ class Compare:
 
 
 @dataclass(frozen=True)
+class Order:
+    """Two cells of a row stand in this order. Rules alone speak of it (`data.rules`)."""
+
+    column: str
+    order: str
+    other: str
+
+
+@dataclass(frozen=True)
 class Not:
     part: "Condition"
 
@@ -89,16 +100,16 @@ class Or:
 
 
 Test = Missing | OneOf | Compare
-Condition = Test | Not | And | Or
+Condition = Test | Order | Not | And | Or
 
 
-def parse(text: str) -> Condition:
-    """The condition that a text says. ConfigError where it says none."""
+def parse(text: str, *, orders: bool = False) -> Condition:
+    """The condition that a text says. ConfigError where it says none. `orders`: two columns may be compared."""
     if not isinstance(text, str):
         raise ConfigError(f'a condition is a text, as "age >= 70", not {type(text).__name__}.')
     if len(text) > LONGEST:
         raise ConfigError(f"a condition of {len(text):,} characters is longer than {LONGEST:,}.")
-    reader = _Reader(text, _tokens(text))
+    reader = _Reader(text, _tokens(text), orders)
     condition = reader.any_of(0)
     reader.end()
     return condition
@@ -106,10 +117,12 @@ def parse(text: str) -> Condition:
 
 def columns(condition: Condition) -> tuple[str, ...]:
     """The columns that a condition speaks of, in the order of their first mention."""
-    return tuple(dict.fromkeys(test.column for test in tests(condition)))
+    said = tests(condition)
+    names = [(test.column, test.other) if isinstance(test, Order) else (test.column,) for test in said]
+    return tuple(dict.fromkeys(name for both in names for name in both))
 
 
-def tests(condition: Condition) -> list[Test]:
+def tests(condition: Condition) -> list[Test | Order]:
     """All tests in a condition, from left to right."""
     if isinstance(condition, Not):
         return tests(condition.part)
@@ -162,8 +175,8 @@ def _refuse(text: str, at: int, what: str) -> NoReturn:
 class _Reader:
     """Recursive descent, one method for a line of the grammar."""
 
-    def __init__(self, text: str, tokens: list[_Token]) -> None:
-        self.text, self.tokens, self.at = text, tokens, 0
+    def __init__(self, text: str, tokens: list[_Token], orders: bool) -> None:
+        self.text, self.tokens, self.orders, self.at = text, tokens, orders, 0
 
     def any_of(self, depth: int) -> Condition:
         return self._chain("or", lambda: self._chain("and", lambda: self.part(depth), And), Or)
@@ -205,6 +218,8 @@ class _Reader:
         if inverse:
             self._stop('"not" after a column is followed by "in" or "between"')
         order = self._order()
+        if self.orders and order in _ORDERS and self.tokens[self.at].kind == "column":
+            return Order(column, order, str(self._next().value))
         return _compared(column, order, self._value(self._next()))
 
     def _value_first(self, value: Value) -> Condition:

@@ -6,7 +6,7 @@ grid      both: two hospitals, each with the clinical columns of its own patient
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from understudy.data.schema import Column, Schema, join
@@ -45,7 +45,8 @@ class Grid:
 
     def join(self, schemas: Mapping[str, Schema]) -> Schema:
         """The columns of all groups side by side. Edges: a column in two groups → SchemaError."""
-        return join(self.one_each(schemas))
+        joint = join(self.one_each(schemas))
+        return replace(joint, rules=tuple(dict.fromkeys(r for one in schemas.values() for r in one.rules)))
 
 
 def distinct(parts: Mapping[str, T]) -> dict[str, T]:

@@ -7,7 +7,7 @@ A bound of a range may lie outside the declared ones: nothing lies there.
 
 import math
 from collections.abc import Sequence
-from datetime import date
+from datetime import date, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -21,9 +21,11 @@ from understudy.data.column import (
     Categorical,
     Column,
     Date,
+    Datetime,
     Ordinal,
     Real,
     day_number,
+    second_number,
     shorten,
 )
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
@@ -98,6 +100,12 @@ def _place(column: Binned, value: Value) -> float:
             return day_number(date.fromisoformat(value if isinstance(value, str) else ""))
         except ValueError:
             raise column.error(f"{value!r} is not a date ('YYYY-MM-DD'). {_NOTHING}") from None
+    if isinstance(column, Datetime):
+        try:
+            moment = datetime.fromisoformat(value if isinstance(value, str) else "")
+        except ValueError:
+            raise column.error(f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}") from None
+        return second_number(moment) / column.step
     if isinstance(value, bool | str):
         raise column.error(f"{value!r} is not a number. {_NOTHING}")
     return value

@@ -16,6 +16,8 @@ Each column has a number of levels. Missing, where a column is nullable, is one 
     datetime     a bin of times                     kind = "datetime", low = "2024-01-01 00:00:00",
                                                     high = "2024-12-31 23:59:59", resolution = "second"
 
+[[rules]] are kept by every row, and so by every row that is drawn (`data.rules`).
+
 `bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
 lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
@@ -35,6 +37,7 @@ import tomli_w
 from understudy.check import known_keys, nearest, repeated
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime, Integer, Ordinal, Real
 from understudy.data.document import Document
+from understudy.data.rules import Rule, about, read_rules
 from understudy.errors import DraftSchemaError, SchemaError
 from understudy.html import grid
 
@@ -71,6 +74,7 @@ class Schema(Document):
     person: str | None = None
     origin: Origin = "public"
     note: str = ""
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -94,6 +98,9 @@ class Schema(Document):
             )
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
+        object.__setattr__(self, "rules", read_rules(self.rules))
+        for rule in self.rules:
+            rule.check({name: self.column(name) for name in rule.columns})
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +116,8 @@ class Schema(Document):
 
     def select(self, names: Iterable[str]) -> Self:
         """The same schema with these columns alone, in this order."""
-        return replace(self, columns=tuple(map(self.column, names)))
+        columns = tuple(map(self.column, names))
+        return replace(self, columns=columns, rules=about(self.rules, (column.name for column in columns)))
 
     def drop(self, names: Iterable[str]) -> Self:
         """The same schema without these columns."""
@@ -128,7 +136,9 @@ class Schema(Document):
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types. Columns are a list, so that no sorting of keys can reorder them."""
         head = {"person": self.person, "origin": self.origin, "note": self.note}
-        return {key: v for key, v in head.items() if v} | {"columns": [c.to_dict() for c in self.columns]}
+        rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
+        columns = {"columns": [c.to_dict() for c in self.columns]}
+        return {key: v for key, v in head.items() if v} | rules | columns
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -137,7 +147,7 @@ class Schema(Document):
             raise SchemaError(
                 f"this schema describes rows of the kind {data['kind']!r}, and a table is needed here."
             )
-        known_keys(data, ("person", "origin", "note", "columns"), "the schema", raised=SchemaError)
+        known_keys(data, ("person", "origin", "note", "rules", "columns"), "the schema", raised=SchemaError)
         columns = data.get("columns", ())
         if isinstance(columns, Mapping):
             columns = [{"name": name} | _table(name, keys) for name, keys in columns.items()]
@@ -171,7 +181,8 @@ class Schema(Document):
             f"  {c.name:<{width}}  {c.kind:<11}  {c.domain}{', or missing' if c.nullable else ''}"
             for c in self.columns
         )
-        return "\n".join((f"{len(self.columns)} columns, {person}, {origin}", *rows))
+        rules = (f"  rule: {rule}" for rule in self.rules)
+        return "\n".join((f"{len(self.columns)} columns, {person}, {origin}", *rows, *rules))
 
 
 def join(schemas: Mapping[str, Schema]) -> Schema:
@@ -201,6 +212,7 @@ def join(schemas: Mapping[str, Schema]) -> Schema:
         person=persons.pop() if len(persons) == 1 else None,
         origin="rows" if any(schema.origin == "rows" for schema in schemas.values()) else "public",
         note="; ".join(dict.fromkeys(schema.note for schema in schemas.values() if schema.note)),
+        rules=tuple(dict.fromkeys(rule for schema in schemas.values() for rule in schema.rules)),
     )
 
 

@@ -25,10 +25,12 @@ import torch
 from torch import Tensor
 
 from understudy.answers import Release
+from understudy.answers.rules import structural_zeros, with_rules
 from understudy.check import in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
 from understudy.data.levels import Levels
+from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
@@ -79,6 +81,8 @@ class Config:
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
+    `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
+    measured for it: cells that no row can have are 0 to the fit, and what is drawn keeps the rules.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
     holders state it; noise is for a person who moves every count by so much.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
@@ -93,6 +97,7 @@ class Config:
     refined: int = 0
     scouting: float = 0.8
     triples: tuple[tuple[str, str, str], ...] = ()
+    rules: tuple[dict[str, Any], ...] = ()
     colluding: int = 1
     at_least: int | None = None
     most_holders: int = 1
@@ -117,6 +122,7 @@ class Config:
         ):
             raise ConfigError("triples must be different sets of three columns.")
         object.__setattr__(self, "triples", triples)
+        object.__setattr__(self, "rules", tuple(rule.to_dict() for rule in read_rules(self.rules)))
 
     @property
     def plan(self) -> Plan:
@@ -160,13 +166,14 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     grid = Grid.of(schemas)
-    schema, device = grid.join(schemas), pick_device(config.device)
+    schema, device = with_rules(grid.join(schemas), config.rules), pick_device(config.device)
 
     def fit(released: Released, **more: Any) -> MixtureOfProducts:
-        noise = torch.where(released.measured, released.noise, torch.inf)
+        noise, codec = torch.where(released.measured, released.noise, torch.inf), _codec(released, schema)
+        zeros = structural_zeros(codec)
         return fit_gram(
-            released.gram.to(device),
-            _codec(released, schema).sizes,
+            (released.gram if zeros is None else released.gram * ~zeros).to(device),
+            codec.sizes,
             noise=noise.to(device),
             people=released.people,
             components=config.components,

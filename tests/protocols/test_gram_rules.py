@@ -1,0 +1,92 @@
+"""Rules in gram: known before anything is paid, zero to the fit, kept by what is drawn."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gram_cases import BUDGET, SMALL, all_parties, by_columns
+
+from understudy.answers.rules import all_keep, structural_zeros
+from understudy.data.codec import Codec
+from understudy.errors import ConfigError, SchemaError
+from understudy.generator import Generator
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.protocol import Config
+from understudy.registry import config_for
+from understudy.runfile import RunFile
+from understudy.runtime.local import LocalParties
+
+ACROSS: dict[str, Any] = {"when": "smoker == true", "then": "treated == false"}  # two holders
+WITHIN: dict[str, Any] = {"when": "colour == 'red'", "then": "age >= 50"}
+
+
+def test_rules_of_schemas_and_of_the_run_are_kept_by_what_is_drawn_and_saved(tmp_path: Path) -> None:
+    tables, schemas = by_columns(2)
+    holder = next(name for name, one in schemas.items() if {"colour", "age"} <= set(one.names))
+    assert not any({"smoker", "treated"} <= set(one.names) for one in schemas.values())
+    schemas = schemas | {holder: replace(schemas[holder], rules=(WITHIN,))}
+    config = Config(**SMALL, rules=(ACROSS,))
+    parties = LocalParties(all_parties(tables, schemas))
+    made = gram.train(config, parties, schemas).generator
+    loaded = Generator.load(made.save(tmp_path))
+    assert [str(rule) for rule in loaded.schema.rules] == [  # type: ignore[union-attr]
+        "when colour == 'red' then age >= 50",
+        "when smoker == true then treated == false",
+    ]
+    rows = loaded.sample(500, seed=0)
+    assert all_keep(loaded.schema, rows).all()  # type: ignore[arg-type]
+    table = loaded.table("smoker", "treated")
+    forbidden = (table["smoker"] == True) & (table["treated"] != False)  # noqa: E712
+    assert table["share"][forbidden].sum() == 0
+    assert table["released"][forbidden].any(), "what was released is as it was"
+
+
+def test_cells_that_no_row_can_have_are_zero_to_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables, schemas = by_columns(2)
+    seen = []
+
+    def remembered(counts: Any, *args: Any, **more: Any) -> Any:
+        seen.append(counts)
+        return fit(counts, *args, **more)
+
+    fit = gram.fit_gram
+    monkeypatch.setattr(gram, "fit_gram", remembered)
+    for rules in ((), (ACROSS,)):
+        made = gram.train(Config(**SMALL, rules=rules), LocalParties(all_parties(tables, schemas)), schemas)
+    zeros = structural_zeros(Codec(made.generator.schema))  # type: ignore[arg-type]
+    assert zeros is not None
+    assert seen[0][zeros].any()
+    assert not seen[1][zeros].any()
+    assert (seen[1] == seen[0])[~zeros].all()
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        ([ACROSS, {"when": "smoker == true", "then": "treated == true"}], "contradict"),
+        ([{"always": "smoker == true"}, {"always": "smoker == false"}], "leave nothing"),
+        ([{"when": "smoker == true", "then": "treeted == false"}], 'Did you mean "treated"'),
+    ],
+)
+def test_rules_that_cannot_be_are_refused_before_anything_is_charged(rules: list[Any], said: str) -> None:
+    tables, schemas = by_columns(2)
+    parties = all_parties(tables, schemas)
+    with pytest.raises((ConfigError, SchemaError), match=said):
+        gram.train(Config(**SMALL, rules=tuple(rules)), LocalParties(parties), schemas)
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_a_run_file_has_rules_across_holders_and_a_protocol_without_them_refuses() -> None:
+    party = {"table": "t.csv", "schema": "s.toml", "epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
+    body = {"protocol": "gram", "out": "o", "rules": [ACROSS], "parties": {"one": party}}
+    file = RunFile.from_dict(body, folder=Path())
+    assert config_for("gram", file.settings).rules == (ACROSS,)
+    assert "rules" in file.to_toml()
+    with pytest.raises(ConfigError, match="rules"):
+        config_for("verti-gan", file.settings)
+    with pytest.raises(ConfigError, match="rules stand once"):
+        RunFile.from_dict(body | {"settings": {"rules": [ACROSS]}}, folder=Path())
+    for wrong in ([{"when": "a == 1"}], "a", [3]):
+        with pytest.raises((ConfigError, SchemaError)):
+            config_for("gram", RunFile.from_dict(body | {"rules": wrong}, folder=Path()).settings)
