@@ -33,6 +33,7 @@ from understudy.evaluate.comparison import NO_OUTSIDERS, Comparison, Shares, col
 from understudy.evaluate.utility.correlation import pearson
 from understudy.report import plots, view, words
 from understudy.report.artefacts import Artefacts, load_artefacts
+from understudy.report.error_bars import error_bars
 from understudy.report.ledgers import Timeline
 from understudy.report.marks import column_mark, mark, number_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
@@ -143,6 +144,7 @@ def _write(
         else None,
         "learning": view.learning(run.card) if run is not None and run.model else [],
         "audit": view.audit(run.audit) if run is not None else None,
+        "bars": error_bars(run),
         "settings": _settings(run),
         "versions": _versions(),
         "words": words,
