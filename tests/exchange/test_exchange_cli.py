@@ -116,18 +116,22 @@ def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
     server = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True)
     try:
         deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and server.poll() is None:
-            try:
-                assert httpx.get(f"http://127.0.0.1:{port}/v1/health").json()["ok"]
-                break
-            except httpx.TransportError:
-                time.sleep(0.1)
+        with httpx.Client(verify=False) as browser:
+            while time.monotonic() < deadline and server.poll() is None:
+                try:
+                    assert browser.get(f"http://127.0.0.1:{port}/v1/health").json()["ok"]
+                    break
+                except httpx.TransportError:
+                    time.sleep(0.1)
+        loaded = Path(f"/proc/{server.pid}/maps").read_text()
         server.send_signal(signal.SIGTERM)
         said, _ = server.communicate(timeout=60)
     finally:
         server.kill()
     assert server.returncode in (0, -signal.SIGTERM), said
     assert "Administrator's token: data/admin.token" in said
+    assert "/torch/" in loaded
+    assert "/scipy/" not in loaded  # neither the accountant nor what measures: seconds at every start
     assert (tmp_path / "data" / "admin.token").read_text().startswith("usx_")
 
 

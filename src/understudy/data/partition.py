@@ -14,8 +14,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import cut_tree, linkage
-from scipy.spatial.distance import squareform
 
 from understudy.check import in_range, nearest, positive, whole
 from understudy.data.codec import Codec
@@ -63,6 +61,9 @@ def correlated_columns(frame: pd.DataFrame, schema: Schema, parties: Parties) ->
         raise ConfigError(f"{len(names)} parties cannot split {len(schema.columns)} columns.")
     if len(names) == 1:
         return {names[0]: schema.names}
+    from scipy.cluster.hierarchy import cut_tree, linkage  # which take a second to load
+    from scipy.spatial.distance import squareform
+
     tree = linkage(squareform(1 - cramers_v(frame, schema), checks=False), "average")
     cluster = cut_tree(tree, n_clusters=[len(names)])[:, 0]
     by_size = np.argsort(-np.bincount(cluster), kind="stable")

@@ -14,7 +14,6 @@ import jinja2
 from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
-import understudy.report.page
 from understudy.data.images import ImageSchema
 from understudy.exchange.callers import By, The
 from understudy.exchange.messages import Digest, Name, OfferWhole
@@ -156,7 +155,7 @@ def _said(label: Any) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    places = [Path(__file__).parent / "templates", Path(understudy.report.page.__file__).parent]
+    places = [Path(__file__).parent / "templates", Path(words.__file__).parent]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(places),
         autoescape=True,
