@@ -9,12 +9,16 @@ from types import ModuleType
 
 import pytest
 import tomli_w
+from hypothesis import HealthCheck, settings
 
 from postgres import postgres
 from understudy import cli
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
+# How long an example takes depends on who else uses the machine.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
 
 
