@@ -51,7 +51,7 @@ def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = la
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, what()
-        time.sleep(0.02)
+        time.sleep(0.005)
 
 
 @dataclass
