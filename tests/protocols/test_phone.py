@@ -1,0 +1,120 @@
+"""The client that an app can follow makes uploads that both aggregators take, and pays before it sends."""
+
+import ast
+import importlib.util
+import json
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from understudy.data.codec import Codec
+from understudy.data.samples import toy
+from understudy.privacy.secure import Field, KeyPair, Sketch, fingerprint
+from understudy.privacy.secure.table_shares import _cipher, _lines
+from understudy.protocols.aggregators.plan import Config, Plan
+from understudy.protocols.aggregators.upload import context_of
+
+PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
+FRAME, SCHEMA = toy(rows=12, seed=3)
+CONFIG = Config(aggregator="second", epsilon=1.0)
+SCHEMAS = {"phones": SCHEMA, "second": SCHEMA}
+PLAN = Plan.joint(CONFIG, SCHEMAS)
+PAIR = KeyPair(bytes(range(32)))
+
+
+@pytest.fixture(scope="module")
+def phone() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("phone", PHONE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def ticket(run: str = "r") -> dict[str, Any]:
+    return {
+        "run": run,
+        "config": asdict(CONFIG),
+        "schemas": {name: schema.to_dict() for name, schema in SCHEMAS.items()},
+        "key": PAIR.public.hex(),
+        "sizes": list(PLAN.cells.sizes),
+    }
+
+
+def counted(rows: Any, context: bytes) -> tuple[Any, Any]:
+    """Who passes at both aggregators, and the sums."""
+    form, sketch = PLAN.format, Sketch(PLAN.cells, bytes(32))
+    first, (second, opened) = form.first(rows), form.second(rows[:, : form.head], PAIR, context)
+    (z1, y1, sums1), (z2, y2, sums2) = sketch.look(first), sketch.look(second)
+    prime = np.uint64(PLAN.field.prime)
+    z, y = (z1 + z2) % prime, (y1 + y2) % prime
+    passed = sketch.passed(sketch.judge(first, z, y), sketch.judge(second, z, y)) & opened
+    return passed, PLAN.field.signed((sums1 + sums2) % prime).numpy()
+
+
+def test_both_aggregators_take_what_a_phone_sends(phone: ModuleType) -> None:
+    told = json.loads(json.dumps(ticket()))
+    context = context_of("r", told["config"], told["schemas"], PAIR.public)
+    assert phone.context_of(told) == context
+    codes = Codec(SCHEMA).codes(FRAME)
+    uploads = [phone.upload(told["sizes"], row.tolist(), PAIR.public, context) for row in codes]
+    rows = np.frombuffer(b"".join(uploads), np.uint8).reshape(len(codes), -1)
+    assert rows.shape[1] == PLAN.format.size
+    passed, sums = counted(rows, context)
+    assert passed.all()
+    for one, other, table in PLAN.cells.tables(sums):
+        expected = np.zeros_like(table)
+        for row in codes:
+            expected[row[one], 0 if one == other else row[other]] += 1
+        assert np.array_equal(table, expected)
+
+
+def test_a_word_that_is_no_number_of_the_field_is_drawn_again_alike(
+    phone: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a prime near 2³¹ every other word is."""
+    monkeypatch.setattr(phone, "PRIME", 2**31 + 11)
+    key, seed = bytes(range(16)), bytes(range(16, 32))
+    seeds = np.frombuffer(seed, "<u8").reshape(1, 1, 2)
+    lines = _lines([_cipher(np.frombuffer(key, np.uint8))], seeds, 41, Field(2**31 + 11))
+    assert np.array_equal(phone.line(key, seed, 41), lines[0, 0])
+    assert np.array_equal(phone.numbers(bytes(32), 3, 50), Field(2**31 + 11).uniform(bytes(32), 3, 50))
+
+
+def start(folder: Path, *more: str, run: str = "r") -> subprocess.CompletedProcess[str]:
+    (folder / "ticket.json").write_text(json.dumps(ticket(run)))
+    levels = ",".join("0" for _ in PLAN.cells.sizes)
+    words = [sys.executable, str(PHONE), "ticket.json", levels, "upload.bin", *more]
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60)
+
+
+def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
+    done = start(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "none against both together" in done.stdout
+    assert fingerprint({"second": PAIR.public}) in done.stdout
+    assert (tmp_path / "upload.bin").stat().st_size == PLAN.format.size
+    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == {"run": "r", "epsilon": 1.0, "delta": 1e-6}
+    (tmp_path / "upload.bin").unlink()
+    assert "You have uploaded" in start(tmp_path).stderr
+    assert "above 1.5 in all" in start(tmp_path, "--most", "1.5", run="s").stderr
+    assert not (tmp_path / "upload.bin").exists()
+
+
+def test_the_phone_needs_numpy_and_cryptography_alone() -> None:
+    tree = ast.parse(PHONE.read_text())
+    roots = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    roots |= {str(node.module).split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert roots - sys.stdlib_module_names == {"numpy", "cryptography"}
