@@ -116,6 +116,12 @@ def test_what_is_released_is_the_joint_table_of_all_people(hosts: int, released:
     assert outcome.people == 24
     assert outcome.generator.card["refused"] == 0
     assert len(outcome.generator.sample(5, seed=0)) == 5
+    kept, sizes = outcome.generator.release, Codec(SCHEMA).sizes
+    starts = np.cumsum([0, *sizes])
+    for one, other in ((0, 3), (2, 1)):
+        low, high = sorted((one, other))
+        table = released[0][starts[low] : starts[low + 1], starts[high] : starts[high + 1]].numpy()
+        assert np.array_equal(kept.joint([one, other]).counts, table if one < other else table.T)
 
 
 def test_both_aggregators_add_their_full_noise(released: list[Tensor]) -> None:

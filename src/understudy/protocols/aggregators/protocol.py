@@ -23,6 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.answers.release import Release as TableRelease
+from understudy.answers.release import tables_of
 from understudy.data.codec import Codec
 from understudy.data.no_rows import NoRows
 from understudy.data.population import Population
@@ -112,8 +114,9 @@ def train(
     look()
     sizes, device = Codec(plan.schema).sizes, pick_device(config.device)
     spread = float(np.sqrt(2 * DiscreteGaussianNoise(Fraction(plan.sigma)).variance))
+    gram = _gram(plan, saved["sums"])
     network = fit_gram(
-        _gram(plan, saved["sums"]).to(device),
+        gram.to(device),
         sizes,
         noise=torch.where(movable(sizes), spread, torch.inf).to(device),
         people=saved["people"],
@@ -140,7 +143,10 @@ def train(
         "levels": dict(zip(plan.schema.names, sizes, strict=True)),
         "privacy": privacy.to_dict(),
     }
-    return Outcome(Generator(network.cpu().eval(), plan.schema, card), privacy, saved["people"])
+    found = _release(plan, gram, spread, card)
+    card["release"] = found.card
+    generator = Generator(network.cpu().eval(), plan.schema, card, None, found)
+    return Outcome(generator, privacy, saved["people"])
 
 
 class _Hosts:
@@ -260,6 +266,23 @@ def _gram(plan: Plan, sums: Tensor) -> Tensor:
         else:
             gram[blocks[other], blocks[one]] = cells.T
     return gram
+
+
+def _release(plan: Plan, gram: Tensor, spread: float, card: Mapping[str, Any]) -> TableRelease:
+    """All counts as they were released, with what they cost."""
+    person, sizes = card["privacy"]["person"], plan.cells.sizes
+    about = {
+        "adjacency": ADJACENCY,
+        "epsilon": person["epsilon"]["outsider"],
+        "delta": person["delta"],
+        "releases": [[plan.sigma, plan.cells.blocks]],
+        "people": card["people"],
+    }
+    every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
+    kept = tables_of(gram, torch.full(gram.shape, spread, dtype=torch.float64), every, sizes, "pairs")
+    return TableRelease.from_tensors(
+        Codec(plan.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
+    )
 
 
 def _statement(
