@@ -27,7 +27,7 @@ from understudy.errors import (
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import Share, gram_matrix
+from understudy.privacy.secure import KeyPair, Share, gram_matrix
 from understudy.protocols.aggregators import protocol, second, upload
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
@@ -217,6 +217,22 @@ def test_where_too_few_pass_nothing_is_released_or_charged(monkeypatch: pytest.M
 # A server that departs
 
 
+def test_a_key_that_the_settings_name_is_the_only_one_that_people_seal_to() -> None:
+    secret = bytes(range(32))
+    key = KeyPair(secret).public.hex()
+    tables: dict[str, Any] = {"host 0": FRAME, "second": NoRows(SCHEMA, secret)}
+    whole = Federation.rehearsal(tables, {"host 0": SCHEMA}, budget=BUDGET, seed=1, same_people=False)
+    outcome = run(whole, key=key)
+    assert outcome.people == 24
+    assert len(outcome.privacy.unguarded) == 1
+    host = parties(federation(1), key=key)["host 0"]
+    with pytest.raises(PartyError, match="another key than the run's settings name"):
+        host.answer(Begin(key=KeyPair(bytes(32)).public, **told(key=key)))
+    with pytest.raises(PartyError, match="another key than this one's"):
+        run(federation(), key=key)
+    assert not federation().holders["second"].ledger.spend()
+
+
 @pytest.mark.parametrize("where", ["corrections", "sealed", "key"])
 def test_an_upload_that_the_server_changes_does_not_open(where: str) -> None:
     ends = {"key": 3, "corrections": 40, "sealed": PLAN.format.head - 30}
@@ -392,7 +408,15 @@ def test_a_budget_below_the_price_is_refused_before_anything_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"epsilon": 0}, {"delta": 0.0}, {"batch": 2**17}, {"least_people": 0}, {"aggregator": "a/b"}]
+    "changes",
+    [
+        {"epsilon": 0},
+        {"delta": 0.0},
+        {"batch": 2**17},
+        {"least_people": 0},
+        {"aggregator": "a/b"},
+        {"key": "ab"},
+    ],
 )
 def test_settings_that_are_none_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):

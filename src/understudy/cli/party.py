@@ -96,7 +96,7 @@ def _take_part(
     dial: dict[str, Any],
 ) -> None:
     with_grpc()
-    from understudy.network.holder import Queue, at_home, identity_of, take_seat
+    from understudy.network.holder import Queue, aggregator_key, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
     from understudy.runtime.grpc.party import join as take_part
     from understudy.runtime.identity import Invitation
@@ -104,6 +104,10 @@ def _take_part(
 
     shown, rules = Invitation.load(invitation), Policy.load(policy)
     with at_home(home or Path(shown.party)) as folder:
+        if table is None:
+            err.print(
+                f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
+            )
         log = WatchedLog(folder / "audit.jsonl", _heard)
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
         with _interruptible(queue.stopped):

@@ -1,6 +1,6 @@
 """In the place of rows, at a party that holds nobody: an aggregator of other people's shares."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from understudy.data.described import AnySchema
 
@@ -10,4 +10,7 @@ class NoRows:
     """No rows, and what is public about those of others."""
 
     schema: AnySchema
+    secret: bytes | None = field(
+        default=None, repr=False
+    )  # of its own key, where that lasts longer than a run
     rows = people = 0

@@ -2,6 +2,7 @@
 
     home/
       identity.toml       certificate and key of this party; the key was made here and was never elsewhere
+      aggregator.key      of a party without rows: the key that people seal to
       NAME.ledger         what its people have paid, in all runs (or wherever --ledger says)
       audit.jsonl         messages exchanged or refused
       runs/DIGEST/        of each signed contract: its text, the answers that can be repeated, the party's state
@@ -36,6 +37,7 @@ from understudy.held import Held, Opened, description, open_held
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.secure import KeyPair
 from understudy.protocols.core import Party
 from understudy.registry import agreed, config_for, protocol_named, same_people
 from understudy.runtime import certificates
@@ -153,7 +155,7 @@ def take_seat(
     Without a `table`: a party that holds nobody, and adds up other people's shares.
     """
     name = identity.party
-    held: Held = NoRows(load_schema(schema)) if table is None else table
+    held: Held = NoRows(load_schema(schema), aggregator_key(home).secret) if table is None else table
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
     if hasattr(public, "require_public"):
@@ -185,6 +187,13 @@ def take_seat(
         examine=lambda contract: config_for(contract.protocol, contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
     )
+
+
+def aggregator_key(home: Path) -> KeyPair:
+    """The key that people seal to for an aggregator with this home: drawn once, and kept there."""
+    if not (file := home / "aggregator.key").exists():
+        replace(file, KeyPair().secret, sync=True)
+    return KeyPair(file.read_bytes())
 
 
 @contextmanager

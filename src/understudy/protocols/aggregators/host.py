@@ -3,9 +3,10 @@
 Guarantee: a person uploads once in a run, and pays before a row is touched: the price of one release of all one- and
 two-way tables under the noise that either aggregator adds in full (`plan`). It holds against an outsider, the server
 and the second aggregator, each alone. Which of several rows it is about is drawn in secret.
-Edges: against both aggregators together nothing holds. The key of the second one comes from the server: its
-fingerprint stands in the ledger beside the price, to be compared with the aggregator's own. The state is not saved on
-the server's word (`Keep`): a server that could return to it would get a second upload into the same sum.
+Edges: against both aggregators together nothing holds. Unless the settings name the key of the second one, it comes
+from the server: its fingerprint stands in the ledger beside the price, to be compared with the aggregator's own. The
+state is not saved on the server's word (`Keep`): a server that could return to it would get a second upload into the
+same sum.
 """
 
 from typing import ClassVar
@@ -44,6 +45,10 @@ class UploadParty(HostParty):
         if len(ask.key) != 32 or plan.aggregator == self.name:
             raise PartyError(
                 f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent."
+            )
+        if plan.config.key not in ("", ask.key.hex()):
+            raise PartyError(
+                f"{self.name}: this is another key than the run's settings name. Nothing was charged or sent."
             )
         self.key = ask.key
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)

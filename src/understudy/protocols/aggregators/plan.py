@@ -5,6 +5,7 @@ One release of all one- and two-way tables of m columns: a person moves a cell o
 least that (ε, δ) needs, so that it is σ against the other one, who can take its own off.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,6 +30,8 @@ MOST_BATCH = 1 << 16
 class Config:
     """`aggregator`: the party that is the second aggregator; it holds no rows, and all others are hosts of people.
 
+    `key`: its public key in hex, as `understudy aggregate` prints it. Hosts seal to no other then, whatever a server
+    passes on. Without it the aggregator draws a key for the run, which the server passes on.
     `epsilon`, `delta`: what an upload costs a person, against an outsider and against either aggregator alone.
     `least_people`: with fewer who pass the check nothing is released. `batch`: people of a host who upload at a time.
     `at_least`: with so many hosts the run goes on when others stay away; None: all have to stay. `most_holders`: with
@@ -36,6 +39,7 @@ class Config:
     """
 
     aggregator: str = "aggregator"
+    key: str = ""
     epsilon: float = 1.0
     delta: float = 1e-6
     least_people: int = 100
@@ -57,6 +61,8 @@ class Config:
         in_range(1, MOST_BATCH, batch=self.batch)
         not_negative(seed=self.seed)
         Budget(self.epsilon, self.delta)
+        if self.key and not re.fullmatch("[0-9a-f]{64}", self.key):
+            raise ConfigError(f"key must be 32 bytes in hex, not {self.key!r}. Nothing was charged.")
 
 
 @dataclass(frozen=True)

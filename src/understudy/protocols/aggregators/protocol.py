@@ -294,10 +294,11 @@ def _statement(
         PartyPrivacy.stated(name, info, *(spends.get(name, asked)[view] for view in VIEWS))
         for name, info in saved["begun"].items()
     )
-    both = (
-        f"everything against both aggregators together: the server and {plan.aggregator} could put any upload together",
+    names = f"the server and {plan.aggregator}"
+    both = f"everything against both aggregators together: {names} could put any upload together"
+    whose = (
         "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
-        "fingerprint",
+        "fingerprint"
     )
     return PrivacyStatement(
         parties=parties,
@@ -307,7 +308,7 @@ def _statement(
         adjacency=ADJACENCY,
         outside=OUTSIDE
         + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
-        unguarded=both,
+        unguarded=(both,) if plan.config.key else (both, whose),
     )
 
 

@@ -75,7 +75,7 @@ class SecondAggregator(Party):
         folder: Path | None = None,
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
-        self.schema, self.budget = data.schema, budget
+        self.schema, self.budget, self.secret = data.schema, budget, data.secret
         self.begun: Open | None = None
         self.pair: KeyPair | None = None  # until the release
         self.batch: Batch | None = None
@@ -104,10 +104,15 @@ class SecondAggregator(Party):
         plan = self._plan(ask)
         self.budget.warn_of_delta(self.name, plan.config.least_people)
         self.ledger.afford(plan.event)
-        self.begun, self.pair = ask, KeyPair(self.rng.bytes(32))
+        pair = KeyPair(self.secret if plan.config.key and self.secret else self.rng.bytes(32))
+        if plan.config.key not in ("", pair.public.hex()):
+            raise PartyError(
+                f"{self.name}: the run's settings name another key than this one's. Nothing was sent."
+            )
+        self.begun, self.pair = ask, pair
         self.total = np.zeros(plan.cells.count, np.uint64)
         return Opened(
-            key=Public(self.pair.public, "a fresh public key"),
+            key=Public(pair.public, "a public key: fresh, or this aggregator's own"),
             budget=Public(asdict(self.budget), "the aggregator's own choice"),
             noise=self.stated_noise(),
         )
