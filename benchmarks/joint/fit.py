@@ -43,8 +43,9 @@ from common.sources import need
 from understudy.evaluate.utility.marginals import Marginals
 from understudy.models.nets.gan import BranchedGenerator
 from understudy.models.tables import fit_gram as fitting
-from understudy.models.tables.fit_gram import Tables, fit_gram, read_tables
+from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng
 
@@ -92,7 +93,9 @@ def mixture(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
 def plain(gram: Tensor, sizes: list[int], sigma: float, seed: int) -> Draw:
     """`fit_gram` with the prior's share and the stop rule taken away."""
     tables = read_tables(gram, sizes, noise=sigma)
-    tables = replace(tables, target=tables.measured, precision=tables.weight, least=-1.0)
+    tables = replace(
+        tables, target=tables.measured, precision=tables.weight, most=torch.zeros_like(tables.most)
+    )
     torch.manual_seed(seed)
     model = MixtureOfProducts(sizes, 512)
     with torch.no_grad():

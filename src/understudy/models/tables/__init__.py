@@ -1,8 +1,9 @@
 """Distributions over tables: the mixture behind Gram with its fit and its priors, Bayesian networks, copulas."""
 
 from understudy.models.tables.bayes import BayesNet, Coded, GaussianCopula, invert
-from understudy.models.tables.fit_gram import Triple, read_tables
+from understudy.models.tables.fit_gram import Triple
 from understudy.models.tables.mixture import MixtureOfProducts, latin
+from understudy.models.tables.noisy_tables import read_tables
 
 __all__ = [
     "BayesNet",

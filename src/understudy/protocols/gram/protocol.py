@@ -217,7 +217,7 @@ def train(
     network = fit(
         measured,
         triples=[Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples],
-        watch=lambda step, residual, expected: look(),
+        watch=lambda step, residual: look(),
     )
     look(2)
     people, codec = _people(measured, len(schema.columns)), _codec(measured, schema)

@@ -1,0 +1,148 @@
+"""Which cells of a pair near a function hold nobody: copies, recodes, one column that another determines.
+
+Such a table has a few full cells and many empty ones. Noise alone keeps a fit from saying so: a tenth of σ in each
+empty cell passes every test of the residual, and a hundred such cells are a tenth of the people. What shows is that
+nearly all of them lie at the same place at once.
+
+A cell lies, with probability π, at the pair's floor, f·E with E what independent columns would give, or it is a
+draw of the Gaussian prior around independence, N(E, v·E), as `level_prior` has it without an order; both under the
+noise of its measurement. v matches a pair's second moments; π and f are those under which its cells are likeliest
+(Johnstone and Silverman, "Needles and straw in haystacks", Ann. Statist. 2004, learn the weight of an atom at zero
+likewise). A floor that is not clearly above 0 is 0. Only pairs which all this makes clearly likelier have floors.
+What the floor does not hold is with the other cells: in a second round these lie around the table with the same
+one-way tables that is independent but for the floor (quasi-independence; Goodman, JASA 1968).
+
+Differs from the paper: no cell is set to the floor. It is measured once more, so to speak, as that, and as precisely
+as the odds say that it lies there; the fit weighs it against all else.
+Guarantee: reads released tables alone, so it is post-processing.
+Edges: exact cells, and such as were not measured, are never taken for empty.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
+_ABOVE = 2.0  # deviations: a floor nearer to 0 is 0
+_READY = 3.0  # times its odds: in a pair near a function, what may be empty is
+_SUREST = 300.0  # a cell at the floor is at most so many times as precise as its measurement
+_TURNS = 6  # of expectation and maximisation, for two numbers a pair
+_MARGINS = 5  # turns of proportional fitting
+_SOME = 1e-3  # probabilities lie so far from 0 and 1
+_TINY = 1e-30
+
+
+def empty_cells(
+    counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The floor of each cell, in counts, and how sure it is, over the precision of its measurement: (width, width).
+
+    `counts` and the variance of their `noise` are (width, width), known where `measured`; `ways` (width,) are the
+    one-way tables; `columns` (width, m) says of which column each level is.
+    """
+    pairs = _Pairs(counts, noise, measured & (noise > 0), ways, columns)
+    share, floor = (torch.full_like(pairs.dispersion, start) for start in (0.5, 0.0))
+    share, floor = pairs.likeliest(pairs.mean, share, floor)
+    near = pairs.gain(share, floor) > _CLEARLY
+    if not bool(near.any()):
+        return torch.zeros_like(counts), torch.zeros_like(counts)
+    mean = pairs.mean_of_others(share, floor)
+    share, floor = pairs.likeliest(mean, share, floor)
+    odds = _READY * pairs.log_odds(mean, share, floor).clamp(max=20).exp()
+    there = pairs.known & (pairs.spread_out(near.double()) > 0)
+    return pairs.at(floor) * there, odds.clamp(max=_SUREST) * there
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Noisy two-way tables. π (share) and f (floor) are (m, m); all else is (width, width)."""
+
+    counts: Tensor
+    variance: Tensor
+    known: Tensor
+    ways: Tensor
+    columns: Tensor
+
+    @cached_property
+    def noise(self) -> Tensor:
+        return torch.where(self.known, self.variance, 1)
+
+    @cached_property
+    def total(self) -> Tensor:
+        return self.ways.sum() / self.columns.shape[1]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """E: what independent columns would give."""
+        return torch.where(self.known, torch.outer(self.ways, self.ways) / self.total, 0)
+
+    @cached_property
+    def dispersion(self) -> Tensor:
+        """v of every pair: (m, m)."""
+        rest = (self.counts - self.mean).square() - self.noise
+        return (self.summed(rest * self.mean) / self.summed(self.mean.square()).clamp(min=_TINY)).clamp(min=0)
+
+    @cached_property
+    def wide(self) -> Tensor:
+        """The variance of a cell that is not at the floor."""
+        return self.spread_out(self.dispersion) * self.mean.clamp(min=1 / self.total) + self.noise
+
+    @cached_property
+    def whole(self) -> Tensor:
+        """Which pairs are measured as a whole, so that all people are in them: (m, m)."""
+        sizes = self.columns.sum(0)
+        return self.summed(torch.ones_like(self.counts)) == torch.outer(sizes, sizes)
+
+    def summed(self, cells: Tensor) -> Tensor:
+        return self.columns.T @ torch.where(self.known, cells, 0) @ self.columns
+
+    def spread_out(self, pairs: Tensor) -> Tensor:
+        return self.columns @ pairs @ self.columns.T
+
+    def at(self, floor: Tensor) -> Tensor:
+        return self.spread_out(floor) * self.mean
+
+    def log_odds(self, mean: Tensor, share: Tensor, floor: Tensor) -> Tensor:
+        """That a cell lies at the floor, others lying around `mean`."""
+        gap, other = self.counts - self.at(floor), self.counts - mean
+        ratio = (self.wide / self.noise).log() + other.square() / self.wide - gap.square() / self.noise
+        return torch.where(self.known, ratio / 2 + self.spread_out(share.logit()), 0)
+
+    def gain(self, share: Tensor, floor: Tensor) -> Tensor:
+        """In log-likelihood, over no floor: (m, m)."""
+        rest = (1 - share).log()
+        return self.summed(
+            functional.softplus(self.log_odds(self.mean, share, floor)) + self.spread_out(rest)
+        )
+
+    def likeliest(self, mean: Tensor, share: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
+        """π and f by expectation and maximisation, others lying around `mean`."""
+        cells = self.summed(torch.ones_like(mean)).clamp(min=1)
+        for _ in range(_TURNS):
+            there = torch.sigmoid(self.log_odds(mean, share, floor))
+            share = (self.summed(there) / cells).clamp(_SOME, 1 - _SOME)
+            floor = self._floor(there)
+        return share, floor
+
+    def _floor(self, there: Tensor) -> Tensor:
+        """f, from what lies there and from what all people but those elsewhere leave, by 1/variance: (m, m)."""
+        held = self.summed(there * self.mean).clamp(min=_TINY)
+        seen, left = self.summed(there * self.counts), self.total - self.summed((1 - there) * self.counts)
+        own, other = (self.summed(part.square() * self.noise).clamp(min=_TINY) for part in (there, 1 - there))
+        other = torch.where(self.whole, other, torch.inf)
+        floor = (seen / own + left / other) / (1 / own + 1 / other) / held
+        return torch.where(floor > _ABOVE * (1 / own + 1 / other).rsqrt() / held, floor, 0).clamp(max=1)
+
+    def mean_of_others(self, share: Tensor, floor: Tensor) -> Tensor:
+        """Independent but for the floor, with the one-way tables that it leaves (Deming, Stephan 1940)."""
+        held = torch.sigmoid(-self.log_odds(self.mean, share, floor)).clamp(min=_SOME)
+        below = torch.where(self.known, (1 - held) * self.at(floor), 0)
+        left = (self.ways[:, None] - below @ self.columns).clamp(min=0)  # (width, m)
+        table = self.mean * held
+        for _ in range(_MARGINS):
+            scale = (left / (table @ self.columns).clamp(min=_TINY)).sqrt() @ self.columns.T
+            table = table * scale * scale.T
+        return torch.minimum(table / held, torch.minimum(self.ways[:, None], self.ways[None, :]))

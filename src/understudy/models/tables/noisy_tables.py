@@ -1,0 +1,185 @@
+"""What a noisy Gram matrix says: total, one-way and two-way tables, with their precision (`fit_gram`, steps 1 and 2).
+
+Guarantee: reads the released matrix alone, so that all here is post-processing.
+Edges: cells with infinite noise are never read; noise that leaves fewer than one person counts as one.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from understudy.check import whole
+from understudy.errors import ConfigError
+from understudy.models.tables.empty_cells import empty_cells
+from understudy.models.tables.level_prior import common_share, level_prior
+from understudy.models.tables.low_rank import pooled_tables
+
+_TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
+RESOLUTION = 1e-5  # frequencies nearer than this are the same; stands in for the noise of exact cells
+_CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
+_TINY = 1e-30  # a divisor in place of 0
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a noisy Gram matrix says, in frequencies; every precision is 0 where nothing was measured.
+
+    (width,): one-way cells `ways` and their precision. (width, width): two-way cells as released, `measured`
+    with `weight` = 1/noise², and as estimated, `target` with `precision`; all of these in an orthogonal `basis`
+    that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A table whose squared
+    residuals, in units of the noise, add up to no more than `most` (m, m) shows no more than noise.
+    By levels, (width, width): a pair near a function has cells at its `floor`, with precision `empty` (`empty_cells`).
+    """
+
+    people: float
+    ways: Tensor
+    ways_precision: Tensor
+    measured: Tensor
+    weight: Tensor
+    target: Tensor
+    precision: Tensor
+    basis: Tensor
+    columns: Tensor
+    most: Tensor
+    floor: Tensor
+    empty: Tensor
+
+    def plain(self, table: Tensor) -> Tensor:
+        """`measured` or `target` by levels."""
+        return self.basis @ table @ self.basis.T
+
+
+def read_tables(
+    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None
+) -> Tables:
+    """Total, one-way and two-way tables out of a noisy Gram matrix (steps 1 and 2 above).
+
+    Edges: no table measured as a whole, and the number of people not known → ConfigError; noise that leaves fewer than
+    one person counts as one.
+    """
+    counts, variance = _checked(gram, sizes, noise)
+    columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
+    total, ways, ways_variance = _one_way(counts, variance, columns, people)
+    measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
+    known = torch.where(measured, variance, 0)
+    independent = torch.outer(ways, ways) / total * measured
+    expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
+    prior = level_prior(counts - independent, known, measured, expected, columns)
+
+    def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
+        return pooled_tables(cells, ways, noise * known, measured, columns) * measured
+
+    share = common_share(counts, known, measured, independent, prior, lambda cells: pool(cells, 2.0))
+    mean = independent + share * (pool(counts) - independent)
+    pull = known / prior.variance.clamp(min=_TINY)
+    pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
+    resolution = (RESOLUTION * total) ** 2
+    weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
+    released = prior.turned(torch.where(measured, counts, 0))
+    floor, sure = empty_cells(counts, known, measured, ways, columns)
+    return Tables(
+        people=total,
+        ways=ways / total,
+        ways_precision=total**2 / ways_variance.clamp(min=resolution),
+        measured=released / total,
+        weight=weight,
+        target=(released + pull * prior.turned(mean)) / (1 + pull) * measured / total,
+        precision=weight * (1 + pull),
+        basis=prior.basis,
+        columns=columns,
+        most=_most(columns.T @ measured.double() @ columns),
+        floor=floor / total,
+        empty=sure * weight,
+    )
+
+
+def _most(cells: Tensor) -> Tensor:
+    """What so many squares of standard normals add up to at most, in all tables at once but for `_CHANCE`: (m, m)."""
+    return most_of(cells, int(cells.triu(1).count_nonzero()))
+
+
+def most_of(cells: Tensor, tables: int) -> Tensor:
+    """The same where each of these is one of so many tables.
+
+    Wilson and Hilferty, "The distribution of chi-square" (PNAS 1931).
+    """
+    spread = 2 / (9 * cells.clamp(min=1))
+    bound = torch.special.ndtri(torch.tensor(1 - _CHANCE / max(tables, 1), dtype=cells.dtype))
+    most: Tensor = cells * (1 - spread + bound * spread.sqrt()) ** 3
+    return most
+
+
+def _one_way(
+    counts: Tensor, variance: Tensor, columns: Tensor, known_people: int | None
+) -> tuple[float, Tensor, Tensor]:
+    """The number of people, the one-way tables (width,) in counts, and the variance of their cells.
+
+    Weighted means of every whole table (for the total) and of every whole row of a table (for a cell). A
+    table or row with an unmeasured cell has infinite variance, hence no weight.
+    """
+    noise = variance.clamp(min=1e-12)
+    own, other = columns.bool(), 1 - columns
+    across = (other @ columns.T) > 0
+    pairs, pair_noise = torch.where(across, counts, 0), torch.where(across, noise, 0)
+    # Row sums (width, m): a level within each other column, and within its own the cell on the diagonal.
+    sums = torch.where(own, counts.diagonal()[:, None], pairs @ columns)
+    known = 1 / torch.where(own, noise.diagonal()[:, None], _total(pair_noise, columns))
+    # Totals (m, m): of each two-way table, and on the diagonal of the one-way table.
+    people = float(known_people or _mean(columns.T @ sums, (1 / _total((1 / known).T, columns)).triu()))
+    if math.isnan(people):
+        raise ConfigError("the Gram matrix holds no table measured as a whole, and so no number of people.")
+    people = max(people, 1.0)  # what is left of them where noise is larger than their number
+    weight = known.sum(1)
+    ways = torch.where(weight > 0, (sums * known).sum(1) / weight.clamp(min=_TINY), torch.nan)
+    for own_levels in own.T:
+        ways[own_levels] = _to_simplex(ways[own_levels], people)
+    return people, ways, 1 / weight
+
+
+def _total(variance: Tensor, columns: Tensor) -> Tensor:
+    """Sums over each column's levels (…, width) → (…, m); infinite where a part of them is."""
+    finite = variance.isfinite()
+    total = torch.where(finite, variance, 0) @ columns
+    return torch.where((~finite).double() @ columns > 0, torch.inf, total)
+
+
+def _mean(values: Tensor, weights: Tensor) -> float:
+    return float((values * weights).sum() / weights.sum())
+
+
+def _to_simplex(values: Tensor, total: float) -> Tensor:
+    """The nearest non-negative values with this sum; unknown (NaN) ones first share what the others leave.
+
+    Wang, Carreira-Perpiñán, "Projection onto the probability simplex" (2013), Alg. 1.
+    """
+    unknown = values.isnan()
+    rest = (total - values.nansum()).clamp(min=0) / unknown.sum().clamp(min=1)
+    values = torch.where(unknown, rest, values)
+    falling = values.sort(descending=True).values
+    shift = (falling.cumsum(0) - total) / torch.arange(1, len(values) + 1, device=values.device)
+    return (values - shift[falling > shift][-1]).clamp(min=0)
+
+
+def _checked(gram: Tensor, sizes: Sequence[int], noise: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Counts and noise variances (width, width), both symmetric; 0 and infinity where not measured."""
+    for size in sizes:
+        whole(sizes=size)
+    width = sum(sizes)
+    if gram.shape != (width, width):
+        raise ConfigError(f"the Gram matrix is {tuple(gram.shape)}, but {sizes} give a width of {width}.")
+    spread = torch.as_tensor(noise, dtype=torch.float64, device=gram.device).expand(width, width)
+    if bool((spread.isnan() | (spread < 0)).any()):
+        raise ConfigError("noise must be 0 or above; infinity marks a cell that was not measured.")
+    counts = torch.where(spread.isfinite(), gram.double(), 0)
+    if not bool(counts.triu().isfinite().all()):
+        raise ConfigError("the Gram matrix holds a value that is no number in a measured cell.")
+    return _mirrored(counts), _mirrored(spread.square())
+
+
+def _mirrored(matrix: Tensor) -> Tensor:
+    upper = matrix.triu()
+    return torch.where(torch.ones_like(matrix).triu() > 0, upper, upper.T)
