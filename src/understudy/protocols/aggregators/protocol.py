@@ -124,7 +124,7 @@ def train(
         steps=config.steps,
         rate=config.rate,
         seed=config.seed,
-        watch=lambda step, residual, expected: look(),
+        watch=lambda step, residual: look(),
     )
     look(2)
     card: dict[str, Any] = {
