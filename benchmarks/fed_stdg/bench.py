@@ -24,22 +24,18 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
-import pandas as pd
 import torch
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from common.rows import said
-from common.sources import need
-from understudy.data.samples import sines
-from understudy.data.schema import Real
-from understudy.data.series import Series, SeriesSchema, read_series
+from common.windows import DATASETS, Data, load
 from understudy.evaluate.utility.series import coverage, median_distance, mmd, next_step_mae
 from understudy.federation import Federation
 from understudy.models.nets.rwae import Rwae
@@ -64,48 +60,11 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 FREE = ("FL", "central", "real")  # cost no ε, and protect nobody
 POISONED = {"SubMDS": (2.0, 8.0), "FL": (0.0,)}  # Fig. 5.9
-FILES = {
-    "stock": "timegan_stock.csv.gz",
-    "energy": "timegan_energy.csv.gz",
-    "air": "air_quality_uci.csv.gz",
-}
-DATASETS = ("sine", *FILES)
 FIELDS = [
     "dataset", "method", "poison", "epsilon_round", "epsilon_run", "participations", "people", "dims", "rounds",
     "indices", "seed", "mmd", "coverage", "next_step_mae", "seconds", "device",
 ]  # fmt: skip
 KEY = ("dataset", "method", "poison", "epsilon_round", "seed")
-
-
-class Data(NamedTuple):
-    """Series of people with ten each, and series held out; all in [0, 1]."""
-
-    people: Series
-    test: np.ndarray[Any, Any]
-
-
-def load(name: str, folder: Path, *, seed: int = 0, most: int | None = None) -> Data:
-    """A dataset, nine tenths of it with people and one tenth held out, at random."""
-    if name == "sine":
-        values, schema = sines(most or 50_000, seed=seed)
-    else:
-        values, schema = _windows(name, folder)
-    order = np.random.default_rng(seed).permutation(len(values))[:most]
-    cut = len(order) // 10
-    held, kept = order[:cut], order[cut : cut + (len(order) - cut) // 10 * 10]
-    people = Series.from_array(values[kept], schema, np.arange(len(kept)) // 10, name)
-    return Data(people, schema.scaled(values[held]))
-
-
-def _windows(name: str, folder: Path) -> tuple[np.ndarray[Any, Any], SeriesSchema]:
-    """All windows of 24 steps of one long series, in its own units."""
-    (path,) = need(folder, FILES[name])
-    frame = pd.read_csv(path).drop(columns=["Date", "Time", "rv2"], errors="ignore")  # rv2 repeats rv1
-    frame = frame.replace(-200, 0).fillna(0) if name == "air" else frame  # −200 is "missing" there
-    frame = frame.astype(float)
-    channels = tuple(Real(name=c, low=frame[c].min(), high=frame[c].max()) for c in frame.columns)
-    schema = SeriesSchema(channels=channels, length=24, stride=1)
-    return schema.unscaled(read_series(frame, schema, name).values), schema
 
 
 def measure(job: dict[str, Any]) -> dict[str, Any]:

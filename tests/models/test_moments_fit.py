@@ -9,12 +9,20 @@ import torch
 from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.claims import expected
-from understudy.models.moments import CellGaussians, centres, directions, fit_cells, match_shades
+from understudy.models.moments import CellGaussians, Centres, centres, directions, fit_cells, match_shades
 from understudy.models.moments.gaussians import mapped_through
 from understudy.models.moments.shades import on_simplex
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)
+
+
+WIDE = Frame((64, 64), 2, 40)
+
+
+def crowd(people: float) -> Centres:
+    """So many people of one class."""
+    return Centres(torch.tensor([people]).double(), torch.zeros(1, 1), 1.0, 1.2)
 
 
 def symmetric(d: int, scale: float) -> torch.Tensor:
@@ -26,7 +34,7 @@ def symmetric(d: int, scale: float) -> torch.Tensor:
 def test_directions_of_noise_alone_hold_nothing() -> None:
     noise = 50.0
     found = directions(
-        {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, torch.tensor([1000.0])
+        {"moments": symmetric(200, noise), "moments_noise": torch.tensor(noise)}, crowd(1000.0)
     )
     assert found.values.sum() < 0.2 * 200 * 2 * noise * math.sqrt(200) / 1000
 
@@ -36,7 +44,7 @@ def test_directions_above_the_edge_come_back_shrunk() -> None:
     strong, people, noise = torch.tensor([40.0, 30.0, 20.0]).double(), 1000.0, 200.0
     edge = 2 * noise * math.sqrt(200) / people
     moments = people * (basis * strong) @ basis.T + symmetric(200, noise)
-    found = directions({"moments": moments, "moments_noise": torch.tensor(noise)}, torch.tensor([people]))
+    found = directions({"moments": moments, "moments_noise": torch.tensor(noise)}, crowd(people))
     assert len(found.values) == 3
     np.testing.assert_allclose(found.values, strong - edge**2 / 4 / strong, rtol=0.1)
     assert ((basis.T @ found.basis).square().sum(0) > 0.9).all()
@@ -50,9 +58,9 @@ def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
     first = {
         "people": people, "sums": sums, "sums_noise": torch.tensor(noise), "energy": torch.tensor(8e8).double(),
     }  # fmt: skip
-    found = centres(first, 1e5)
+    found = centres(first, WIDE)
     assert (found.means - apart).square().mean() < 2 * (noise / 100) ** 2
-    quiet = centres(first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()}, 1e5)
+    quiet = centres(first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()}, WIDE)
     assert quiet.means.std(0).mean() < 0.5 * noise / 100
 
 
@@ -61,7 +69,7 @@ def test_a_class_without_people_and_without_energy_is_no_error() -> None:
         "people": torch.tensor([-30.0, 200.0]).double(), "sums": torch.zeros(2, 5).double(),
         "sums_noise": torch.tensor(1.0), "energy": torch.tensor(-5.0).double(),
     }  # fmt: skip
-    found = centres(first, 100.0)
+    found = centres(first, FRAME)
     assert found.people.min() >= 1
     assert found.radius >= 1
     assert found.means.isfinite().all()
@@ -72,10 +80,8 @@ def test_without_a_third_release_all_classes_have_the_pooled_covariance() -> Non
         "people": torch.tensor([50.0, 70.0]).double(), "sums": torch.randn(2, 12, generator=RNG).double() * 1e4,
         "sums_noise": torch.tensor(1.0), "energy": torch.tensor(1e9).double(),
     }  # fmt: skip
-    centre = centres(first, 1e5)
-    kept = directions(
-        {"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)}, centre.people
-    )
+    centre = centres(first, WIDE)
+    kept = directions({"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)}, centre)
     network = fit_cells(FRAME, centre, kept, None)
     assert torch.allclose(network.factors[0], network.factors[1])
     assert network.rows(torch.randn(7, network.latent, generator=RNG)).shape == (7, 4, 5)

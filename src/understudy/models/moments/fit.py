@@ -8,8 +8,8 @@ next release is asked with. All quantities are in steps of the frame; every rule
 - Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
   squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
   diagonal and √2·s on it has its edge at 2s√d (Wigner).
-- A class's covariance in the kept directions is shrunk towards the pooled one by the share of its deviation that is
-  not noise.
+- A class's covariance in the kept directions is shrunk towards the pooled one, and a cell's towards its class's, by
+  the share of its deviation that is not noise.
 - A class is cut in cells by the signs of so many leading directions as the noise on a cell's mean allows.
 
 Guarantee: reads released numbers alone.
@@ -25,11 +25,18 @@ from torch import Tensor
 from understudy.data.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
 
-RADIUS = 1.2  # of the root mean square distance from the means: farther rows are pulled in
-MOST_KEPT = 100  # directions
+# By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
+# farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.
+RADIUS, TAIL = {1: 1.4, 2: 1.2}, {1: 0.25, 2: 1.0}
+MOST_KEPT = 50  # directions
 CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
-SPLIT = 2.0  # how often its noise a cell's distance from its class must be, squared
+SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
+TAIL = {
+    1: 0.25,
+    2: 1.0,
+}  # by sides of the frame: of series most have far less beside the directions than their mean
 _SMOOTH = 15  # neighbours in frequency on either side
+_LEAST, _STEP = 12, 1.5  # of the features that are looked at: from so many on, by this factor
 
 Released = dict[str, Tensor]
 
@@ -41,6 +48,7 @@ class Centres:
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)
     spread: float  # the mean squared distance
+    pull: float  # where rows are pulled in to, in parts of its root
 
     @property
     def whole_means(self) -> Tensor:
@@ -50,11 +58,12 @@ class Centres:
     @property
     def radius(self) -> int:
         """Where rows are pulled in to."""
-        return max(1, round(RADIUS * math.sqrt(self.spread)))
+        return max(1, round(self.pull * math.sqrt(self.spread)))
 
 
-def centres(first: Released, most: float) -> Centres:
-    """Of the first release; a row's norm is at most `most`."""
+def centres(first: Released, frame: Frame) -> Centres:
+    """Of the first release."""
+    most = float(frame.reach)
     people = first["people"].clamp(min=1.0)
     total = people.sum()
     means = first["sums"] / people[:, None]
@@ -68,7 +77,7 @@ def centres(first: Released, most: float) -> Centres:
     means = means * (most / norms.clamp(min=most))
     own = (people * means.square().sum(1)).sum() / total
     spread = float((first["energy"] / total - own).clamp(min=1e-4 * most**2, max=most**2))
-    return Centres(people, means, spread)
+    return Centres(people, means, spread, RADIUS[frame.sides])
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class Directions:
     basis: Tensor  # (features, kept)
     values: Tensor  # (kept,), falling
     tail: Tensor  # (features,)
+    pull: float
 
     @property
     def whole_basis(self) -> Tensor:
@@ -87,7 +97,7 @@ class Directions:
     @property
     def radius(self) -> int:
         """Where rows are pulled in to in the subspace."""
-        return max(1, round(RADIUS * math.sqrt(float(self.values.sum()))))
+        return max(1, round(self.pull * math.sqrt(float(self.values.sum()))))
 
     def bits(self, people: Tensor, multiplier: float, most: int) -> int:
         """By how many directions' signs to cut: while a cell's mean stands out of its noise, at this noise multiplier
@@ -97,24 +107,40 @@ class Directions:
         while bits < min(most, kept):
             cell = float(people.median()) / 2 ** (bits + 1)
             apart = float(self.values[bits]) * 2 / math.pi
-            if apart < 2 * SPLIT * kept * (noise / max(cell, 1.0)) ** 2 or cell < 2 * kept:
+            if apart < SPLIT * kept * (noise / max(cell, 1.0)) ** 2 or cell < 2 * kept:
                 break
             bits += 1
         return bits
 
 
-def directions(pooled: Released, people: Tensor) -> Directions:
-    """Of the second release."""
-    total = float(people.sum())
-    covariance = pooled["moments"] / total
-    edge = 2 * float(pooled["moments_noise"]) * math.sqrt(len(covariance)) / total
-    values, vectors = torch.linalg.eigh(covariance)
+def directions(pooled: Released, centre: Centres) -> Directions:
+    """Of the second release. The noise of an entry is the same however many features there are, and its edge grows with
+    them: so as many of the slow ones are looked at as leave most of the covariance above it.
+    """
+    total = float(centre.people.sum())
+    covariance, noise = pooled["moments"] / total, float(pooled["moments_noise"]) / total
+    width = len(covariance)
+    sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
+    found = max(
+        (_kept(covariance, noise, size) for size in sorted(sizes)), key=lambda one: float(one[0].sum())
+    )
+    values, vectors = found
+    basis = torch.zeros(width, len(values), dtype=covariance.dtype)
+    basis[: len(vectors)] = vectors
+    left = smoothed(covariance.diagonal() - (basis.square() * values).sum(1))
+    quiet = 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise
+    tail = (left.clamp(min=0).square() - quiet**2).clamp(min=0).sqrt()
+    return Directions(basis, values, tail, centre.pull)
+
+
+def _kept(covariance: Tensor, noise: float, size: int) -> tuple[Tensor, Tensor]:
+    """What stands out of the noise among the first so many features: eigenvalues, shrunk, and their directions."""
+    edge = 2 * noise * math.sqrt(size)
+    values, vectors = torch.linalg.eigh(covariance[:size, :size])
     values, vectors = values.flip(0), vectors.flip(1)
     kept = max(1, min(int((values > CLEAR * edge).sum()), MOST_KEPT))
-    found = (values[:kept].square() - edge**2).clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
-    basis = vectors[:, :kept]
-    left = covariance.diagonal() - (basis.square() * found).sum(1)
-    return Directions(basis, found, smoothed(left).clamp(min=0))
+    shrunk = (values[:kept].clamp(min=0).square() - edge**2).clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
+    return shrunk, vectors[:, :kept]
 
 
 def fit_cells(
@@ -133,8 +159,11 @@ def fit_cells(
         count = 1 << bits
         people = third["people"].clamp(min=0.02 * float(centre.people.sum()) / (classes * count))
         means = _cell_means(kept, third, people, bits)
-        inner = torch.einsum("c,ci,cj->ij", people, means, means)
-        pooled = (third["moments"].sum(0) - inner) / people.sum()
+        inner = third["moments"] - people[:, None, None] * means[:, :, None] * means[:, None, :]
+        pooled = inner.sum(0) / people.sum()
+        inner, own = inner.view(classes, count, k, k).sum(1), people.view(classes, count).sum(1)
+        noise = third["moments_noise"] * math.sqrt(count) / own
+        pooled = _shrunk(inner / own[:, None, None], pooled, noise).repeat_interleave(count, 0)
     own = third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
     covariances = _shrunk(own, pooled, third["moments_noise"] / people)
     return _network(frame, centre, kept, people, means, covariances, count)
@@ -159,15 +188,15 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
 
 
 def _shrunk(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
-    """Covariances (cells, k, k) with noise of these deviations, shrunk towards the pooled one, and made positive."""
-    beside, k = own - pooled, len(pooled)
+    """Covariances (cells, k, k) with noise of these deviations, shrunk towards the pooled ones, and made positive."""
+    beside, k = own - pooled, own.shape[-1]
     expected = noise.square() * k * (k + 1)
     found = beside.square().sum((1, 2))
     prior = (found - expected).mean().clamp(min=0)
     alone = (found - expected).clamp(min=0) / found.clamp(min=1e-300)
     weight = (alone + prior / (prior + expected).clamp(min=1e-300)) / 2
     values, vectors = torch.linalg.eigh(pooled + weight[:, None, None] * beside)
-    least = 0.25 * torch.linalg.eigvalsh(pooled)[0].clamp(min=0)
+    least = 0.25 * torch.linalg.eigvalsh(pooled).min().clamp(min=0)
     return torch.einsum("cij,cj,ckj->cik", vectors, values.clamp(min=float(least)), vectors)
 
 
@@ -184,5 +213,5 @@ def _network(
         network.means.copy_(whole)
         network.factors.copy_(vectors * values.clamp(min=0).sqrt()[:, None, :])
         network.basis[:features] = kept.basis.float()
-        network.tail[:features] = kept.tail.sqrt().float()
+        network.tail[:features] = (TAIL[frame.sides] * kept.tail).sqrt().float()
     return network

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from understudy.models.moments.gaussians import KNOTS, CellGaussians, mapped_through
 
-LOUD = 0.05  # of all values: what the noise of half of the bins together may have
+LOUD = 0.02  # of all values: what the noise of half of the bins together may have
 _DRAWN = 4096  # rows by which a network's own spread is known
 _MOST = 1 << 22  # values of them
 

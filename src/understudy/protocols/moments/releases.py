@@ -107,11 +107,11 @@ class Server:
 
     def centres(self, done: Released) -> Centres:
         """What the first release says."""
-        return centres(done.found["means"], float(self.frame.reach))
+        return centres(done.found["means"], self.frame)
 
     def directions(self, done: Released, centre: Centres) -> Directions:
         """What the second says."""
-        return directions(done.found["pooled"], centre.people)
+        return directions(done.found["pooled"], centre)
 
     def _sum(self, done: Released, ask: Ask, stage: Stage) -> Tensor:
         """Ask all who take part, and add up: without one of them nothing can be unmasked."""
