@@ -92,7 +92,7 @@ class Config:
     components: int = 512
     steps: int = 1200
     rate: float = 0.2
-    fine: float = 0.15
+    fine: float = 0.2
     target: str | None = None
     refined: int = 0
     scouting: float = 0.8
