@@ -1,0 +1,130 @@
+"""To foretell a column from the others: ask the mixture by Bayes' rule, or train a model on synthetic rows?
+
+    python benchmarks/joint/predict.py --data data --jobs 6 --out benchmarks/joint/predict.csv
+
+Gram of one holder with the column to foretell named (`target`). Then, on real rows that were held out:
+
+    bayes          `generator.predict_proba`: nothing is trained
+    boosting       gradient boosting on as many synthetic rows as there were people
+    boosting x4    the same on four times as many
+    real           gradient boosting on the real rows, which no generator may show; not private
+
+`auc` and `accuracy` rank and decide, `log_loss` says whether probabilities are right; `seconds` are those of a
+processor, for training and foretelling. QUICK=1 takes the toy table.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+
+import bench
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.metrics import log_loss, roc_auc_score
+from tables import Public
+
+from common.grid import Grid, grid_options
+from common.options import quick
+from understudy.data.codec import Codec
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.privacy.accounts.budget import Budget
+from understudy.run import train
+
+QUICK = quick()
+TABLES = ("adult", "bank", "credit", "diabetes", "randhie")
+TESTED = 10_000  # rows at most
+KEY = ("dataset", "epsilon", "seed", "method")
+FIGURES = ("auc", "accuracy", "log_loss", "seconds")
+GRID = Grid(fields=[*KEY, *FIGURES], key=KEY, order=lambda row: [str(row[key]) for key in KEY])
+
+Odds = NDArray[np.float64]
+
+
+def cells(datasets: list[str], epsilons: list[float], seeds: int) -> Iterator[dict[str, Any]]:
+    for seed in range(seeds):
+        for epsilon in epsilons:
+            for dataset in datasets:
+                yield {"dataset": dataset, "epsilon": epsilon, "seed": seed, "method": "bayes"}
+
+
+def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
+    """One line for each method."""
+    warnings.simplefilter("ignore")
+    table = bench.opened(job["dataset"], args["data"], job["seed"])
+    tested = table.test.iloc[:TESTED]
+    federation = Federation.rehearsal(
+        {"one": table.train},
+        {"one": table.schema},
+        budget=Budget(job["epsilon"], bench.DELTA),
+        same_people=False,
+        seed=job["seed"],
+    )
+    asked = train(
+        "gram", federation, fine=0.0, target=table.target, device=args["device"], seed=job["seed"]
+    ).generator
+    methods: dict[str, Callable[[], Odds]] = {
+        "bayes": lambda: by_bayes(asked, table, tested),
+        "boosting": lambda: by_boosting(asked.sample(len(table.train), seed=job["seed"]), table, tested),
+        "boosting x4": lambda: by_boosting(
+            asked.sample(4 * len(table.train), seed=job["seed"]), table, tested
+        ),
+        "real": lambda: by_boosting(table.train, table, tested),
+    }
+    return [job | {"method": name} | scored(work, table, tested) for name, work in methods.items()]
+
+
+def by_bayes(asked: Generator, table: Public, tested: pd.DataFrame) -> Odds:
+    return asked.predict_proba(tested[list(table.schema.names)], table.target).to_numpy()
+
+
+def by_boosting(rows: pd.DataFrame, table: Public, tested: pd.DataFrame) -> Odds:
+    """Of every class of the target, in the schema's order."""
+    others, own = Codec(table.schema.drop([table.target])), truth(table, rows)
+    model = HistGradientBoostingClassifier(random_state=0).fit(others.codes(rows), own)
+    odds = np.full((len(tested), table.schema.column(table.target).levels), 1e-9)
+    odds[:, model.classes_] = model.predict_proba(others.codes(tested))
+    return odds / odds.sum(1, keepdims=True)
+
+
+def truth(table: Public, rows: pd.DataFrame) -> NDArray[np.int32]:
+    return Codec(table.schema.select([table.target])).codes(rows)[:, 0]
+
+
+def scored(work: Callable[[], Odds], table: Public, tested: pd.DataFrame) -> dict[str, float]:
+    begin, own = time.process_time(), truth(table, tested)
+    odds = work()
+    seconds, classes = time.process_time() - begin, np.arange(odds.shape[1])
+    seen = np.unique(own)
+    auc = np.mean(
+        [roc_auc_score(own == one, odds[:, one]) for one in (seen[-1:] if len(seen) == 2 else seen)]
+    )
+    found = (auc, np.mean(odds.argmax(1) == own), log_loss(own, odds, labels=classes), seconds)
+    return {name: round(float(value), 4) for name, value in zip(FIGURES, found, strict=True)}
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = grid_options(__doc__)
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(TABLES))
+    parser.add_argument("--epsilons", nargs="*", type=float, default=[8.0] if QUICK else [1.0, 8.0, 0.2])
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 2)
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    GRID.run(partial(measure, args=vars(args)), cells(args.datasets, args.epsilons, args.seeds), args)
+
+
+if __name__ == "__main__":
+    main()
