@@ -5,6 +5,8 @@
     weights     100,000 rows, two columns of other shares
     table       the joint table of three columns
     table_where the same under a condition
+    bars        the joint table of two columns with the error bars of what was released, and its figures
+    ruled       100,000 rows that keep two rules
     complete    10,000 rows with a third of their cells missing
     predict     the label of 10,000 rows from all other columns
     rejection   10,000 rows that meet a condition from a network that is no mixture
@@ -18,6 +20,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,7 @@ import torch
 
 from common.options import options, quick
 from common.rows import said, write
+from understudy.answers import Release
 from understudy.data.codec import Codec
 from understudy.data.schema import Categorical, Column, Integer, Schema
 from understudy.generator import Generator
@@ -38,6 +43,7 @@ QUICK = quick()
 COMPONENTS, ROWS, FILLED, RUNS = (16, 500, 100, 1) if QUICK else (512, 100_000, 10_000, 5)
 FIELDS = ("question", "rows", "components", "seconds", "cpu_seconds")
 CONDITION = "age >= 63 and sex == 'b' and hours between 20 and 44"
+RULES = ({"when": "age < 15", "then": "hours == 0"}, {"when": "sex == 'a'", "then": "relation != 'b'"})
 EITHER = "age >= 63 and sex == 'b' or hours > 50 and label == 'a' or education in ('a', 'c')"
 
 
@@ -71,11 +77,30 @@ def generators() -> tuple[Generator, Generator]:
     return Generator(mixture.requires_grad_(False), public, {}), Generator(gan.eval(), public, {})
 
 
+def released(asked: Generator) -> Generator:
+    """The same with all one- and two-way tables as they might have been released."""
+    codec = Codec(asked.schema)  # type: ignore[arg-type]
+    sizes, rng = codec.sizes, np.random.default_rng(0)
+    pairs = list(combinations(range(len(sizes)), 2))
+    cells = {"ways": sum(sizes), "pairs": sum(sizes[a] * sizes[b] for a, b in pairs)}
+    columns = {"ways": [[j] for j in range(len(sizes))], "pairs": [[*pair] for pair in pairs]}
+    tensors = {"sizes": torch.tensor(sizes, dtype=torch.int32)}
+    for kind, own in columns.items():
+        tensors |= {
+            f"{kind}.columns": torch.tensor(own, dtype=torch.int32),
+            f"{kind}.deviation": torch.full((len(own),), 30.0, dtype=torch.float64),
+            f"{kind}.counts": torch.from_numpy(rng.integers(0, 1000, cells[kind])),
+        }
+    return replace(asked, release=Release.from_tensors(codec, tensors, {"people": 40_000}))
+
+
 def questions() -> dict[str, tuple[int, Callable[[], Any]]]:
     """Each with the number of rows that it answers for."""
     asked, gan = generators()
     frame = asked.sample(FILLED, seed=1)
     gaps = frame.astype(object).mask(np.random.default_rng(0).random(frame.shape) < 1 / 3)
+    barred = released(asked)
+    ruled = replace(asked, schema=replace(schema(), rules=RULES))
     shares = {"label": {"a": 0.5, "b": 0.5}, "sex": {"a": 0.5, "b": 0.5}}
     return {
         "sample": (ROWS, lambda: asked.sample(ROWS, where=CONDITION, seed=0)),
@@ -83,6 +108,8 @@ def questions() -> dict[str, tuple[int, Callable[[], Any]]]:
         "weights": (ROWS, lambda: asked.sample(ROWS, weights=shares, seed=0)),
         "table": (0, lambda: asked.table("age", "education", "country")),
         "table_where": (0, lambda: asked.table("age", "education", "country", where=EITHER)),
+        "bars": (0, lambda: (barred.table("age", "education"), barred.figures("age", "education"))),
+        "ruled": (ROWS, lambda: ruled.sample(ROWS, seed=0)),
         "complete": (FILLED, lambda: asked.complete(gaps, seed=0)),
         "predict": (FILLED, lambda: asked.predict_proba(frame, "label")),
         "rejection": (FILLED, lambda: gan.sample(FILLED, where="age >= 63 and sex == 'b'", seed=0)),
