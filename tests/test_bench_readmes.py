@@ -29,12 +29,8 @@ def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(readme: Mod
 def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(
     readme: ModuleType,
 ) -> None:
-    typed = {  # measured once, by code or on a day that was not kept; or pictures
-        "fed_wae": ["| what | AUC | mean error of the 124 shares |", "| | without privacy | ε = 8 | ε = 4 |"],
-        "joint": ["| table | columns | ε | σ / people | independent | cell by cell | together | refined |"],
-        "sgde": [
-            "| machine | what | by taps (ours) | Opacus 1.6.0, class after class | `torch.func` vmap(grad) |"
-        ],
+    typed = {  # pictures
+        "fed_wae": ["| | without privacy | ε = 8 | ε = 4 |"],
     }
     for name, path, scripts in readme.readmes():
         if name == ".":

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from common.markdown import table
+
 Row = dict[str, Any]
 
 
@@ -14,6 +16,12 @@ def read(path: Path | None) -> list[Row]:
         return []
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def as_it_stands(path: Path, align: str = "l") -> str:
+    """The table of a file as it stands, for figures that were measured once: its head and its cells."""
+    rows = read(path)
+    return table(list(rows[0]), [list(row.values()) for row in rows], align)
 
 
 def write(path: Path | None, rows: Iterable[Row], fields: Sequence[str]) -> None:

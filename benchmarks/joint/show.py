@@ -1,4 +1,4 @@
-"""The tables of README.md, from ours.csv, aim.csv, twice.csv and fit.csv: `make tables NAME=joint`."""
+"""The tables of README.md, from ours.csv, aim.csv, wide.csv, twice.csv and fit.csv: `make tables NAME=joint`."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -7,6 +7,7 @@ import pandas as pd
 
 from common.figures import bare
 from common.markdown import once, table
+from common.rows import as_it_stands
 
 HERE = Path(__file__).parent
 METHODS = [
@@ -250,6 +251,7 @@ TABLES = {
     "distance": partial(over, "avd2"),
     "auc": partial(over, "tstr_boosting_auc"),
     "aim": aim,
+    "wide pairs": partial(as_it_stands, HERE / "wide.csv", "lr"),
     "twice": twice,
     "fits": fits,
 }

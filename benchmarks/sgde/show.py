@@ -1,4 +1,4 @@
-"""The tables of README.md, from ours.csv and paper.csv: `make tables NAME=sgde`.
+"""The tables of README.md, from ours.csv, paper.csv and speed.csv: `make tables NAME=sgde`.
 
 Accuracy / F1 / AUC in per cent, mean ± half the range over seeds.
 """
@@ -11,7 +11,7 @@ import pandas as pd
 
 from common.figures import found, listed, span, where
 from common.markdown import table
-from common.rows import Row, read
+from common.rows import Row, as_it_stands, read
 
 HERE = Path(__file__).parent
 SETS = {
@@ -115,6 +115,7 @@ TABLES = {
         (on_test(name, "synthetic", "flagged") for name in ("mnist", "fashion_mnist")), 0
     ),
     "counts": counts,
+    "speed": partial(as_it_stands, HERE / "speed.csv"),
     "fresh seeds": partial(by_seed, "wine_quality", "synthetic, counts", "accuracy", 1, 2),
     "seeds differ": partial(by_seed, "breast_cancer_diagnostic", "synthetic", "auc", 0, 1, 2),
     "flagged": flagged,
