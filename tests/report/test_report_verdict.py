@@ -1,6 +1,7 @@
 """The words follow the figures: tables whose quality is known get the verdict that they deserve."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from report_cases import columns_of
 
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
-from understudy.data.schema import Real, Schema
+from understudy.data.schema import Boolean, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.rates import Rate
-from understudy.evaluate.comparison import Comparison, compare
+from understudy.evaluate.comparison import Comparison, Shares, compare
 from understudy.evaluate.utility.marginals import Figure
 from understudy.report.marks import column_mark, dependence_mark, mark, number_mark, place
 from understudy.report.verdict import Finding, headline, verdict
@@ -250,6 +251,24 @@ def test_an_infinite_price_is_no_guarantee(server: float | None) -> None:
 def test_an_unguarded_part_spoils_a_small_epsilon() -> None:
     (found,) = verdict(None, statement(server=0.6, unguarded=["the synthetic rows"]))
     assert found.mark == "poor"
+
+
+def test_an_assumption_that_nobody_colludes_is_said_and_is_no_failure() -> None:
+    (found,) = verdict(
+        None, statement(server=0.6, unguarded=["rows against the server together with a holder"])
+    )
+    assert (found.mark, found.badge) == ("partly", "strong, if they do not collude")
+    assert "do not pool what they know" in found.detail
+
+
+def test_a_column_of_even_shares_is_close_although_a_naive_table_is_too() -> None:
+    column = Boolean(name="sex")
+    even = Figure(name="avd1", value=0.012, floor=0.004, ceiling=0.006, better="lower")
+    shares = Shares(column=column, owner=None, synthetic=np.array([0.49, 0.51]), figure=even)
+    assert mark(even) == "poor"
+    assert column_mark(shares) == "good"
+    off = replace(even, value=0.05)
+    assert column_mark(replace(shares, figure=off)) == "poor"
 
 
 def test_the_headline_says_each_judgement_once_with_all_its_subjects() -> None:

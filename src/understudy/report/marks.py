@@ -5,6 +5,7 @@ marked by how far they stand beyond what real rows reach, whatever a naive table
 every naive table look bad, and so every other one good.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -16,6 +17,9 @@ Mark = Literal["good", "partly", "poor", "unknown"]
 CLOSE, LOST = 0.25, 0.75
 SHORT = 1.1  # ends nearer to each other than by this factor leave nothing to tell apart
 BLUR = 0.1  # real samples that stand so far from each other cannot show that a table is good
+NEAR = (
+    0.02  # shares of one column that are so little further away than real rows are from each other are close
+)
 SLACK, FAR = 0.05, 0.15  # so far beyond what real rows reach numbers are still close, or partly kept
 LEARNABLE = 0.02  # so much must real rows beat a naive guess by, or there is nothing to predict
 
@@ -32,8 +36,13 @@ def place(figure: Figure) -> float | None:
     return share if figure.better == "lower" else 1 - share
 
 
-def mark(figure: Figure) -> Mark:
-    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them."""
+def mark(figure: Figure, near: float = 0.0) -> Mark:
+    """The figure's mark by its place; where the ends tell nothing apart, by whether it is near them.
+
+    What is at most `near` beyond the real end is good wherever the naive end is, if real rows are not far apart.
+    """
+    if near and figure.floor is not None and figure.floor <= BLUR and _more(figure) <= near:
+        return "good"
     if (share := place(figure)) is not None:
         return "good" if share <= CLOSE else "partly" if share <= LOST else "poor"
     if figure.value is None or figure.floor is None or figure.ceiling is None or figure.better == "higher":
@@ -51,7 +60,7 @@ def number_mark(numbers: Numbers) -> Mark:
 
 def column_mark(shares: Shares) -> Mark:
     """The worse of the marks of a column's levels and of its numbers."""
-    marks = [mark(shares.figure)] if shares.figure is not None else []
+    marks = [mark(shares.figure, NEAR)] if shares.figure is not None else []
     return worst([*marks, *([number_mark(shares.numbers)] if shares.numbers is not None else [])])
 
 
@@ -66,6 +75,11 @@ def worst(marks: Sequence[Mark]) -> Mark:
     """A mark for several things together; what cannot be judged is not good."""
     order: tuple[Mark, ...] = ("good", "unknown", "partly", "poor")
     return max(marks, key=order.index, default="unknown")
+
+
+def _more(figure: Figure) -> float:
+    """How far beyond what real rows reach it stands."""
+    return math.inf if figure.value is None or figure.floor is None else figure.value - figure.floor
 
 
 def _beyond(figure: Figure) -> Mark:

@@ -19,6 +19,7 @@ from understudy.report.marks import (
     CLOSE,
     FAR,
     LOST,
+    NEAR,
     SHORT,
     SLACK,
     Mark,
@@ -28,6 +29,7 @@ from understudy.report.marks import (
     place,
     worst,
 )
+from understudy.report.marks import worst as worst_of
 from understudy.report.names import STRENGTHS
 from understudy.report.words import at_price, capital, listed, number
 
@@ -40,6 +42,8 @@ RULES = (
     "it is a constant guess.",
     f"“Close”: at most {CLOSE:.0%} of the way from the real end to the naive end. “Partly kept”: at most "
     f"{LOST:.0%}. “Mostly lost”: beyond that. “No better than …”: at the naive end or past it.",
+    f"Shares of a single column that are at most {NEAR:g} further from the real ones than real rows are from each "
+    "other are close, whatever the naive table reaches: where all levels are equally frequent, it reaches them, too.",
     f"If the two ends lie within a factor of {SHORT:g}, a table near them is good if real rows are at most "
     f"{BLUR:g} apart; otherwise it cannot be judged.",
     "Numbers are judged as they are, not by their bins: by KS and by the shares of zeros, negatives and the most "
@@ -121,7 +125,8 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     known = {figure.name: figure for figure in comparison.figures}
     if "avd1" in known:
         naive = "equal shares of every level"
-        yield _with_numbers(_judged(known["avd1"], "single columns", naive, "utility"), comparison.shares)
+        levels = _judged(known["avd1"], "single columns", naive, "utility", near=NEAR)
+        yield _with_numbers(levels, comparison.shares)
     parted = "avd2_cross" in known and known["avd2_cross"].value is not None
     subjects = (
         {"avd2_within": "pairs within a party", "avd2_cross": "pairs across parties"}
@@ -178,17 +183,20 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     return replace(levels, mark=marks[lead], said=_words_of(marks[lead]), detail=detail)
 
 
-def _judged(figure: Figure, subject: str, naive: str, section: str, limit: str = "") -> Finding:
+def _judged(
+    figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0
+) -> Finding:
     if figure.value is None:
         return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
     ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
     detail = f"Distance {number(figure.value)}; {ends}."
-    words = _words(figure, naive)
-    if mark(figure) == "unknown":
+    marked = mark(figure, near)
+    words = _words_of(marked) if marked == "good" else _words(figure, naive)
+    if marked == "unknown":
         detail += " Real rows differ from each other as much: there are too few of them for so many levels."
-    elif mark(figure) != "good":
+    elif marked != "good":
         detail = f"{detail} {limit}".strip()
-    return Finding(mark(figure), subject, words, detail, section)
+    return Finding(marked, subject, words, detail, section)
 
 
 def _words(figure: Figure, naive: str) -> str:
@@ -272,7 +280,11 @@ def _price(privacy: Mapping[str, Any]) -> Finding:
         "rows from it, costs nothing more."
     )
     detail += "".join(f" This assumes {text}." for text in privacy.get("assumed", ()))
-    if privacy["unguarded"]:
+    unguarded = privacy["unguarded"]
+    if unguarded and all(" against " in text for text in unguarded):
+        mark, tier = worst_of([mark, "partly"]), f"{tier}, if they do not collude"
+        detail += " It holds as long as those who are listed below do not pool what they know."
+    elif unguarded:
         mark, tier = "poor", "in part"
         detail += " Parts of the release have no formal guarantee; they are listed below."
     return Finding(mark, "the run", said, detail, "privacy", tier)
