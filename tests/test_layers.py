@@ -25,7 +25,7 @@ LAYERS = [
     {"registry"},
     {"federation", "planning", "settings"},
     {"run"},
-    {"network", "one_table"},
+    {"network", "one_table", "predicting"},
     {"demo"},
     {"__init__"},
     {"cli", "__main__"},

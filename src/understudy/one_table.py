@@ -93,7 +93,7 @@ def synthesize(
     offer: Quote | None = None
     if schema is not None:
         public = Schema.load(schema) if isinstance(schema, str | Path) else schema
-        public.require_public()
+        public.require_public(f"the schema of {name}")
         table = read_table(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = open_ledger(ledger, name, lifetime)
     else:

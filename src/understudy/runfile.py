@@ -217,8 +217,8 @@ class RunFile:
         from understudy.data.described import load_schema  # loads pandas, and a command starts without it
 
         found = {name: load_schema(self.path(section.schema)) for name, section in self.parties.items()}
-        for schema in found.values():
-            schema.require_public()
+        for name, schema in found.items():
+            schema.require_public(f"the schema of {name} ({self.parties[name].schema})")
         return found
 
     def ledger_path(self, party: str) -> Path:

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 import understudy
-from understudy.cli import exchange, ledger, network, schema
-from understudy.cli.console import FileArg, err, escape, out, print_table
+from understudy.cli import asking, exchange, ledger, network, schema
+from understudy.cli.console import FileArg, err, escape, note, out, print_table
 from understudy.cli.synthesize import synthesize
 from understudy.cli.training import summary, training
 from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
@@ -32,6 +32,7 @@ app = typer.Typer(
 app.add_typer(schema.app, name="schema")
 app.add_typer(ledger.app, name="ledger")
 app.command("synthesize")(synthesize)
+asking.mount(app)
 network.mount(app)
 exchange.mount(app)
 
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
-    err.print(f"[yellow]Note:[/] {escape(str(message))}")
+    note(str(message))
 
 
 @app.command()
@@ -212,80 +213,6 @@ def audit(
         (folder / "audit.json").write_text(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) + "\n")
     if not result.passed:
         raise typer.Exit(1)
-
-
-@app.command()
-def sample(
-    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
-    to: Annotated[
-        Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
-    ] = None,
-    where: Annotated[
-        str | None,
-        typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\"."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
-) -> None:
-    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
-    from understudy.data.writing import csv_text, write_table
-    from understudy.generator import Generator
-    from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
-
-    generator = Generator.load(folder)
-    if said := rehearsal_of(generator.card):
-        _warn(said)
-    frame = generator.sample(rows, where=where, seed=seed)
-    if where is not None:
-        err.print(
-            f"The model gives this the probability {frame.attrs['probability']:.3g} ({frame.attrs['answer']})."
-        )
-    frame.attrs |= first_said(generator.card)
-    if to is None:
-        sys.stdout.write(csv_text(frame, generator.schema))
-    else:
-        write_table(frame, to, generator.schema)
-        out.print(f"{len(frame):,} rows written to {to}")
-
-
-@app.command()
-def tables(
-    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    columns: Annotated[list[str], typer.Argument(help="One column or several.")],
-    where: Annotated[
-        str | None, typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\".")
-    ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
-) -> None:
-    """A table by the fit, beside what was released of it with its error bars. It costs no privacy."""
-    from understudy.generator import Generator
-    from understudy.privacy.accounts.rehearsal import rehearsal_of
-
-    generator = Generator.load(folder)
-    if said := rehearsal_of(generator.card):
-        _warn(said)
-    table = generator.table(*columns, where=where)
-    if csv:
-        sys.stdout.write(table.to_csv(index=False))
-        return
-    out.print(table.round(4).to_string(index=False), markup=False, soft_wrap=True)
-    if generator.release is not None:
-        figures = generator.figures(*columns, where=where)
-        out.print(figures.round(4).to_string(index=False), markup=False, soft_wrap=True)
-    out.print(_about_bars(dict(table.attrs)), markup=False)
-
-
-def _about_bars(said: dict[Any, Any]) -> str:
-    """What a table's columns are, in words."""
-    fit = f"share, count: by the fit ({said['answer']})."
-    if "bias" not in said:
-        return (
-            f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
-        )
-    return (
-        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise alone. "
-        f"By its residuals the fit is off by about {said['bias']:.3g} people a cell besides (its bias)."
-    )
 
 
 def _say(text: str) -> None:

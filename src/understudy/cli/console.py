@@ -22,6 +22,11 @@ def escape(text: str) -> str:
     return text.replace("[", r"\[")
 
 
+def note(text: str) -> None:
+    """Something that a user should know, beside the output."""
+    err.print(f"[yellow]Note:[/] {escape(text)}")
+
+
 def print_table(heads: tuple[str, ...], rows: Iterable[Iterable[object]]) -> None:
     """A table without a frame."""
     grid = Grid(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))

@@ -1,5 +1,6 @@
 """`understudy ledger`: what a holder has spent, and may spend."""
 
+import re
 from typing import Annotated
 
 import typer
@@ -18,6 +19,7 @@ app = typer.Typer(
 def ledger_show(
     ledger: FileArg,
     last: Annotated[int, typer.Option(help="How many of the last entries to show; 0 for all.")] = 20,
+    keys: Annotated[bool, typer.Option("--keys", help="Show the fingerprints of keys, too.")] = False,
 ) -> None:
     """Show each entry: when, what, which run, its price and the total."""
     from understudy.privacy.accounts.ledger import Ledger
@@ -31,12 +33,19 @@ def ledger_show(
         for name in ("uses", "who", "ε alone", "ε in all"):
             grid.add_column(name, justify="right", no_wrap=True)
         for entry in entries[-last:] if last else entries:
-            when, *rest = entry.cells()
-            grid.add_row(when[:16].replace("T", " "), *map(escape, rest))
+            when, run, what, *rest = entry.cells()
+            grid.add_row(
+                when[:16].replace("T", " "), *map(escape, (run, what if keys else without_keys(what), *rest))
+            )
         out.print(grid, soft_wrap=False)
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
         out.print(book.summary(), markup=False)
+
+
+def without_keys(what: str) -> str:
+    """What an entry is for, without the fingerprints of keys: those are for a comparison by hand (--keys)."""
+    return re.sub(r";? keys [0-9a-f]{4}(-[0-9a-f]{4})+", "", what)
 
 
 @app.command("budget")

@@ -1,12 +1,15 @@
 """`understudy schema`: draft the public description of rows, buy it, check rows against it."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.console import FileArg, err, out
+from understudy.cli.console import FileArg, err, out, print_table
 from understudy.errors import ConfigError, LedgerError
+
+if TYPE_CHECKING:
+    from understudy.data.infer import Draft
 
 app = typer.Typer(
     no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
@@ -57,12 +60,26 @@ def schema_infer(
     person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
-    from understudy.data.infer import infer_schema, write_draft
+    from understudy.data.infer import draft, write_draft
 
-    write_draft(infer_schema(table, person=person), to)
+    found = draft(table, person=person)
+    write_draft(found.schema, to)
+    show_draft(found)
     out.print(
         f"Draft written to {to}. It was read from rows and is private: read its header before you continue."
     )
+
+
+def show_draft(found: "Draft") -> None:
+    """A line for every column of the table: what it is taken for, or why it is left out, and what to decide."""
+    rows: list[tuple[str, ...]] = [
+        (c.name, c.kind, c.domain, "yes" if c.nullable else "", found.remarks.get(c.name, ""))
+        for c in found.schema.columns
+    ]
+    if found.schema.person is not None:
+        rows.insert(0, (found.schema.person, "the person", "", "", "never learned, never sampled"))
+    rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
+    print_table(("column", "kind", "values", "missing", "to decide"), rows)
 
 
 @app.command("buy")

@@ -83,7 +83,7 @@ class ImageSchema(Document):
         """The names of the pixels, row by row."""
         return tuple(f"pixel_{i}_{j}" for i in range(self.height) for j in range(self.width))
 
-    def require_public(self) -> None:
+    def require_public(self, which: str = "this schema") -> None:
         """Bounds of pixels are always declared: nothing drafts them from images."""
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:

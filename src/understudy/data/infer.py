@@ -21,6 +21,7 @@ How kinds are guessed, for the values that are there:
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -58,6 +59,25 @@ from understudy.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
 MANY_DECIMALS = 6  # more are a float's own digits, and nobody's format
+_ODD = {
+    "?",
+    "-",
+    "--",
+    ".",
+    "*",
+    "-99",
+    "-999",
+    "999",
+    "unknown",
+    "Unknown",
+    "UNKNOWN",
+}  # may stand for missing
+_FORMS = (
+    (r"[-+]?\d+,\d+", ', like numbers with a decimal comma: say decimal = ","'),
+    (r"[-+]?\d+([.,]\d+)?\s*%", ", like percentages: take the sign away"),
+    (r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*", ", like days that are not written as 2024-12-31"),
+    (r"\d{1,2}:\d{2}(:\d{2})?", ", like times of day, which no kind describes"),
+)  # what texts may look like
 FEW = 10  # so many different whole numbers are read as an order of categories
 
 HEADER = """\
@@ -74,10 +94,26 @@ HEADER = """\
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A schema read from rows, why columns were left out, and what somebody should decide about others."""
+
+    schema: Schema
+    left_out: dict[str, str]
+    remarks: dict[str, str]
+
+
 def infer_schema(
     source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
 ) -> Schema:
     """A draft of the schema of a file or a DataFrame."""
+    return draft(source, person, name=name, most_categories=most_categories).schema
+
+
+def draft(
+    source: Source, person: str | None = None, *, name: str | None = None, most_categories: int = 64
+) -> Draft:
+    """The same, with a reason for every column that is left out."""
     whole(most_categories=most_categories)
     raw = open_source(source, None, name)
     if person is not None and person not in raw.columns:
@@ -92,17 +128,27 @@ def infer_schema(
     if not len(raw.numbers):
         raise SchemaError(f"{raw.name}: the table has no rows. No draft was made.")
     found = {c: _guess(str(c), cells, most_categories) for c, cells in raw.columns.items() if c != person}
-    columns = tuple(column for column in found.values() if column is not None)
+    columns = tuple(column for column in found.values() if isinstance(column, Column))
     if not columns:
         raise SchemaError(f"{raw.name}: no column can be described. No draft was made.")
     notes = [
         f"Domains read from {len(raw.numbers):,} rows of {raw.name}; private until marked public or bought."
     ]
-    if left := [str(c) for c in dict.fromkeys(raw.header) if c != person and found.get(c) is None]:
-        notes.append(f"Left out, with no values, mixed ones or too many texts: {', '.join(left)}.")
-    if person is None and (ids := _like_ids(raw.columns, columns)):
+    why = {str(c): found.get(c, "more than one column has this name") for c in raw.header if c != person}
+    left = {column: reason for column, reason in why.items() if isinstance(reason, str)}
+    if left:
+        notes.append(f"Left out: {'; '.join(f'{column} ({reason})' for column, reason in left.items())}.")
+    ids = _like_ids(raw.columns, columns) if person is None else []
+    if ids:
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
-    return Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
+    remarks = dict.fromkeys(ids, "different in every row: is this the person?")
+    for column in columns:
+        if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
+            remarks[column.name] = (
+                f"{' and '.join(map(repr, odd))}: a value, or missing? missing = {odd} says so"
+            )
+    schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
+    return Draft(schema=schema, left_out=left, remarks=remarks)
 
 
 def write_draft(schema: Schema, path: str | Path) -> None:
@@ -115,12 +161,13 @@ def write_draft(schema: Schema, path: str | Path) -> None:
     replace(path, (HEADER + schema.to_toml()).encode())
 
 
-def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | None:
+def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | str:
+    """The column, or why it is none."""
     where, values = distinct(cells, set(MISSING_WORDS))
     common: dict[str, Any] = {"name": name, "nullable": bool((where < 0).any())}
     present = values.iloc[np.unique(where[where >= 0])]
     if present.empty:
-        return None
+        return "it has no value"
     kind = cells.dtype
     if (
         isinstance(kind, pd.CategoricalDtype)
@@ -137,8 +184,11 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     day = days(present)
     if ((day_number(FIRST_DAY) <= day) & (day < day_number(LAST_DAY) + 1)).all():
         return _moment(common, day, seconds(present))
-    if len(present) > most_categories or not all(isinstance(value, str) for value in present):
-        return None
+    if not all(isinstance(value, str) for value in present):
+        return "its values are of several types, or beyond what a column holds"
+    if len(present) > most_categories:
+        alike = next((said for form, said in _FORMS if all(re.fullmatch(form, word) for word in words)), "")
+        return f"{len(present):,} different texts{alike}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)
 
 

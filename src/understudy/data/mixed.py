@@ -66,10 +66,10 @@ class MixedSchema(Document):
         ]
         return pd.concat(frames, axis=1)
 
-    def require_public(self) -> None:
+    def require_public(self, which: str = "this schema") -> None:
         """Refuse a draft among the parts."""
-        for part in self.parts.values():
-            part.require_public()
+        for name, part in self.parts.items():
+            part.require_public(f"{which}, {name},")
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "parts": {name: part.to_dict() for name, part in self.parts.items()}}

@@ -124,11 +124,11 @@ class Schema(Document):
         gone = {self.column(name).name for name in names}
         return self.select(name for name in self.names if name not in gone)
 
-    def require_public(self) -> None:
+    def require_public(self, which: str = "this schema") -> None:
         """Refuse a draft: its domains were read from rows and would leak them for free."""
         if self.origin != "public":
             raise DraftSchemaError(
-                "this schema was read from rows, so its categories, bounds and bins are private. "
+                f"{which} was read from rows, so its categories, bounds and bins are private. "
                 'If they are known publicly (a codebook, a form, the law), say so with origin = "public"; '
                 "if not, buy them from the budget with the ledger. Nothing was sent."
             )

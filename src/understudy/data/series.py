@@ -125,7 +125,7 @@ class SeriesSchema(Document):
     def _bounds(self) -> NDArray[np.float64]:
         return np.array([(channel.low, channel.high) for channel in self.channels]).T  # (2, W)
 
-    def require_public(self) -> None:
+    def require_public(self, which: str = "this schema") -> None:
         """Bounds of series are always declared: nothing drafts them from rows."""
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:

@@ -159,7 +159,7 @@ def take_seat(
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
     if hasattr(public, "require_public"):
-        public.require_public()
+        public.require_public(f"the schema of {name} ({schema})")
     limit = Budget(policy.epsilon_total, policy.delta, policy.against)
     book = open_ledger(ledger or home / f"{name}.ledger", name, limit)
 

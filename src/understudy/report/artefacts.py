@@ -119,6 +119,11 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         model=home == "model",
         missing=missing,
     )
+    if card is None and pieces.privacy is None and pieces.synthetic is None and told:
+        raise ArtefactError(
+            f"{folder} holds a run that has not ended: no generator, no synthetic rows and no privacy statement. "
+            "Go on with it (`understudy run … --resume`). No page was written."
+        )
     if len(missing.keys() - {"audit.json"}) == 7 - pieces.model:
         raise ArtefactError(f"{folder} holds no run: {', '.join(missing)} are missing or damaged.")
     return pieces

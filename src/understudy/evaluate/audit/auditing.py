@@ -99,6 +99,10 @@ class AuditResult:
         lines.append(
             f"  {self.trials:,} trials with the person and {self.trials:,} without, {self.seconds:.0f} s"
         )
+        if self.passed and not self.observed:
+            lines.append(
+                "  That shows nothing: these are too few trials. More time (--seconds) gives a bound."
+            )
         lines += [f"  {note}" for note in self.notes]
         lines.append(
             "  A low figure is not proof of safety: it is what these adversaries reached, this time."

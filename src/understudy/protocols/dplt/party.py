@@ -95,7 +95,7 @@ class DpltParty(AlignedParty):
         folder: Path | None = None,
     ) -> None:
         super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
-        table.schema.require_public()
+        table.schema.require_public(f"the schema of {name}")
         self.budget = budget
         self.forget()
 

@@ -126,7 +126,7 @@ class GanParty(AlignedParty):
                 f"{name}: {table.source} is no table, which this method needs. Nothing was charged."
             )
         super().__init__(name, roster(table), ledger, run=run, rng=rng, folder=folder)
-        table.schema.require_public()
+        table.schema.require_public(f"the schema of {name}")
         self.rows, self.budget, self.output = table, budget, output_of(table.schema)
         self.width = width_of(self.output)
         self.begun: Begin | None = None

@@ -112,7 +112,7 @@ class GramParty(AlignedParty):
         agreed: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name, table, ledger, run=run, rng=rng, folder=folder)
-        table.schema.require_public()
+        table.schema.require_public(f"the schema of {name}")
         self.budget = budget
         self.agreed = dict(agreed or {})  # what was agreed to, whatever a server says
         self.begun: Terms | None = None

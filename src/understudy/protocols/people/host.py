@@ -136,7 +136,7 @@ class HostParty(Party):
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         if not isinstance(data, Population):
-            data.schema.require_public()
+            data.schema.require_public(f"the schema of {name}")
         self.data, self.budget = data, budget
         self.begun: Opening | None = None
 

@@ -123,7 +123,7 @@ class SgdeParty(Party):
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         self.terms = dict(agreed or {})
         if isinstance(data, Table):
-            data.schema.require_public()
+            data.schema.require_public(f"the schema of {name}")
         require_bounds(data)  # before anybody asks: a refusal that follows from rows is no answer
         self.data, self.budget = data, budget
         self.subscribed: Subscribe | None = None

@@ -1,0 +1,147 @@
+"""Questions to what a run trained: rows, predictions, tables. None of them costs privacy."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understudy.check import nearest
+from understudy.cli.console import err, note, out
+from understudy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from understudy.answers import Weights
+    from understudy.generator import Generator
+
+
+def mount(app: typer.Typer) -> None:
+    """Add these commands."""
+    for command in (sample, predict, tables):
+        app.command()(command)
+
+
+def sample(
+    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
+    ] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\"."),
+    ] = None,
+    shares: Annotated[
+        list[str] | None,
+        typer.Option("--share", help='How often a value is to occur, as "outcome=yes:0.1"; may be repeated.'),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
+) -> None:
+    """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    from understudy.data.writing import csv_text, write_table
+    from understudy.generator import Generator
+    from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
+
+    generator = Generator.load(folder)
+    if said := rehearsal_of(generator.card):
+        note(said)
+    frame = generator.sample(rows, where=where, weights=_weights(generator, shares or ()), seed=seed)
+    if where is not None:
+        err.print(
+            f"The model gives this the probability {frame.attrs['probability']:.3g} ({frame.attrs['answer']})."
+        )
+    frame.attrs |= first_said(generator.card)
+    if to is None:
+        sys.stdout.write(csv_text(frame, generator.schema))
+    else:
+        write_table(frame, to, generator.schema)
+        out.print(f"{len(frame):,} rows written to {to}")
+
+
+def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
+    """--share's texts as `Generator.sample` takes them. Values that are not named keep their proportions."""
+    from understudy.data.schema import Boolean, Schema
+
+    weights: dict[str, dict[Any, float]] = {}
+    for text in shares:
+        column, _, rest = text.partition("=")
+        value, _, share = rest.rpartition(":")
+        if not value or not isinstance(generator.schema, Schema):
+            raise ConfigError(f'--share is "COLUMN=VALUE:SHARE" of a table, not {text!r}. Nothing was drawn.')
+        found = generator.schema.column(column)
+        known: dict[str, Any] = {str(one): one for one in getattr(found, "categories", ())}
+        if isinstance(found, Boolean):
+            known = dict(zip(found.labels, (False, True), strict=True))
+        try:
+            weights.setdefault(column, {})[known[value] if known else float(value)] = float(share)
+        except (KeyError, ValueError):
+            hint = nearest(value, known)
+            raise ConfigError(
+                f"--share {text!r}: no such value, or no number.{hint} Nothing was drawn."
+            ) from None
+    return weights or None
+
+
+def predict(
+    folder: Annotated[Path, typer.Argument(help="The folder of a run, of a generator or of a classifier.")],
+    table: Annotated[
+        Path, typer.Argument(help="Rows of your own; what they lack is no obstacle to a generator.")
+    ],
+    target: Annotated[
+        str | None, typer.Option(help="The column to predict; default: the run's target.")
+    ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="A column for each class, in place of the likeliest.")
+    ] = False,
+    to: Annotated[Path | None, typer.Option("--out", help="CSV; default: to the terminal.")] = None,
+) -> None:
+    """Predict a column of rows by what a run trained: a classifier, or a generator given the other columns. Free."""
+    from understudy.predicting import predicted
+
+    frame = predicted(folder, table, target=target, probabilities=probabilities)
+    text = frame.to_csv(index=False)
+    if to is None:
+        sys.stdout.write(text)
+    else:
+        to.write_text(text)
+        out.print(f"{len(frame):,} predictions written to {to}")
+
+
+def tables(
+    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
+    columns: Annotated[list[str], typer.Argument(help="One column or several.")],
+    where: Annotated[
+        str | None, typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\".")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
+) -> None:
+    """A table by the fit, beside what was released of it with its error bars. It costs no privacy."""
+    from understudy.generator import Generator
+    from understudy.privacy.accounts.rehearsal import rehearsal_of
+
+    generator = Generator.load(folder)
+    if said := rehearsal_of(generator.card):
+        note(said)
+    table = generator.table(*columns, where=where)
+    if csv:
+        sys.stdout.write(table.to_csv(index=False))
+        return
+    out.print(table.round(4).to_string(index=False), markup=False, soft_wrap=True)
+    if generator.release is not None:
+        figures = generator.figures(*columns, where=where)
+        out.print(figures.round(4).to_string(index=False), markup=False, soft_wrap=True)
+    out.print(_about_bars(dict(table.attrs)), markup=False)
+
+
+def _about_bars(said: dict[Any, Any]) -> str:
+    """What a table's columns are, in words."""
+    fit = f"share, count: by the fit ({said['answer']})."
+    if "bias" not in said:
+        return (
+            f"{fit} Nothing released stands beside it: {said.get('released', 'it came without its release')}."
+        )
+    return (
+        f"{fit} released: as measured, with noise of standard deviation sd; low to high: 95 % of the noise alone. "
+        f"By its residuals the fit is off by about {said['bias']:.3g} people a cell besides (its bias)."
+    )

@@ -1,0 +1,53 @@
+"""Predict a column of rows by what a run trained: `understudy predict`.
+
+Guarantee: post-processing of an artefact, at no price. What comes out is about the rows that were handed in, and stays
+where they are.
+"""
+
+from pathlib import Path
+
+import pandas as pd
+
+from understudy.check import nearest
+from understudy.classifier import Classifier
+from understudy.data.files import Source, open_source
+from understudy.data.schema import Integer, Real, Schema
+from understudy.errors import ConfigError
+from understudy.run import load
+
+
+def predicted(
+    folder: str | Path, source: Source, *, target: str | None = None, probabilities: bool = False
+) -> pd.DataFrame:
+    """A prediction for each row; with `probabilities` a column for each class, or bin.
+
+    A classifier says the class that it was trained for. A generator foretells any column from those that the rows have;
+    a number by its mean. Without a `target` it is the run's.
+    """
+    artefact = load(folder)
+    trained = dict(artefact.card.get("config") or {}).get("target")
+    target = target or trained
+    if target is None:
+        raise ConfigError("which column? The run named no target: say --target. Nothing was predicted.")
+    if isinstance(artefact, Classifier):
+        if target != trained:
+            raise ConfigError(f"this classifier predicts {trained}, not {target}. Nothing was predicted.")
+        if probabilities:
+            return pd.DataFrame(
+                artefact.predict_proba(source), columns=[str(one) for one in artefact.classes_]
+            )
+        return pd.DataFrame({target: artefact.predict(source)})
+    schema = artefact.schema
+    if not isinstance(schema, Schema) or target not in schema.names:
+        names = schema.names if isinstance(schema, Schema) else ()
+        raise ConfigError(f'there is no column "{target}".{nearest(target, names)} Nothing was predicted.')
+    header = open_source(source, {}).header
+    known = {name: isinstance(schema.column(name), Integer | Real) for name in schema.names if name in header}
+    frame = pd.DataFrame(
+        {name: cells for name, cells in open_source(source, known).columns.items() if name != target}
+    )
+    if probabilities:
+        return artefact.predict_proba(frame, target)
+    if isinstance(schema.column(target), Integer | Real):
+        return pd.DataFrame({target: artefact.expectation(frame, target)})
+    return pd.DataFrame({target: artefact.predict_proba(frame, target).idxmax(axis=1)})

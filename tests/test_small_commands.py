@@ -1,0 +1,133 @@
+"""Commands around a run: what a draft leaves out and why, predictions, shares, ledgers, runs that did not end."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from test_cli import Run
+from understudy.data.infer import draft
+from understudy.data.schema import Boolean, Categorical, Integer, Schema
+
+SCHEMA = Schema(
+    person="id",
+    columns=(
+        Boolean(name="ill", labels=("no", "yes")),
+        Categorical(name="ward", categories=("a", "b")),
+        Integer(name="age", low=0, high=99, bins=10),
+    ),
+)
+
+
+def rows(people: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    ward = rng.choice(["a", "b"], people)
+    ill = np.where(rng.random(people) < np.where(ward == "a", 0.95, 0.05), "yes", "no")
+    return pd.DataFrame({"id": range(people), "ill": ill, "ward": ward, "age": rng.integers(0, 100, people)})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over one table, with a target."""
+    home = tmp_path_factory.mktemp("small")
+    us.synthesize(
+        rows(), epsilon=8, schema=SCHEMA, target="ill", ledgers=home / "ledgers", folder=home / "run", components=16,
+        steps=100, device="cpu",
+    )  # fmt: skip
+    return home / "run"
+
+
+ODD = {
+    "code": ([f"x{n}" for n in range(100)], "100 different texts; declare"),
+    "pay": ([f"{n},5" for n in range(100)], "decimal comma"),
+    "rise": ([f"{n}%" for n in range(100)], "percentages"),
+    "born": (
+        [f"{1 + n % 28:02}.02.19{n % 99:02}" for n in range(100)],
+        "days that are not written as 2024-12-31",
+    ),
+    "at": ([f"{n % 24:02}:{n % 60:02}" for n in range(100)], "times of day"),
+    "empty": ([""] * 100, "it has no value"),
+}
+
+
+def test_a_draft_says_of_every_column_what_it_is_or_why_it_is_left_out(
+    understudy: Run, tmp_path: Path
+) -> None:
+    odd = {name: cells for name, (cells, _) in ODD.items()}
+    frame = pd.DataFrame(odd | {"sex": ["F", "M", "?", "F"] * 25, "n": range(100)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    code, out, err = understudy("schema", "infer", tmp_path / "t.csv", "--out", tmp_path / "t.toml")
+    assert (code, err) == (0, "")
+    lines = {line.split()[0]: line for line in out.splitlines() if line.split()}
+    for name, (_, why) in ODD.items():
+        assert "left out" in lines[name]
+        assert why in lines[name]
+    assert "missing = ['?']" in lines["sex"]
+    assert "is this the person?" in lines["n"]
+    found = draft(tmp_path / "t.csv", "n")
+    assert found.schema.names == ("sex",)
+    assert found.left_out.keys() == ODD.keys()
+    assert all(f"{name} (" in found.schema.note for name in ODD)
+
+
+def test_a_draft_that_is_refused_is_named(understudy: Run, tmp_path: Path) -> None:
+    rows().to_csv(tmp_path / "ward.csv", index=False)
+    understudy("schema", "infer", tmp_path / "ward.csv", "--out", tmp_path / "ward.toml", "--person", "id")
+    (tmp_path / "run.toml").write_text(
+        'protocol = "gram"\nout = "o"\n[parties.north]\ntable = "ward.csv"\nschema = "ward.toml"\n'
+        "epsilon = 1.0\ndelta = 1e-6\n"
+    )
+    code, _, err = understudy("run", tmp_path / "run.toml")
+    assert code == 1
+    assert "DraftSchemaError: the schema of north (ward.toml) was read from rows" in err
+
+
+def test_a_generator_predicts_its_target_and_any_other_column(
+    understudy: Run, run: Path, tmp_path: Path
+) -> None:
+    new = pd.DataFrame({"ward": ["a", "b"], "age": [40, 40]})
+    new.to_csv(tmp_path / "new.csv", index=False)
+    code, out, err = understudy("predict", run, tmp_path / "new.csv")
+    assert (code, err) == (0, "")
+    assert list(pd.read_csv(io.StringIO(out))["ill"]) == ["yes", "no"]
+    understudy("predict", run, tmp_path / "new.csv", "--probabilities", "--out", tmp_path / "p.csv")
+    chances = pd.read_csv(tmp_path / "p.csv")
+    assert list(chances.columns) == ["no", "yes"]
+    assert chances.sum(axis=1).to_numpy() == pytest.approx(1)
+    ages = pd.read_csv(io.StringIO(understudy("predict", run, tmp_path / "new.csv", "--target", "age")[1]))[
+        "age"
+    ]
+    assert ages.between(20, 80).all()
+    code, _, err = understudy("predict", run, tmp_path / "new.csv", "--target", "agee")
+    assert code == 1
+    assert 'Did you mean "age"?' in err
+
+
+def test_shares_of_values_can_be_asked_for(understudy: Run, run: Path) -> None:
+    code, out, _ = understudy("sample", run, "-n", 500, "--share", "ill=yes:0.1", "--seed", 1)
+    assert code == 0
+    assert (pd.read_csv(io.StringIO(out))["ill"] == "yes").mean() == pytest.approx(0.1, abs=0.02)
+    for wrong in ("ill", "ill=yes", "ill=yess:0.1", "ill=yes:much"):
+        code, out, err = understudy("sample", run, "--share", wrong)
+        assert (code, out) == (1, "")
+        assert "Nothing was drawn" in err
+
+
+def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(
+    understudy: Run, run: Path
+) -> None:
+    book = run.parent / "ledgers" / "table.ledger"
+    assert "keys" not in understudy("ledger", "show", book)[1]
+    assert "keys" in understudy("ledger", "show", book, "--keys")[1]
+
+
+def test_a_run_that_did_not_end_has_no_page(understudy: Run, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"run": "r", "rehearsal": False}))
+    code, _, err = understudy("report", tmp_path)
+    assert code == 1
+    assert "has not ended" in err
+    assert not list(tmp_path.glob("*.html"))
