@@ -148,6 +148,14 @@ def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
 def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
     text = str(run(federation()).privacy)
     assert "against both aggregators together: the server and second" in text
+    table = text.split("A person over all parties")[1].split("Assumed")[0]
+    rows = [line.rsplit("  ", 1) for line in table.splitlines() if "  " in line.strip()]
+    assert [(who.strip(), price.strip()) for who, price in rows[1:]] == [
+        ("an outsider who sees the release", "2.997"),
+        ("the server", "2.997"),
+        ("another party", "2.997"),
+        ("the server and second together", "no guarantee"),
+    ]
     assert "replace the content of one person's upload by nothing" in text
 
 

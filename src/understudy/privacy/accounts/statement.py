@@ -114,6 +114,7 @@ class PrivacyStatement:
     `one_release`: the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
+    `together`: those against whom ε holds each alone, and does not hold where they pool what they know.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
     """
 
@@ -124,6 +125,7 @@ class PrivacyStatement:
     one_release: bool = False
     common_steps: int | None = None
     adjacency: str = ADJACENCY
+    together: str = ""
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
     method: str = "pld"
@@ -258,9 +260,9 @@ class PrivacyStatement:
         lines += ["", "Uses"]
         lines += _aligned([row for party in self.parties for row in _words(party)])
         lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
-        lines += _aligned(
-            [["against", "ε"], *([AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom())]
-        )
+        prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
+        both = [[f"{self.together} together", "no guarantee"]] if self.together else []
+        lines += _aligned([["against", "ε"], *prices, *both])
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]

@@ -306,6 +306,7 @@ def _statement(
         most_holders=plan.config.most_holders,
         one_release=True,
         adjacency=ADJACENCY,
+        together=names,
         outside=OUTSIDE
         + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
         unguarded=(both,) if plan.config.key else (both, whose),
