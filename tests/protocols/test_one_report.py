@@ -284,6 +284,15 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     assert outcome.privacy.epsilon("a") == 16.0  # what was cut off was paid for, too
 
 
+def test_everyone_on_single_columns_leaves_the_columns_independent() -> None:
+    frame, schema = linked(2000)
+    result = train("one-report", federation(frame, schema), share=1.0, **QUICK)
+    gram = result.generator.network.gram()  # type: ignore[operator]
+    ways = gram.diagonal()
+    torch.testing.assert_close(gram[:3, 3:5], torch.outer(ways[:3], ways[3:5]), atol=1e-4, rtol=0)
+    assert float(ways[0]) == pytest.approx(0.5, abs=0.08)
+
+
 def test_one_person_is_enough_to_end_a_run() -> None:
     fed = federation(FRAME[FRAME["id"] == 0], hosts=1)
     card = train("one-report", fed, **QUICK).generator.card
@@ -328,6 +337,8 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
         {"epsilon_total": 0.0},
         {"epsilon_total": 51.0},
         {"liars": 0.6},
+        {"share": 1.1},
+        {"share": math.nan},
         {"liars": -0.1},
         {"components": 0},
         {"steps": 0},

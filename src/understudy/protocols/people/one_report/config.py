@@ -13,7 +13,9 @@ class Config:
     """`epsilon_total` is the price of a person's one report, and so of the run. `target` names the column that the
     others are to be good for, such as a label; without it all pairs of columns count alike.
 
-    `liars`: which share of the reports may be made up; above 0 the fit trusts single reports less. `components`,
+    `share`: of the people, who are asked about single columns; 1: all are, and columns stay independent; None: by the
+    rule of `plan`. `liars`: which share of the reports may be made up; above 0 the fit trusts single reports less.
+    `components`,
     `steps`: of the mixture and its fit. `batch`: people of a party who are asked at a time. `at_least`: with so many
     parties the run goes on when others stay away; None: all have to stay. `most_holders`: with how many parties a
     person may be, by the holders' word; their prices compose.
@@ -21,6 +23,7 @@ class Config:
 
     epsilon_total: float = 8.0
     target: str | None = None
+    share: float | None = None
     liars: float = 0.0
     components: int = 128
     steps: int = 400
@@ -34,6 +37,8 @@ class Config:
         check_epsilon(self.epsilon_total)
         if self.target is not None and not isinstance(self.target, str):
             raise ConfigError(f"target must name a column, not {self.target!r}. Nothing was charged.")
+        if self.share is not None:
+            in_range(0, 1, share=self.share)
         in_range(0, 0.5, liars=self.liars)
         whole(components=self.components, steps=self.steps, batch=self.batch)
         in_range(1, MOST_COMPONENTS, components=self.components)

@@ -245,7 +245,7 @@ def noise_edge(
 
     The mean over a few draws: of a few small tables, one may show next to nothing.
     """
-    rng, flat = FastRng(seed), torch.cat(list(ways)).float()
+    rng, flat = FastRng(seed), torch.cat(list(ways)).clamp(min=_RAREST).float()
     bounds = list(accumulate(levels, initial=0))
     rises = torch.zeros(_DRAWS, len(flat), len(flat))
     for one in heard:
@@ -264,7 +264,7 @@ def noise_edge(
     column = torch.repeat_interleave(torch.tensor(list(levels)))
     along = root[:, None] * torch.nn.functional.one_hot(column)
     free = torch.eye(len(flat)) - along @ along.T
-    edges = torch.linalg.eigvalsh(free @ (rises * torch.outer(root, root)) @ free)[:, -1] / 2
+    edges = torch.linalg.eigvalsh((free @ (rises * torch.outer(root, root)) @ free).double())[:, -1] / 2
     return max(0.0, float(edges.mean()))
 
 

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.protocols.people.one_report.sets import MOST_COLUMNS, ColumnSet, Sets
+from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 
 Array = NDArray[np.float64]
 
@@ -36,6 +36,9 @@ _LEAST_CELLS = 4
 _MOST_CELLS = 1 << 12
 _REFUSED = 6  # columns in a row that no longer fit, after which a set is full
 _RAREST = 1e-6
+_MOST_COLUMNS = (
+    20  # of a set: columns that exclude each other make its likeliest cells others than round 1 says
+)
 
 
 @dataclass(frozen=True)
@@ -60,18 +63,19 @@ class Plan:
     anchored: bool
 
     @classmethod
-    def rule(cls, epsilon: float, *, target: bool) -> "Plan":
-        """By ε and by whether a target is named."""
+    def rule(cls, epsilon: float, columns: int, *, target: bool) -> "Plan":
+        """By ε, the number of columns, and whether a target is named."""
         large = epsilon >= _LARGE
+        others = min(1 / 3, 5 / columns) if large else 0.0
         return cls(
-            share=0.15 if large else 0.4,
-            others=(1 / 3 if large else 0.0) if target else 1.0,
+            share=0.15 if large else 0.4 if epsilon >= 3 else 0.5,
+            others=others if target else 1.0,
             always=target and not large,
-            reach=0.4,
+            reach=0.2 if large else 0.4,
             mass=0.97,
             sets=120,
             rare=1.0,
-            strength=0.6 if large else 1.0,
+            strength=0.6,
             anchored=not large,
         )
 
@@ -185,7 +189,7 @@ def _grow(
     worth = wanted / (1 + asked / np.maximum(wanted, _RAREST)) ** 2
     left = {column for column in range(len(tables)) if len(tables[column]) > 1} - set(columns)
     misses = 0
-    while left and misses < _REFUSED and len(columns) < MOST_COLUMNS:
+    while left and misses < _REFUSED and len(columns) < _MOST_COLUMNS:
         gain = worth[columns].sum(0)
         column = max(left, key=lambda c: (gain[c], -c))
         if gain[column] <= 0:

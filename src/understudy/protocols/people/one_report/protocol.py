@@ -12,7 +12,7 @@ refused and counted on the card, and the others' stay. A run that ends halfway f
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ class _Run:
     ) -> None:
         self.config, self.levels = config, Codec(schema).sizes
         self.target = _place(schema, self.levels, config.target)
-        self.plan = Plan.rule(config.epsilon_total, target=self.target is not None)
+        self.plan = Plan.rule(config.epsilon_total, len(self.levels), target=self.target is not None)
+        if config.share is not None:
+            self.plan = replace(self.plan, share=config.share)
         self.parties = parties = Present(parties, config.at_least)
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         saved = self.store.load() if self.store is not None and resume else None
