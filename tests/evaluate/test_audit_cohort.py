@@ -7,11 +7,13 @@ import pytest
 from understudy.data.samples import toy
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.cohort_canary import cohort_case
+from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.local.selection.ps import Ps
 from understudy.protocols.people import sign_ds
+from understudy.protocols.people.one_report import party as one_report_party
+from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 
 SCHEMA = toy(rows=2, seed=3)[1]
@@ -57,3 +59,30 @@ def test_bare_updates_have_no_claim_to_refute() -> None:
     config = sign_ds.Config(**(SETTINGS | {"reporter": "none"}))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="nothing to refute"):
         cohort_case(sign_ds, config, SCHEMA, Budget(1.0, 0.0), target="phones")
+
+
+def one_reported(epsilon: float, trials: int) -> AuditResult:
+    config = one_report.Config(epsilon_total=epsilon)
+    case = report_case(config, SCHEMA, Budget(epsilon, 0.0), target="phones")
+    return audit_protocol(case, trials=trials, seconds=60)
+
+
+def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the_claim() -> None:
+    result = one_reported(2.0, 120)
+    assert result.claimed == 2.0
+    assert 0.7 < result.observed <= 2.0
+    assert result.passed
+
+
+def test_reports_at_another_price_than_they_are_charged_for_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = one_report_party.randomized
+    monkeypatch.setattr(
+        one_report_party,
+        "randomized",
+        lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng),
+    )
+    result = one_reported(0.5, 60)
+    assert result.claimed == 0.5
+    assert not result.passed

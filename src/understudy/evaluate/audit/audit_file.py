@@ -20,7 +20,7 @@ from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
-from understudy.evaluate.audit.cohort_canary import cohort_case
+from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -28,6 +28,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 
 ASSUMED_RATE = 0.1
@@ -126,6 +127,8 @@ def audit_run_file(
         ).case()
     elif issubclass(module.Config, Reporting):
         case = cohort_case(module, config, schemas[name], budgets[name], target=name)
+    elif isinstance(config, one_report.Config):
+        case = report_case(config, schemas[name], budgets[name], target=name)
     elif isinstance(config, gram.Config):
         case = GramAudit(
             config=config, schemas=schemas, budgets=budgets, target=name, people=people or PEOPLE

@@ -5,18 +5,23 @@ So in both worlds the canary is asked, in every round that the cap allows. In on
 in every column, in the other it is like everybody's. The server reads the canary's own reports, laid out over all
 parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is learned from half of the runs.
 
+Where a person reports once (`one-report`), the server is the worst there is: it asks everyone about one set of
+columns whose first cell is the canary's row and whose other cell is every other row, and looks whether the report
+names the first.
+
 Guarantee: party, `train` and ledger are the real ones, and no real row is read.
 Edges: rounds, cohort and network are cut down, so what breaks only at full size is not seen. The rule is linear in
 the reports; a better one may reach more.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import Case
@@ -24,9 +29,13 @@ from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Report
+from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
-from understudy.protocols.core import Party, Reply
+from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.people.host import HostParty, Reported
+from understudy.protocols.people.one_report import party as one_report_party
+from understudy.protocols.people.one_report import protocol as one_report
+from understudy.protocols.people.one_report.sets import MOST_COLUMNS, ColumnSet, Sets
 from understudy.protocols.people.reporting import form_of, from_message
 
 PEOPLE = 4
@@ -60,6 +69,52 @@ def cohort_case(module: ModuleType, config: Any, schema: Schema, budget: Budget,
         notes=(
             f"{PEOPLE} people, of whom the canary reports {rounds} times of at most {config.cap}; the claim is for "
             "these",
+            UNREAD,
+        ),
+    )
+
+
+def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, target: str) -> Case:
+    """One host of a few people, each asked once by a server that asks about nothing but the canary's row."""
+    described = made_up(schema, PEOPLE).schema
+    sizes = Codec(replace(described, person=None)).sizes
+    columns = [column for column, size in enumerate(sizes) if size > 1][:MOST_COLUMNS]
+    groups = [
+        (torch.arange(size) == size - 1).long() if size > 1 else torch.zeros(1).long() for size in sizes
+    ]
+    own = tuple(groups[column] for column in columns)
+    asked = ColumnSet(tuple(columns), own, torch.ones(1, len(columns), dtype=torch.int64))
+    sent = Sets.of(groups, [asked])
+
+    def build(present: bool, trial: int) -> Mapping[str, Party]:
+        table = made_up(schema, PEOPLE, 0 if present else None)
+        ledger = Ledger.rehearsal(holder=target, budget=budget)
+        rng = SecureRng.from_seed(trial)
+        return {target: one_report.build_party(target, table, ledger, run="audit", budget=budget, rng=rng)}
+
+    def ask(parties: Parties) -> None:
+        bare = Schema(columns=described.columns).to_dict()
+        parties.ask(one_report_party.Begin(config=asdict(config), schema=bare))
+        parties.ask(
+            one_report_party.Round(
+                round=1, people=torch.arange(PEOPLE), which=torch.zeros(PEOPLE, dtype=torch.int64),
+                groups=sent.groups, columns=sent.columns, listed=sent.listed,
+            )
+        )  # fmt: skip
+
+    def named(party: Party, replies: list[Reply]) -> float:
+        (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]
+        mechanism = SubsetSelection(cells=asked.cells, epsilon=config.epsilon_total)
+        found, _ = mechanism.decode(value.view(PEOPLE, -1))  # type: ignore[union-attr]
+        return float((found[0] == 0).any())
+
+    return Case(
+        target=target,
+        parties=build,
+        train=ask,
+        scores={"a server that asks whether a row is the canary's": named},
+        notes=(
+            f"{PEOPLE} people, each asked once about a set of columns that was made up to find the canary",
             UNREAD,
         ),
     )

@@ -21,7 +21,7 @@ from understudy.errors import MessageError
 from understudy.privacy.local.subset_selection import MOST_CELLS
 
 MOST_SETS = 1 << 12
-MOST_COLUMNS = 64  # of a set
+MOST_COLUMNS = 60  # of a set: combinations of bits still have numbers
 _MOST_COMBINATIONS = 1 << 62  # so that a combination has a number
 
 
