@@ -96,3 +96,22 @@ def test_children_that_differ_by_noise_alone_have_the_same_and_a_spike_among_the
     spiked[20] += 900
     found = fine_table(noisy(spiked, 10, 0), 8, noise=40.0, total=float(spiked.sum()))
     assert float(found[20]) == pytest.approx(930, abs=100)
+
+
+def test_rare_codes_of_a_long_list_share_what_common_ones_leave() -> None:
+    counts = torch.cat([torch.tensor([4_000, 900]), torch.full((998,), 5)])
+    people, spans = float(counts.sum()), torch.ones(1000)
+    layers = [noisy(counts, 20, 0)[-1]]
+    found = fine_table(layers, 8, noise=20.0, total=people, ordered=False, spans=spans)
+    assert float(found.sum()) == pytest.approx(people)
+    assert found[:2].tolist() == pytest.approx([4_000, 900], abs=80)
+    assert float(found[2:].median()) == pytest.approx(5, abs=1.5)
+    projected = fine_table(layers, 8, noise=20.0, total=people, ordered=False)
+    assert float((found - counts).abs().sum()) < 0.7 * float((projected - counts).abs().sum())
+    exact = fine_table([counts], 8, noise=0.0, total=people, ordered=False, spans=spans)
+    assert torch.allclose(exact, counts.double())
+    small = fine_table(
+        [torch.tensor([90.0, -40.0, 80.0])], 8, noise=5.0, total=100.0, ordered=False, spans=spans[:3]
+    )
+    assert float(small.sum()) == pytest.approx(100)
+    assert float(small.min()) >= 0

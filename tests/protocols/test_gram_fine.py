@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen, all_parties, pick, upper
@@ -14,10 +15,11 @@ from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen,
 from understudy.data.fine import fine_schema
 from understudy.data.grid import Grid
 from understudy.data.levels import Levels
-from understudy.data.schema import Date, Integer, Schema
+from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
 from understudy.generator import Generator
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.privacy.noise import FastRng
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import (
     Begin,
@@ -151,6 +153,25 @@ def test_a_table_of_one_column_is_released_finely_and_on_its_levels() -> None:
     parties = all_parties(tables, {"host 0": one}, budget=FREE)
     done = release(LocalParties(parties), {"host 0": one}, Plan(private=False, fine=0.2))
     assert int(done.gram.diagonal().sum()) == len(FRAME)
+
+
+def test_a_list_of_thousands_of_codes_becomes_few_levels_of_which_all_codes_can_be_drawn() -> None:
+    names = tuple(f"C{n:04d}" for n in range(3_000))
+    schema = Schema(columns=(Categorical(name="code", categories=names), Boolean(name="x")))
+    rng = np.random.default_rng(0)
+    common = rng.random(2_000) < 0.7
+    codes = np.where(common, rng.integers(0, 3, 2_000), rng.integers(3, 3_000, 2_000))
+    frame = pd.DataFrame({"code": np.array(names, dtype=object)[codes], "x": codes % 2 == 0})
+    parties = all_parties({"a": frame}, {"a": schema})
+    done = release(LocalParties(parties), {"a": schema}, Plan(fine=0.5))
+    levels = Levels.from_tensors(schema, done.levels)
+    assert 4 <= levels.sizes[0] < 30
+    assert len({int(level) for level in levels.groups[0][:3]}) == 3, "a common code is a level of its own"
+    rest = np.full((2_000, 2), levels.groups[0][2_999])
+    rest[:, 1] = 0
+    drawn = levels.decode(rest, FastRng(0))["code"]
+    assert drawn.nunique() > 1_000
+    assert not drawn.isin(names[:3]).any()
 
 
 # A server that sends whatever it likes

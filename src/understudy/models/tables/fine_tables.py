@@ -12,7 +12,8 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
    those beside them that are above it, hold nearly all of a node's people, the others have none: bounds that are far
    too wide would else put a few people a thousand times too far out, and no mean survives that. Where the children
    differ from even ones by no more than noise does, they are even: else each node's people would stand on one or
-   two of its cells, which nobody's values share.
+   two of its cells, which nobody's values share. Of a long list of categories those that stand out of the noise have
+   what was counted, and all others together have the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -60,7 +61,8 @@ def fine_table(
 
     `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the
     number of people where that is known. The result adds up to it. Categories are not `ordered`: they have no
-    neighbours. `spans` are the lengths of the leaves, by which people are even; all the same where there are none.
+    neighbours. `spans` are the lengths of the leaves, by which people are even; without them leaves of a tree are
+    alike, and categories are as they were counted.
     """
     means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
     for depth in range(len(layers) - 2, -1, -1):
@@ -73,6 +75,8 @@ def fine_table(
     top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
     some = torch.cat([near[0], near[0].new_ones(len(top) - len(near[0]))])
     people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
+    if not ordered and spans is not None:
+        return _standing_out(top, noise, float(people))
     nodes = _among(top[None], some[None], people)[0]
     absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
     lengths = [means[-1].new_ones(len(means[-1])) if spans is None else spans.double()]
@@ -104,6 +108,15 @@ def _among(
     free = (there.sum(1) - 1).clamp(min=0).double()
     alike = (apart <= noise**2 * (free + _DIFFER * (2 * free).sqrt())) & (long.sum(1) > 0)
     return torch.where(alike[:, None], parents[:, None] * shares, found)
+
+
+def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
+    """Counts that stand out of the noise, and the rest of the people evenly on all others."""
+    seen = counts > _CLEAR * noise
+    rest = people - float(counts[seen].sum())
+    if rest <= 0 or bool(seen.all()):
+        return to_simplex(counts[None], counts.new_tensor([people]))[0]
+    return torch.where(seen, counts, rest / float((~seen).sum()))
 
 
 def _near_data(layer: Tensor, deviation: float) -> Tensor:

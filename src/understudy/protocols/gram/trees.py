@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes
-from understudy.data.fine import FAN, is_tree, spans
+from understudy.data.column import Column
+from understudy.data.fine import FAN, is_bought, is_tree, spans
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import bought_levels
@@ -35,11 +36,18 @@ class Trees:
     schema: Schema
     fine: Schema
 
+    @property
+    def columns(self) -> list[tuple[Column, Column]]:
+        """Each column as declared, and with its fine cells."""
+        return list(zip(self.schema.columns, self.fine.columns, strict=True))
+
     @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """How many nodes the layers of each column's tree have, from the top."""
-        pairs = zip(self.schema.columns, self.fine.columns, strict=True)
-        return tuple(tuple(layer_sizes(c.levels, FAN)) if is_tree(own) else (c.levels,) for own, c in pairs)
+        return tuple(
+            tuple(layer_sizes(fine.levels, FAN)) if is_tree(own) else (fine.levels,)
+            for own, fine in self.columns
+        )
 
     @cached_property
     def codec(self) -> Codec:
@@ -93,7 +101,7 @@ class FineTables:
         split = [group.split(nodes.double()) for group, nodes in zip(trees, sums, strict=True)]
         each = [(one, sigma) for columns, sigma in zip(split, noise, strict=True) for one in columns]
         total = float(people) if people is not None else max(1.0, _total(each))
-        columns = [column for group in trees for column in group.fine.columns]
+        columns = [pair for group in trees for pair in group.columns]
         tables = [
             fine_table(
                 layers,
@@ -102,9 +110,9 @@ class FineTables:
                 missing=missing,
                 total=total,
                 ordered=len(layers) > 1,
-                spans=torch.from_numpy(spans(column)),
+                spans=torch.from_numpy(spans(fine)) if is_bought(own) else None,
             )
-            for ((layers, missing), sigma), column in zip(each, columns, strict=True)
+            for ((layers, missing), sigma), (own, fine) in zip(each, columns, strict=True)
         ]
         return cls(total, tables, [sigma for _, sigma in each])
 
