@@ -169,6 +169,21 @@ def test_rules_that_hardly_any_draw_keeps_are_refused_with_how_few_do(
         generator.sample(1000, seed=0)
 
 
+def test_where_rules_take_too_many_boxes_those_of_the_question_come_first_and_the_answer_says_so() -> None:
+    """Six rules of two boxes each: 64 together, and more than a mixture of 4,096 kinds may take."""
+    columns = tuple(Boolean(name=f"x{n}") for n in range(12))
+    rules = [{"when": f"x{n} == true", "then": f"x{n + 1} == true"} for n in range(0, 12, 2)]
+    schema = Schema(columns=columns, rules=rules)
+    ruling.check_rules(schema)
+    network = MixtureOfProducts([2] * 12, 4096)
+    generator = Generator(network, schema, {})
+    table = generator.table("x10", "x11")
+    assert table["share"].iloc[2] == 0, "true, and then not true"
+    assert "but for" in table.attrs["answer"]
+    assert all_keep(schema, generator.sample(500, seed=0)).all()
+    assert generator.complete(pd.DataFrame({"x0": [True]}), draws=20, seed=0)["x1"].all()
+
+
 @pytest.mark.parametrize("order", ["<", "<=", ">", ">="])
 @pytest.mark.parametrize("bins", [(5, 3), (2, 7), (1, 1)])
 @pytest.mark.parametrize("real", [False, True])

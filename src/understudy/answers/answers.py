@@ -59,34 +59,34 @@ class Answers:
         """The network as products where it is that."""
         return products_of(self.network)
 
-    def products(self, rng: Uniform) -> Products:
-        """The network as products, or as many of its latent points, given the schema's rules."""
-        if self.exact is not None:
-            return self._ruled
-        count = max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
-        return self._given_rules(
-            Products.of_rows(torch.cat(list(self.points(count, rng))), self.levels.sizes)
+    def products(self, rng: Uniform, about: Sequence[str] = ()) -> Products:
+        """The network as products, or as many of its latent points, given the schema's rules.
+
+        `about` are the columns of a question. Their rules come first where all would take too many boxes; the others
+        are left to drawing.
+        """
+        products = self.exact or Products.of_rows(
+            torch.cat(list(self.points(self._points, rng))), self.levels.sizes
         )
-
-    @cached_property
-    def _ruled(self) -> Products:
-        assert self.exact is not None
-        return self._given_rules(self.exact)
-
-    def _given_rules(self, products: Products) -> Products:
-        """Products given the rules, by levels. Rules that take too many boxes are left to drawing."""
         if not self.levels.schema.rules:
             return products
-        most = max(1, min(_MOST_BOXES, _NUMBERS // (len(products.weight) * products.width)))
-        if (found := rule_boxes(self.levels, most)) is None:
-            return products
-        boxes, pieces = found
+        boxes, pieces, _ = self._rules(about, len(products.weight))
         left = products.cut(pieces).given(boxes)[1]
         if left is None:
             raise ConfigError(
                 "the model gives rows that keep the rules the probability 0. Nothing was drawn."
             )
         return left.levels(pieces, self.levels.sizes)
+
+    def _rules(self, about: Sequence[str], products: int) -> tuple[list[Box], Mapping[int, Pieces], int]:
+        """The rules as boxes, an eighth of what products given a question may take."""
+        most = _NUMBERS // (8 * products * sum(self.levels.sizes))
+        return rule_boxes(self.levels, max(4, min(_MOST_BOXES, most)), about)
+
+    @property
+    def _points(self) -> int:
+        """How many latent points stand for a network that is no mixture."""
+        return max(1, min(POINTS, _NUMBERS // sum(self.levels.sizes)))
 
     def sample(
         self,
@@ -111,16 +111,16 @@ class Answers:
         if like is not None:
             also = {j: [] for j in known_cells(like, self.levels)}
         question = Question.read(where, self.levels, also)
-        boxes = question.boxes(self._most_boxes(question.pieces))
-        if not also:
+        products = self.products(rng) if also else self.exact
+        boxes = question.boxes(self._most_boxes(question.pieces, products))
+        if not also or products is None:
             return self._rows(n, boxes, question, rng, where)
         shares = {j: by_value(own, question.pieces[j]) for j, own in asked.items()}
         if like is not None:
             shares = raking.like(like, self.levels, question.pieces)
         if boxes is None:
             raise ConfigError(f"{where!r} ties too many columns to be weighted as well. Nothing was drawn.")
-        products = self.products(rng).cut(question.pieces)
-        probability, left = products.given(boxes)
+        probability, left = products.cut(question.pieces).given(boxes)
         if left is None:
             raise _nothing(where)
         factors = rake(left, shares, self.levels.schema.names)
@@ -150,22 +150,22 @@ class Answers:
             filled,
             lambda rows: completing.complete(frame.iloc[rows // draws], 1, self.levels, products, rng),
         )
-        return self._said(filled, products)
+        return self._said(filled)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
         """The probability of each value of the target for each row."""
-        products = self.products(rng)
-        return self._said(completing.probabilities(frame, target, self.levels, products), products)
+        products = self.products(rng, [target])
+        return self._said(completing.probabilities(frame, target, self.levels, products), [target])
 
     def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
         """The mean of a numeric target for each row."""
-        products = self.products(rng)
-        return self._said(completing.expectation(frame, target, self.levels, products), products)
+        products = self.products(rng, [target])
+        return self._said(completing.expectation(frame, target, self.levels, products), [target])
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
         """A quantile of a numeric target for each row."""
-        products = self.products(rng)
-        return self._said(completing.quantile(frame, target, q, self.levels, products), products)
+        products = self.products(rng, [target])
+        return self._said(completing.quantile(frame, target, q, self.levels, products), [target])
 
     def table(
         self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform
@@ -224,22 +224,26 @@ class Answers:
             raise ConfigError(f"a table is of different columns, at least one, not {names!r}.")
         return [schema.columns.index(schema.column(name)) for name in names]
 
-    def _said(self, answer: _Frame, products: Products) -> _Frame:
+    def _said(self, answer: _Frame, about: Sequence[str] = ()) -> _Frame:
         """The answer, with how it was found."""
-        answer.attrs["answer"] = self._how(products)
+        answer.attrs["answer"] = self._how(about)
         return answer
 
-    def _how(self, products: Products) -> str:
-        return "exact" if self.exact is not None else f"by {len(products.weight):,} draws"
+    def _how(self, about: Sequence[str] = ()) -> str:
+        how = "exact" if self.exact is not None else f"by {self._points:,} draws"
+        count = self._points if self.exact is None else len(self.exact.weight)
+        left = self._rules(about, count)[2] if self.levels.schema.rules else 0
+        return f"{how}, but for {left} of the rules, which rows alone keep" if left else how
 
     def _asked(
         self, places: Sequence[int], where: str | None, rng: Uniform, release: Release | None
     ) -> tuple[Tensor, bars.Found | None, dict[str, Any]]:
         """The shares of a table, what was released of it or why nothing was, and how the answer was found."""
-        products = self.products(rng)
-        said: dict[str, Any] = {"answer": self._how(products)}
+        about = [self.levels.schema.names[place] for place in places]
+        products = self.products(rng, about)
+        said: dict[str, Any] = {"answer": self._how(about)}
         question = Question.read(where, self.levels)
-        if (boxes := question.boxes(self._most_boxes(question.pieces))) is None:
+        if (boxes := question.boxes(self._most_boxes(question.pieces, products))) is None:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and count. Nothing was computed."
             )
@@ -253,11 +257,12 @@ class Answers:
             return table, None, said
         return table, bars.Found.of(release, places, boxes, question.pieces), said
 
-    def _most_boxes(self, pieces: Mapping[int, Pieces]) -> int:
-        if self.exact is None:
+    def _most_boxes(self, pieces: Mapping[int, Pieces], products: Products | None) -> int:
+        """How many boxes a question may take, so that products given them are held at once."""
+        if products is None or (self.exact is None and not self.levels.schema.rules):
             return _MOST_BOXES
         width = sum(self.levels.sizes) + sum(len(own.level) for own in pieces.values())
-        return max(1, min(_MOST_BOXES, _NUMBERS // (len(self.exact.weight) * width)))
+        return max(1, min(_MOST_BOXES, _NUMBERS // (len(products.weight) * width)))
 
     def _endless(self, rng: Uniform) -> Iterator[Products]:
         while True:

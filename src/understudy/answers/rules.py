@@ -40,18 +40,35 @@ def check_rules(schema: Schema) -> None:
     """ConfigError where no row can keep all rules, or where what one of them speaks of cannot be."""
     levels, plain = Codec(schema), _plain(schema)
     _check_orders(schema)
-    if plain and Question.of(And(tuple(plain)), levels).boxes(_BOXES) == []:
-        raise ConfigError(
-            f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing was drawn or charged."
-        )
+    for together in _tied(plain):
+        if Question.of(And(tuple(together)), levels).boxes(_BOXES) == []:
+            raise ConfigError(
+                f"no row keeps all rules: {_listed(schema)} leave nothing. Nothing was drawn or charged."
+            )
     for rule in schema.rules:
-        if rule.when and not _has_order(parse(rule.when, orders=True)):
-            together = And((parse(rule.when), *plain))
-            if Question.of(together, levels).boxes(_BOXES) == []:
-                raise ConfigError(
-                    f'rules contradict each other: with {_listed(schema)} no row can meet "{rule.when}". '
-                    "Nothing was drawn or charged."
-                )
+        if not rule.when or _has_order(when := parse(rule.when, orders=True)):
+            continue
+        together = next(some for some in _tied([when, *plain]) if when in some)
+        if Question.of(And(tuple(together)), levels).boxes(_BOXES) == []:
+            raise ConfigError(
+                f'rules contradict each other: with {_listed(schema)} no row can meet "{rule.when}". '
+                "Nothing was drawn or charged."
+            )
+
+
+def _tied(conditions: Sequence[Condition]) -> list[list[Condition]]:
+    """Those that speak of common columns, also by others, together: what contradicts each other does."""
+    groups: list[tuple[set[str], list[Condition]]] = []
+    for condition in conditions:
+        own, some = set(columns(condition)), [condition]
+        apart = []
+        for names, others in groups:
+            if names & own:
+                own, some = own | names, others + some
+            else:
+                apart.append((names, others))
+        groups = [*apart, (own, some)]
+    return [some for _, some in groups]
 
 
 def with_rules(schema: Schema, more: Iterable[Any] = ()) -> Schema:
@@ -131,23 +148,38 @@ def _replaced(
     return changed
 
 
-def rule_boxes(levels: Levels, most: int) -> tuple[list[Box], Mapping[int, Pieces]] | None:
-    """All rules that speak of single rows as at most so many boxes, with the pieces that these are of; None if more.
+def rule_boxes(
+    levels: Levels, most: int, first: Sequence[str] = ()
+) -> tuple[list[Box], Mapping[int, Pieces], int]:
+    """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
 
-    Rules that tie orders between columns to something else are left to drawing.
+    Rules on the columns in `first` come first. What takes too many boxes, or ties an order between columns to something
+    else, is left out, and to drawing.
     """
     schema = levels.schema
     question = Question.of(And(tuple(_plain(schema))) if _plain(schema) else None, levels)
-    found = question.boxes(most)
     pieces = dict(question.pieces)
     for order in _orders(schema):
-        a, b = (schema.names.index(name) for name in (order.column, order.other))
-        pieces = {j: levels.pieces(j) for j in (a, b)} | pieces
-        own = _order_boxes(order, a, b, pieces, levels)
-        if found is None or len(found) * len(own) > most:
-            return None
+        pieces |= {j: pieces.get(j) or levels.pieces(j) for j in _pair(order, schema)}
+    wanted: list[Condition] = [*_plain(schema), *_orders(schema)]
+    wanted.sort(key=lambda condition: not set(first) & set(columns(condition)))
+    found: list[Box] = [{}]
+    left_out = sum(rule.condition is not None for rule in schema.rules) - len(wanted)
+    for condition in wanted:
+        if isinstance(condition, Order):
+            own: list[Box] | None = _order_boxes(condition, *_pair(condition, schema), pieces, levels)
+        else:
+            own = replace(question, condition=condition).boxes(most)
+        if own is None or len(found) * len(own) > most:
+            left_out += 1
+            continue
         found = [box for one in found for other in own if (box := _times(one, other)) is not None]
-    return None if found is None else (found, pieces)
+    return found, pieces, left_out
+
+
+def _pair(order: Order, schema: Schema) -> tuple[int, int]:
+    """The two columns by number."""
+    return schema.names.index(order.column), schema.names.index(order.other)
 
 
 def structural_zeros(levels: Levels) -> Tensor | None:
@@ -166,7 +198,7 @@ def structural_zeros(levels: Levels) -> Tensor | None:
             one, *other = [starts[j] + np.flatnonzero(mask) for j, mask in each.items()]
             zero[np.ix_(one, *other or [np.arange(ends[-1])])] = True
     for order in _orders(schema):
-        a, b = (schema.names.index(name) for name in (order.column, order.other))
+        a, b = _pair(order, schema)
         zero[starts[a] : ends[a], starts[b] : ends[b]] |= _allowed(order, a, b, levels) == 0
     return torch.from_numpy(_with_impossible_levels(zero | zero.T, levels.sizes))
 
