@@ -47,7 +47,7 @@ def test_cells_that_no_row_can_have_are_zero_to_the_fit(monkeypatch: pytest.Monk
     seen = []
 
     def remembered(counts: Any, *args: Any, **more: Any) -> Any:
-        seen.append(counts)
+        seen.append((counts, more["noise"]))
         return fit(counts, *args, **more)
 
     fit = gram.fit_gram
@@ -56,9 +56,12 @@ def test_cells_that_no_row_can_have_are_zero_to_the_fit(monkeypatch: pytest.Monk
         made = gram.train(Config(**SMALL, rules=rules), LocalParties(all_parties(tables, schemas)), schemas)
     zeros = structural_zeros(Codec(made.generator.schema))  # type: ignore[arg-type]
     assert zeros is not None
-    assert seen[0][zeros].any()
-    assert not seen[1][zeros].any()
-    assert (seen[1] == seen[0])[~zeros].all()
+    (free, noise), (ruled, less) = seen
+    assert free[zeros].any()
+    assert not ruled[zeros].any()
+    assert (ruled == free)[~zeros].all()
+    assert (less == noise)[~zeros].all()
+    assert (less < noise)[zeros & noise.isfinite()].all(), "and they count for more than what was measured"
 
 
 @pytest.mark.parametrize(

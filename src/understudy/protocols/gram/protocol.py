@@ -56,6 +56,7 @@ OUTSIDE_ROWS = (
     "the size and the timing of messages; the number of people is counted within ε",
 )
 _FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
+_SURE = 0.1  # a cell that no row can have is 0, and has so much of the noise of one that was measured
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
@@ -170,9 +171,11 @@ def train(
 
     def fit(released: Released, **more: Any) -> MixtureOfProducts:
         noise, codec = torch.where(released.measured, released.noise, torch.inf), _codec(released, schema)
-        zeros = structural_zeros(codec)
+        gram = released.gram
+        if (zeros := structural_zeros(codec)) is not None:
+            gram, noise = gram * ~zeros, torch.where(zeros, _SURE * noise, noise)
         return fit_gram(
-            (released.gram if zeros is None else released.gram * ~zeros).to(device),
+            gram.to(device),
             codec.sizes,
             noise=noise.to(device),
             people=released.people,
