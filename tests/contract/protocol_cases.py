@@ -293,12 +293,13 @@ CASES = [
     ),
     Case(
         "One report each, a target, two hosts", "one-report", one_report,
-        {"epsilon_total": 6.0, "target": "smoker", "components": 8, "steps": 10, "batch": 4, "device": "cpu"},
+        {"epsilon_total": 6.0, "target": "smoker", "share": 0.4, "components": 8, "steps": 10, "batch": 4,
+         "device": "cpu"},
         lambda: horizontal(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
     ),
     Case(
         "One report each, all pairs, some liars, three hosts", "one-report", one_report,
-        {"epsilon_total": 1.0, "liars": 0.1, "components": 8, "steps": 10, "device": "cpu"},
+        {"epsilon_total": 1.0, "liars": 0.1, "share": 0.5, "components": 8, "steps": 10, "device": "cpu"},
         lambda: horizontal(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
     ),
     Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),

@@ -140,7 +140,7 @@ def test_everyone_is_asked_in_one_round_about_one_set() -> None:
                 heeded.extend((name, one) for name, one in message.items() if isinstance(one, Round))
             return super().ask(message, at_least=at_least)
 
-    fed, config = federation(), protocol.Config(batch=3, **QUICK)
+    fed, config = federation(), protocol.Config(batch=3, share=0.4, **QUICK)
     parties = Heeding(fed.parties("one-report", run="r", config=config))
     protocol.train(config, parties, fed.schemas)
     seen = Counter((name, person) for name, ask in heeded for person in ask.people.tolist())
@@ -253,7 +253,7 @@ class Spoiling(LocalParties):
 def test_what_is_no_report_is_refused_and_counted_and_the_others_stay(
     spoil: Callable[[torch.Tensor], Any],
 ) -> None:
-    fed, config = federation(), protocol.Config(**QUICK)
+    fed, config = federation(), protocol.Config(share=0.5, **QUICK)
     parties = Spoiling(fed.parties("one-report", run="r", config=config))
     parties.spoil = spoil
     card = protocol.train(config, parties, fed.schemas).generator.card
@@ -273,7 +273,7 @@ class CutOff(LocalParties):
 
 
 def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
-    fed, config = federation(epsilon=16.0), protocol.Config(**QUICK)
+    fed, config = federation(epsilon=16.0), protocol.Config(share=0.5, **QUICK)
     parties = fed.parties("one-report", run="r", folder=tmp_path / "parties", config=config)
     with pytest.raises(KeyboardInterrupt):
         protocol.train(config, CutOff(parties), fed.schemas, checkpoint=tmp_path / "server")

@@ -247,7 +247,7 @@ def test_the_first_round_asks_about_every_column_that_tells_anything() -> None:
 @pytest.mark.parametrize("target", [None, 2])
 def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: int | None) -> None:
     ways = [torch.full((size,), 1 / size).double() for size in (3, 1, 2, 4, 6, 2)]
-    plan = Plan.rule(epsilon, 6, target=target is not None)
+    plan = Plan.rule(epsilon, [len(way) for way in ways], 10_000, target=target is not None)
     asking = second_round(plan, ways, epsilon=epsilon, people=10_000, target=target, seed=0)
     pairs = {pair for one in asking.sets for pair in combinations(one.columns, 2)}
     told = [0, 2, 3, 4, 5]
@@ -264,7 +264,7 @@ def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: i
 
 def test_many_rare_bits_fit_into_one_set_and_the_unlikely_rest_shares_a_cell() -> None:
     ways = [torch.tensor([0.98, 0.02]).double() for _ in range(40)]
-    plan = replace(Plan.rule(8.0, 40, target=True), sets=20)
+    plan = replace(Plan.rule(8.0, [2] * 40, 10_000, target=True), sets=20)
     asking = second_round(plan, ways, epsilon=8.0, people=10_000, target=0, seed=0)
     assert min(len(one.columns) for one in asking.sets) > 10
     for one in asking.sets:
@@ -293,3 +293,11 @@ def test_noise_shows_a_larger_eigenvalue_the_more_reports_there_are() -> None:
     ways = [torch.full((size,), 1 / size).double() for size in LEVELS]
     few, many = (noise_edge([heard_of(PAIRS[0], n)], LEVELS, ways) for n in (100, 10_000))
     assert 0 < few < many < 100 * few  # as √n, not as n
+
+
+def test_few_people_and_a_small_price_without_a_target_are_asked_about_single_columns_alone() -> None:
+    levels = [5] * 10
+    assert Plan.rule(8.0, levels, 100, target=True).share == 1.0
+    assert Plan.rule(1.0, levels, 10**6, target=False).share == 1.0
+    assert Plan.rule(1.0, levels, 10**6, target=True).share < 1.0
+    assert Plan.rule(8.0, levels, 10**6, target=False).share < 0.2

@@ -32,6 +32,8 @@ from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 Array = NDArray[np.float64]
 
 _LARGE = 6.0  # ε from which pairs without the target are worth people
+_MIDDLE = 3.0  # ε from which any pairs are, where no target is named
+_PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
 _MOST_CELLS = 1 << 12
 _REFUSED = 6  # columns in a row that no longer fit, after which a set is full
@@ -63,12 +65,14 @@ class Plan:
     anchored: bool
 
     @classmethod
-    def rule(cls, epsilon: float, columns: int, *, target: bool) -> "Plan":
-        """By ε, the number of columns, and whether a target is named."""
+    def rule(cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool) -> "Plan":
+        """By ε, columns and people, and whether a target is named; without one a small ε is for single columns."""
         large = epsilon >= _LARGE
-        others = min(1 / 3, 5 / columns) if large else 0.0
+        share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
+        few = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
+        others = min(1 / 3, 5 / len(levels)) if large else 0.0
         return cls(
-            share=0.15 if large else 0.4 if epsilon >= 3 else 0.5,
+            share=min(1.0, max(share, few)),
             others=others if target else 1.0,
             always=target and not large,
             reach=0.2 if large else 0.4,

@@ -1,5 +1,6 @@
-"""One report a person: each says once, under randomness, which cell of some columns their row is in, and the server
-fits a mixture of products to all reports together.
+"""One report a person: who holds their own row says once, under randomness, which cell of some columns it is in.
+
+The server fits a mixture of products to all reports together.
 
 The people's side of Gram: one release from each person, everything else is free. Nobody is trusted: a report is
 ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few bytes. What columns people are
@@ -96,9 +97,6 @@ class _Run:
     ) -> None:
         self.config, self.levels = config, Codec(schema).sizes
         self.target = _place(schema, self.levels, config.target)
-        self.plan = Plan.rule(config.epsilon_total, len(self.levels), target=self.target is not None)
-        if config.share is not None:
-            self.plan = replace(self.plan, share=config.share)
         self.parties = parties = Present(parties, config.at_least)
         self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
         saved = self.store.load() if self.store is not None and resume else None
@@ -115,6 +113,11 @@ class _Run:
             self.begun, self.answers = state["begun"], state["answers"]
         self.saved = self.done
         self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.plan = Plan.rule(
+            config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None
+        )
+        if config.share is not None:
+            self.plan = replace(self.plan, share=config.share)
         self.who = self._stages()
         self.turns = [
             (stage, start)
