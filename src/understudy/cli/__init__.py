@@ -14,6 +14,7 @@ import typer
 import understudy
 from understudy.cli import asking, exchange, ledger, network, schema
 from understudy.cli.console import FileArg, err, escape, note, out, print_table
+from understudy.cli.init import init
 from understudy.cli.synthesize import synthesize
 from understudy.cli.training import summary, training
 from understudy.errors import ConfigError, PrivacyWarning, SchemaError, UnderstudyError
@@ -26,11 +27,13 @@ app = typer.Typer(
     help="Private synthetic rows and models from data that must not leave its holders.\n\n"
     "Several holders obtain **one synthetic table** from rows that never leave them, at a privacy price that is "
     "written into each holder's ledger before anything is sent.\n\n"
-    "Start with `understudy demo`. For your own data: `schema infer`, edit the draft, `schema check`, "
-    "write a run file (`understudy run --example`), `run`, then `sample` and `ledger show`.",
+    "Start with `understudy demo`. For one table of your own: `understudy synthesize`. For several holders: "
+    "`understudy init` drafts schemas and a run file, `plan` says what it will cost, `run` carries it out, then "
+    "`sample`, `report` and `ledger show`.",
 )
 app.add_typer(schema.app, name="schema")
 app.add_typer(ledger.app, name="ledger")
+app.command("init")(init)
 app.command("synthesize")(synthesize)
 asking.mount(app)
 network.mount(app)

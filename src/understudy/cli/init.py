@@ -1,0 +1,183 @@
+"""`understudy init`: from tables to schemas and a run file, by questions.
+
+What was read from rows stays a draft unless somebody says that it is publicly known: `--yes` never says so.
+"""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tomli_w
+import typer
+
+from understudy.check import plain_names
+from understudy.cli.console import out, plain
+from understudy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from understudy.data.infer import Draft
+
+DECLARED = "Declared to be publicly known."
+PUBLIC = (
+    "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
+    "rare diagnosis. It may be called public only if it is known without the rows, from a codebook, a form or the law; "
+    "where it is narrower than what is known there, say no, and widen it in {file}."
+)
+PRICE = (
+    "What may the run cost each person? ε bounds what anybody can learn about one of them, for all time: 1 is called "
+    "strong, 10 is the most that is called reasonable. Less ε is more noise: `understudy plan` says how much."
+)
+
+
+def init(
+    tables: Annotated[
+        list[str] | None, typer.Argument(help="CSV, Excel or Parquet files, one of each holder.")
+    ] = None,
+    folder: Annotated[Path, typer.Option("--folder", help="Where to write run file and schemas.")] = Path(),
+    person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
+    target: Annotated[str | None, typer.Option(help="A column to predict from the others.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="What the run may cost each person.")] = None,
+    people: Annotated[
+        int | None, typer.Option(min=1, help="About how many people, if that is public.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Ask nothing; what was read from rows stays a draft.")
+    ] = False,
+) -> None:
+    """Begin with your own tables: a schema for each of them, and a run file, by questions. Nothing is spent."""
+    from understudy.data.infer import write_draft
+
+    named = [Path(table) for table in tables or ([] if yes else _ask_tables())]
+    if not named:
+        raise ConfigError("there is no table to begin with. Nothing was written.")
+    holders = {path.name.split(".")[0]: path for path in named}
+    if len(holders) < len(named):
+        raise ConfigError(
+            "two tables have the same name: each holder needs one of its own. Nothing was written."
+        )
+    plain_names(holders, "holder")
+    files = {name: folder / f"{name}.toml" for name in holders}
+    run = folder / "run.toml"
+    if there := [file for file in (*files.values(), run) if file.exists()]:
+        raise ConfigError(f"{there[0]} is there already. Choose another --folder. Nothing was written.")
+    folder.mkdir(parents=True, exist_ok=True)
+    drafts: dict[str, Draft] = {}
+    for name, path in holders.items():
+        drafts[name] = _drafted(path, person, ask=not yes)
+        write_draft(drafts[name].schema, files[name])
+        if not yes and _is_public(drafts[name], files[name]):
+            replace(drafts[name].schema, origin="public", note=DECLARED).save(files[name])
+    columns = [column for found in drafts.values() for column in found.schema.names]
+    if not yes:
+        target = target or typer.prompt(
+            "A column to predict from the others (or nothing)", default="", show_default=False
+        )
+        out.print(PRICE)
+        epsilon = epsilon or typer.prompt("ε", default=1.0, type=float)
+    if target and target not in columns:
+        raise ConfigError(f'there is no column "{target}". The schemas are written; the run file is not.')
+    run.write_text(
+        run_text(holders, files, folder, epsilon=epsilon or 1.0, target=target or None, people=people)
+    )
+    _next(run, files)
+
+
+def _ask_tables() -> list[str]:
+    """Names of tables, until a line is empty."""
+    out.print(
+        "The tables, one of each holder. Other columns of the same people, or the same columns of other people."
+    )
+    found: list[str] = []
+    while path := typer.prompt(
+        f"Table {len(found) + 1} (nothing when all are named)", default="", show_default=False
+    ):
+        found.append(path)
+    return found
+
+
+def _drafted(path: Path, person: str | None, *, ask: bool) -> "Draft":
+    """A draft of the table's schema, shown, once it is known who the people are."""
+    from understudy.cli.schema import show_draft
+    from understudy.data.files import open_source
+    from understudy.data.infer import draft
+
+    header = [str(name) for name in open_source(path, {}).header]
+    if person is None and ask:
+        guess = next(
+            (name for name in header if re.fullmatch(r"(?i)(.*_)?id|person|patient|customer", name)), ""
+        )
+        said = typer.prompt(
+            f"{path.name}: which column says who a row is about (- for none)", default=guess or "-"
+        )
+        person = None if said == "-" else said
+    found = draft(path, person if person in header or ask else None)
+    plain.print(f"\n{path.name}")
+    show_draft(found)
+    return found
+
+
+def _is_public(found: "Draft", file: Path) -> bool:
+    out.print(PUBLIC.format(file=file), markup=False)
+    return typer.confirm(
+        f"Is all of it publicly known, for {len(found.schema.columns)} columns", default=False
+    )
+
+
+def run_text(
+    tables: dict[str, Path],
+    schemas: dict[str, Path],
+    folder: Path,
+    *,
+    epsilon: float,
+    target: str | None,
+    people: int | None,
+) -> str:
+    """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
+
+    def place(path: Path) -> str:
+        full = path.resolve()
+        home = folder.resolve()
+        return str(full.relative_to(home) if full.is_relative_to(home) else full)
+
+    def line(key: str, value: object, word: str) -> str:
+        return f"{tomli_w.dumps({key: value}).strip():<36}# {word}"
+
+    lines = [
+        line("protocol", "gram", "`understudy protocols` lists the others"),
+        line("out", "runs/" + "-".join(tables), "where everything is written"),
+        line("people", people, "about how many, for the plan alone") if people else
+        "# people = 5000                     # about how many, if that is public: for `understudy plan` alone",
+        "",
+        "[settings]                          # `understudy protocols gram` lists them",
+        line("target", target, "measured twice, so that it can be predicted well") if target else
+        '# target = "…"                      # a column to predict from the others',
+    ]  # fmt: skip
+    for name, table in tables.items():
+        lines += ["", f"[parties.{_key(name)}]", line("table", place(table), "stays with its holder")]
+        lines += [line("schema", place(schemas[name]), "public: bounds, categories, kinds")]
+        lines += [line("epsilon", epsilon, "what this run may cost a person here")]
+        lines += [line("delta", 1e-6, "well below one over the number of people")]
+        lines += [line("ledger", f"ledgers/{name}.ledger", "made if it is not there; outlives every run")]
+    return "\n".join(lines) + "\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else tomli_w.dumps({name: 1}).rpartition(" = ")[0]
+
+
+def _next(run: Path, files: dict[str, Path]) -> None:
+    """What was written, and what to do next."""
+    from understudy.data.schema import Schema
+
+    plain.print(f"\nWritten: {', '.join(map(str, [*files.values(), run]))}.")
+    open_drafts = [file for file in files.values() if Schema.load(file).origin != "public"]
+    for file in open_drafts:
+        plain.print(
+            f'{file} is a draft, and a run refuses it: put in what is publicly known and set origin = "public".'
+        )
+    plain.print(
+        f"Then: understudy plan {run}"
+        if open_drafts
+        else f"Next: understudy plan {run}, understudy run {run}"
+    )

@@ -1,0 +1,100 @@
+"""`understudy init`: schemas and a run file by questions, and nothing read from rows is called public by itself."""
+
+import io
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from test_cli import Run
+from understudy.data.schema import Schema
+from understudy.runfile import RunFile
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clinic and an insurer, in the folder where the command runs."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    ids = np.arange(200)
+    pd.DataFrame({"id": ids, "age": rng.integers(18, 90, 200), "ill": rng.random(200) < 0.3}).to_csv(
+        "clinic.csv", index=False
+    )
+    pd.DataFrame({"id": ids, "plan": rng.choice(["free", "paid"], 200)}).to_csv("insurer.csv", index=False)
+    return tmp_path
+
+
+def answers(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+def test_for_scripts_everything_is_drafted_and_nothing_is_called_public(
+    understudy: Run, tables: Path
+) -> None:
+    code, out, err = understudy(
+        "init", "clinic.csv", "insurer.csv", "--person", "id", "--yes", "--people", 200
+    )
+    assert (code, err) == (0, "")
+    assert "clinic.toml is a draft" in out
+    file = RunFile.load("run.toml")
+    assert (file.people, list(file.parties), file.parties["clinic"].epsilon) == (
+        200,
+        ["clinic", "insurer"],
+        1.0,
+    )
+    for name in ("clinic", "insurer"):
+        schema = Schema.load(f"{name}.toml")
+        assert (schema.origin, schema.person) == ("rows", "id")
+    assert understudy("plan", "run.toml")[0] == 0
+    code, _, err = understudy("run", "run.toml", "--quiet")
+    assert code == 1
+    assert "DraftSchemaError: the schema of clinic (clinic.toml)" in err
+    assert not list(tables.rglob("*.ledger"))
+
+
+def test_by_questions_a_run_can_follow_at_once(
+    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers(monkeypatch, "clinic.csv", "insurer.csv", "", "", "y", "id", "yes", "ill", "3")
+    code, out, err = understudy("init")
+    assert (code, err) == (0, "")
+    assert "anybody can learn" in out
+    assert "may be called public only if" in out
+    body = tomllib.loads(Path("run.toml").read_text())
+    assert body["settings"] == {"target": "ill"}
+    assert {party["epsilon"] for party in body["parties"].values()} == {3.0}
+    assert Schema.load("clinic.toml").origin == "public"
+    Path("run.toml").write_text(
+        Path("run.toml").read_text().replace("[settings]", "[settings]\nsteps = 5\ncomponents = 4")
+    )
+    code, out, err = understudy("run", "run.toml")
+    assert (code, err) == (0, "")
+    assert out.startswith("Plan of gram: 2 holders with other columns of the same people")
+    assert Path("runs/clinic-insurer/synthetic.parquet").exists()
+
+
+def test_nothing_is_overwritten_and_a_wrong_word_is_told(
+    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tables / "run.toml").write_text("mine")
+    code, _, err = understudy("init", "clinic.csv", "--yes")
+    assert code == 1
+    assert "run.toml is there already" in err
+    assert (tables / "run.toml").read_text() == "mine"
+    assert not (tables / "clinic.toml").exists()
+    code, _, err = understudy("init", "clinic.csv", "--yes", "--target", "il", "--folder", "new")
+    assert code == 1
+    assert 'no column "il"' in err
+    assert understudy("init", "--yes")[0] == 1
+    assert understudy("init", "clinic.csv", "./clinic.csv", "--yes", "--folder", "two")[0] == 1
+
+
+def test_a_table_elsewhere_and_a_name_with_a_blank_are_written_so_that_they_are_found(
+    understudy: Run, tables: Path
+) -> None:
+    (tables / "clinic.csv").rename(tables / "our clinic.csv")
+    assert understudy("init", "our clinic.csv", "--yes", "--person", "id", "--folder", "runfiles")[0] == 0
+    file = RunFile.load("runfiles/run.toml")
+    assert file.path(file.parties["our clinic"].table) == tables / "our clinic.csv"
