@@ -46,6 +46,11 @@ def levels(people: int, seed: int) -> np.ndarray[Any, np.dtype[np.int32]]:
     return np.stack([rng.integers(0, size, people) for size in SIZES], axis=1).astype(np.int32)
 
 
+def drawn(people: int, form: Format) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Random bytes for so many uploads."""
+    return np.frombuffer(os.urandom(people * form.randomness), np.uint8).reshape(people, -1)
+
+
 def measure(people: int) -> dict[str, Any]:
     torch.set_num_threads(1)
     field, cells, pair = Field(), Cells(SIZES), KeyPair()
@@ -64,7 +69,7 @@ def measure(people: int) -> dict[str, Any]:
     for start in range(0, people, BATCH):
         codes = levels(min(BATCH, people - start), start)
         with timed("host_s"):
-            rows = form.write(codes, os.urandom, pair.public, context).numpy()
+            rows = form.write(codes, drawn(len(codes), form), pair.public, context).numpy()
         rows[::LIARS, form.head + 40] ^= 1  # a seed that is another than was dealt
         with timed("first_s"):
             first = form.first(rows)
@@ -111,7 +116,7 @@ def client(form: Format, pair: KeyPair) -> float:
     taken, codes = [], levels(30, 1)
     for place in range(len(codes)):
         begin = time.perf_counter()
-        form.write(codes[place : place + 1], os.urandom, pair.public, bytes(32))
+        form.write(codes[place : place + 1], drawn(1, form), pair.public, bytes(32))
         taken.append(time.perf_counter() - begin)
     return 1000 * statistics.median(taken)
 

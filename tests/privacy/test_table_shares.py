@@ -12,7 +12,18 @@ from numpy.typing import NDArray
 
 from understudy.errors import ConfigError, MessageError
 from understudy.privacy.noise.aes import keystream
-from understudy.privacy.secure import Cells, Field, KeyPair, Share, Sketch, seal, second_share, split, unseal
+from understudy.privacy.secure import (
+    Cells,
+    Field,
+    KeyPair,
+    Share,
+    Sketch,
+    randomness,
+    seal,
+    second_share,
+    split,
+    unseal,
+)
 from understudy.privacy.secure.table_shares import REPEATS, Dealt
 
 SIZES = (3, 2, 4)
@@ -20,14 +31,9 @@ FIELD = Field()
 COIN = bytes(range(32))
 
 
-class Entropy:
+def entropy(n: int, cells: Cells, seed: int) -> NDArray[np.uint8]:
     """Random bytes that a test can repeat."""
-
-    def __init__(self, seed: int) -> None:
-        self.rng = np.random.default_rng(seed)
-
-    def __call__(self, n: int) -> bytes:
-        return self.rng.bytes(n)
+    return np.random.default_rng(seed).integers(0, 256, (n, randomness(cells)), dtype=np.uint8)
 
 
 def people(n: int, sizes: tuple[int, ...] = SIZES, seed: int = 0) -> NDArray[np.int32]:
@@ -40,7 +46,7 @@ def both(
 ) -> Any:
     """The shares of the first and of the second aggregator."""
     cells = Cells(sizes)
-    first, _, seconds = split(cells, codes, Entropy(seed), field)
+    first, _, seconds = split(cells, codes, entropy(len(codes), cells, seed), field)
     return first, second_share(cells, first.keys, seconds, first.corrections, field)
 
 
@@ -189,23 +195,32 @@ def test_what_an_aggregator_hears_has_one_law_whoever_the_person_is_and_whatever
     own = [np.full_like(a, rng.integers(0, 3)) for _ in range(4)]
     sketch = Sketch(Cells((1,)), COIN, field)
 
-    def heard(person: tuple[int, int], delta: int, eta: int) -> Counter[tuple[int, int, int]]:
+    def heard(person: tuple[int, int], *departures: tuple[int, int]) -> Counter[tuple[int, ...]]:
         whole = [(mine + theirs) % three for mine, theirs in zip(own, (kappa, a, b), strict=False)]
         c = (whole[1] ** 2 + (three - whole[0]) * whole[1] + whole[2] + three - own[3]) % three
         x = np.array(person, np.uint64)
         z_all, y_x = (r * x).sum(), (r**2 * x).sum() + (r * x).sum() * whole[0]
         z = (z_all + three * three - (r * own_x).sum() % three + a) % three
         y = (y_x + three * three - ((r**2 * own_x).sum() + (r * own_w).sum()) % three + b) % three
-        said_z = ((r * own_x).sum() + own[1] + np.uint64(delta)) % three
-        said_y = ((r**2 * own_x).sum() + (r * own_w).sum() + own[2] + np.uint64(eta)) % three
+        said_z = ((r * own_x).sum() + own[1]) % three
+        said_y = ((r**2 * own_x).sum() + (r * own_w).sum() + own[2]) % three
         share = Share(not departs, *(np.empty((len(a), 0)),) * 4, Dealt(kappa, a, b, c))  # type: ignore[arg-type]
-        sigma = sketch.judge(share, (z + said_z) % three, (y + said_y) % three)
-        return Counter(zip(*(part.ravel().tolist() for part in (z, y, sigma)), strict=True))
+        sigmas = [
+            sketch.judge(
+                share, (z + said_z + np.uint64(delta)) % three, (y + said_y + np.uint64(eta)) % three
+            )
+            for delta, eta in departures
+        ]
+        return Counter(zip(*(part.ravel().tolist() for part in (z, y, *sigmas)), strict=True))
 
+    people = ((1, 0), (0, 1), (0, 0))
     for delta, eta in product(range(3), repeat=2):
-        laws = [heard(person, delta, eta) for person in ((1, 0), (0, 1), (0, 0))]
+        laws = [heard(person, (delta, eta)) for person in people]
         assert laws[0] == laws[1] == laws[2]
         assert len(laws[0]) == (27 if delta else 9)
+        for again in product(range(3), repeat=2):  # an aggregator that is asked twice about one upload
+            laws = [heard(person, (delta, eta), again) for person in people]
+            assert laws[0] == laws[1] == laws[2]
 
 
 def test_the_two_shares_differ_in_one_line_of_each_column_and_hold_no_word_of_another() -> None:
@@ -223,7 +238,7 @@ def test_the_two_shares_differ_in_one_line_of_each_column_and_hold_no_word_of_an
 def test_what_either_gets_follows_no_level() -> None:
     """The same entropy for other levels: the second's 32 bytes are the same, and corrections are other everywhere."""
     cells, (one, other) = Cells(SIZES), (people(1), (people(1) + 1) % np.array(SIZES, np.int32))
-    shares = [split(cells, codes, Entropy(1), FIELD) for codes in (one, other)]
+    shares = [split(cells, codes, entropy(1, cells, 1), FIELD) for codes in (one, other)]
     assert np.array_equal(shares[0][2], shares[1][2])
     assert np.array_equal(shares[0][1], shares[1][1])
     assert (shares[0][0].corrections != shares[1][0].corrections).all()

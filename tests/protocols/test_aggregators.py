@@ -25,6 +25,7 @@ from understudy.errors import (
     UnderstudyError,
 )
 from understudy.federation import Federation
+from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import KeyPair, Share, gram_matrix
@@ -375,6 +376,59 @@ def test_nobody_uploads_twice_in_a_run_also_at_a_host_that_was_made_anew() -> No
     again = parties(whole, epsilon=0.001)
     with pytest.raises(PartyError, match="have uploaded in this run"):
         again["host 0"].answer(Begin(key=bytes(32), **told(epsilon=0.001)))
+
+
+# Parties that are put back to an earlier state, as their journals allow a server that begins again
+
+
+def put_back(party: Party, state: bytes) -> None:
+    kept = unpack(state)
+    assert isinstance(kept, dict)
+    party.load_state_dict(kept)
+
+
+def test_an_upload_that_is_checked_twice_in_other_company_says_the_same() -> None:
+    """Under two r its masks would hide two different sums, and their difference is the aggregator's share."""
+    _, aggregator, uploads = opened()
+    head = uploads[:, : PLAN.format.head].contiguous()
+    before = pack(aggregator.state_dict())
+    one = aggregator.answer(Take(batch=0, uploads=head[:3]))
+    put_back(aggregator, before)
+    other = aggregator.answer(Take(batch=0, uploads=head[[0, 3, 4]]))
+    assert torch.equal(one.z.value[0], other.z.value[0])
+    assert torch.equal(one.y.value[0], other.y.value[0])
+    assert one.coin.value == other.coin.value
+
+
+def test_a_second_sum_is_refused_at_an_aggregator_that_was_put_back() -> None:
+    whole = federation(budget=Budget(30.0, 1e-5))
+    inside, kept = parties(whole), []
+
+    def note(name: str, ask: Ask) -> Ask:
+        if isinstance(ask, Release):
+            kept.append((pack(inside["second"].state_dict()), ask))
+        return ask
+
+    protocol.train(Config(**SETTINGS), Through(inside, ask=note), whole.schemas)
+    state, ask = kept[0]
+    put_back(inside["second"], state)
+    with pytest.raises(PartyError, match="a sum of this run was released"):
+        inside["second"].answer(ask)
+    assert len([entry for entry in whole.holders["second"].ledger.entries() if entry.count]) == 1
+
+
+def test_a_host_that_was_put_back_makes_the_same_upload_again_at_a_new_price() -> None:
+    whole = federation(1, budget=Budget(30.0, 1e-5))
+    host: Any = parties(whole)["host 0"]
+    host.answer(Begin(key=bytes(range(32)), **told()))
+    before = pack(host.state_dict())
+    uploads = []
+    for places in (torch.arange(5), torch.tensor([3, 1, 9])):
+        put_back(host, before)
+        uploads.append(host.answer(Upload(round=1, people=places)).reports.value)
+    assert torch.equal(uploads[1][:2], uploads[0][[3, 1]])
+    prices = whole.holders["host 0"].ledger
+    assert prices.spent(int(FRAME["id"].iloc[3])) > 1.3 * prices.spent(int(FRAME["id"].iloc[0]))
 
 
 # Who goes away

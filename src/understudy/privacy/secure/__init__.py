@@ -24,7 +24,15 @@ from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.set_intersection import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
 from understudy.privacy.secure.sketch import Sketch
 from understudy.privacy.secure.sums import blind, noise_share
-from understudy.privacy.secure.table_shares import REPEATS, Cells, Share, first_share, second_share, split
+from understudy.privacy.secure.table_shares import (
+    REPEATS,
+    Cells,
+    Share,
+    first_share,
+    randomness,
+    second_share,
+    split,
+)
 
 __all__ = [
     "OVERHEAD",
@@ -59,6 +67,7 @@ __all__ = [
     "noise_on",
     "noise_share",
     "one_hot",
+    "randomness",
     "scaled",
     "seal",
     "second_share",

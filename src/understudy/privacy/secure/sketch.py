@@ -1,8 +1,8 @@
 """Is every table of an upload empty but for one 1? Two aggregators check it on their shares, and learn nothing else.
 
 Boneh, Boyle, Corrigan-Gibbs, Gilboa, Ishai, "Lightweight techniques for private heavy hitters" (S&P 2021), §4: with r
-drawn after the upload, z = ⟨r, x⟩ and z* = ⟨r², x⟩, every x with a single 1, or with none, has z² = z*; of any other x,
-z² − z* is a polynomial of degree 2 in r that is not zero, and is zero at a random r with 2/p at most.
+that the person does not know, z = ⟨r, x⟩ and z* = ⟨r², x⟩, every x with a single 1, or with none, has z² = z*; of any
+other x, z² − z* is a polynomial of degree 2 in r that is not zero, and is zero at a random r with 2/p at most.
 Against an aggregator that departs, the paper's second check, on κx: κz = ⟨r, κx⟩. Both together are one,
 
     z² + κz = y,   y = ⟨r², x⟩ + ⟨r, κx⟩.
@@ -16,11 +16,12 @@ which is 0 for an honest person. Paper → code: r² → `squared`, (κ, κ²) �
 Differs from the paper: κ and a, b, C are those of one table and one repetition, so that no two σ share any of them.
 
 Guarantee, against people: whatever was dealt, σ as a polynomial in r has the part ⟨r, x⟩² − ⟨r², x⟩ of degree 2, since
-a, b, C, κ and κx were fixed before r. So a table that holds anything but one 1 passes one repetition with 2/p, and both
+a, b, C, κ and κx do not follow r. So a table that holds anything but one 1 passes one repetition with 2/p, and both
 with (2/p)² < 2⁻⁶¹.
 Guarantee, against one aggregator: whatever it says instead of its Z and Y, off by δ and η, what it hears is uniform and
 independent of the person: Z and Y by a and b; and σ is δ(2z + δ + κ) − η, uniform where δ ≠ 0 since κ is, and −η where
-it is not. So it learns only that people whom it spoiled fail.
+it is not. So it learns only that people whom it spoiled fail. Nor does it learn more by asking again with another δ:
+what it hears is linear in it, and the two numbers that it finds go with every person alike.
 Edges: that a person's tables agree with each other is not proven: a liar may be in one cell of each.
 """
 
@@ -38,7 +39,10 @@ _PEOPLE = 64  # at a time: a strip of theirs stays near the processor
 
 @dataclass(frozen=True)
 class Sketch:
-    """One aggregator's side of the check of a batch, with r from `coin`: 32 bytes drawn after the uploads."""
+    """One aggregator's side of the check of a batch, with r from `coin`: 32 bytes that no person knows.
+
+    Edges: an upload may be checked under one coin alone. Under two, its a and b would hide two different sums.
+    """
 
     cells: Cells
     coin: bytes

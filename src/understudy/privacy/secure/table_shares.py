@@ -157,18 +157,20 @@ class Share:
             yield strip, lines.reshape(len(self), strip.levels, PLANES, strip.width)
 
 
+def randomness(cells: Cells) -> int:
+    """How many secret random bytes `split` takes for a person."""
+    return BLOCK + 2 * SEED + BLOCK * len(cells.sizes)
+
+
 def split(
-    cells: Cells, codes: Codes, entropy: Callable[[int], bytes], field: Field | None = None
+    cells: Cells, codes: Codes, random: Bytes, field: Field | None = None
 ) -> tuple[Share, Bytes, Bytes]:
     """The first aggregator's share of the tables of some people, its 32-byte seeds, and the second's: (n, 32) each.
 
-    `codes` are their levels, (n, columns); `entropy(k)` gives k secret random bytes.
+    `codes` are their levels, (n, columns); `random` secret bytes of each, (n, `randomness`), for one upload alone.
     """
-    n, field = len(codes), field or Field()
-    keys, firsts, seconds, fresh = (
-        np.frombuffer(entropy(n * size), np.uint8).reshape(n, size)
-        for size in (BLOCK, SEED, SEED, BLOCK * len(cells.sizes))
-    )
+    n, field, ends = len(codes), field or Field(), np.cumsum([BLOCK, SEED, SEED])
+    keys, firsts, seconds, fresh = (np.ascontiguousarray(part) for part in np.split(random, ends, axis=1))
     second = second_share(cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field)
     own = _numbers(firsts, 3, cells, field)
     kappa, a, b = ((x + y) % np.uint64(field.prime) for x, y in zip(own, second.dealt, strict=False))

@@ -1,16 +1,20 @@
 """A host of people who upload their tables to two aggregators, or a single phone.
 
-Guarantee: a person uploads once in a run, and pays before a row is touched: the price of one release of all one- and
+Guarantee: a person has one upload in a run, and pays before a row is touched: the price of one release of all one- and
 two-way tables under the noise that either aggregator adds in full (`plan`). It holds against an outsider, the server
 and the second aggregator, each alone. Which of several rows it is about is drawn in secret.
+An upload follows from a secret of the run and from the person: a host that goes back to an earlier state, or lost an
+answer, makes the same one again, at a new price, and the second aggregator counts it once.
 Edges: against both aggregators together nothing holds. Unless the settings name the key of the second one, it comes
 from the server: its fingerprint stands in the ledger beside the price, to be compared with the aggregator's own. The
-state is not saved on the server's word (`Keep`): a server that could return to it would get a second upload into the
-same sum.
+state is not saved on the server's word (`Keep`); a host that lost it has no second try at the run.
 """
 
-from typing import ClassVar
+import hashlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,10 +22,11 @@ from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
 from understudy.pack import Value
+from understudy.privacy.noise.aes import keystream
 from understudy.privacy.secure import fingerprint
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Plan
-from understudy.protocols.aggregators.upload import context_of
+from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Message, Opening, Party, Reply
 from understudy.protocols.people.host import Begun, Hosting, HostParty, Reported
 
@@ -58,9 +63,13 @@ class UploadParty(HostParty):
 
     def reports(self, ask: Upload) -> Value:
         """The uploads of these people: uint8, (people, size)."""
-        return self.plan.format.write(
-            self._levels(ask.people).numpy(), self.rng.bytes, self.key, self.context
-        )
+        levels, form = self._levels(ask.people).numpy(), self.plan.format
+        random = np.empty((len(levels), form.randomness), np.uint8)
+        for row, person, own in zip(random, ask.people.tolist(), levels, strict=True):
+            # With the levels: other rows under the same bytes would show what has changed in them.
+            seed = hashlib.sha256(self.secret + person.to_bytes(8, "big") + own.tobytes()).digest()
+            row[:] = keystream(seed, 0, form.randomness)
+        return form.write(levels, random, self.key, self.context)
 
     def _begin(self, ask: Opening) -> Begun:
         if self.ledger.spend(against="anyone", run=self.run):
@@ -68,11 +77,23 @@ class UploadParty(HostParty):
                 f"{self.name}: people here have uploaded in this run, and a second upload would count them twice. "
                 "Nothing was charged or sent."
             )
-        return super()._begin(ask)
+        begun = super()._begin(ask)
+        self.secret = self.rng.bytes(SEED)
+        return begun
 
     def _levels(self, people: Tensor) -> Tensor:
         """The levels of one row of each, drawn among their own."""
         starts = self.population.starts
         sizes = starts.diff()[people]
-        drawn = (self.rng.uniform(len(people)) * sizes).long().clamp(max=sizes - 1)
+        # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
+        words = [keystream(self.secret, person << 64, 8).view("<u8")[0] for person in people.tolist()]
+        drawn = torch.tensor([int(word) % size for word, size in zip(words, sizes.tolist(), strict=True)])
         return self.population.rows[starts[people] + drawn].to(torch.int32)
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | ({} if self.begun is None else {"secret": self.secret})
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "secret" in state:
+            self.secret = state["secret"]

@@ -4,12 +4,16 @@ Guarantee: its share of a sum leaves it with discrete Gaussian noise of σ on ev
 whose uploads both aggregators found to be tables, each once, and the same ones at both. The release stands in its
 ledger first, with the mark of who is in it; a run has one. What it says before that is uniform to the server
 (`secure.sketch`), whatever the server says, but for who passes.
+All uploads of a run are checked by one r, which follows from the aggregator's secret and which only the two know. So
+one that is checked twice, since the aggregator was put back to an earlier state, says the same of it twice, and
+nothing of its masks; and whether a sum was released stands in the ledger, which no state puts back.
 Edges: an upload that does not open, that came before, or that is not well formed is left out; another ask than the one
-that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`): from an old one, a
-second release would be possible. A server that lets in people of its own making learns no more about the others: the
-noise is in full.
+that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`). A release that was
+charged and lost, by a crash between the two, is not made again. A server that lets in people of its own making learns
+no more about the others: the noise is in full.
 """
 
+import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -49,7 +53,6 @@ class Batch:
 
     number: int
     uploads: Tensor
-    coin: bytes
     opened: Tensor
     z: Tensor
     y: Tensor
@@ -124,13 +127,10 @@ class SecondAggregator(Party):
         for place, key in enumerate(form.keys(rows)):
             opened[place] &= key.tobytes() not in self.seen
             self.seen.add(key.tobytes())
-        coin = self.rng.bytes(32)  # now that all of the batch is fixed
-        z, y, total = self._sketch(coin).look(share)
-        self.batch = Batch(
-            ask.batch, ask.uploads, coin, torch.from_numpy(opened), *map(_tensor, (z, y, total))
-        )
+        z, y, total = self._sketch(pair).look(share)
+        self.batch = Batch(ask.batch, ask.uploads, torch.from_numpy(opened), *map(_tensor, (z, y, total)))
         return Taken(
-            coin=Public(coin, "random: by what the uploads are checked"),
+            coin=Public(self._coin(pair), "random: by what the uploads are checked; people do not know it"),
             opened=Public(self.batch.opened, "which uploads open: a person's own doing, or the server's"),
             z=Public(self.batch.z, UNIFORM),
             y=Public(self.batch.y, UNIFORM),
@@ -141,7 +141,7 @@ class SecondAggregator(Party):
         theirs = [self._numbers(part, due) for part in (ask.z, ask.y, ask.sigma)]
         rows, sketch, prime = (
             batch.uploads.numpy(),
-            self._sketch(batch.coin),
+            self._sketch(pair),
             np.uint64(self.plan.field.prime),
         )
         share, _ = self.plan.format.second(rows, pair, self.context(pair))
@@ -170,6 +170,8 @@ class SecondAggregator(Party):
             raise PartyError(
                 f"{self.name}: {self.people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
             )
+        if self.ledger.spend(against="anyone", run=self.run):
+            raise PartyError(f"{self.name}: a sum of this run was released. Nothing was charged or sent.")
         receipt = self.ledger.charge(
             plan.event,
             run=self.run,
@@ -179,7 +181,7 @@ class SecondAggregator(Party):
         self.pair = None  # no further batch can be opened
         drawn = noise(Fraction(plan.sigma), self.rng, plan.cells.count)
         sums = (self.total + plan.field.numbers(drawn)) % np.uint64(plan.field.prime)
-        self.seen.clear()
+        self.seen, self.total = set(), np.zeros_like(self.total)
         return Released(sums=Paid(_tensor(sums), receipt))
 
     def context(self, pair: KeyPair) -> bytes:
@@ -193,8 +195,11 @@ class SecondAggregator(Party):
             raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
         return self.plan
 
-    def _sketch(self, coin: bytes) -> Sketch:
-        return Sketch(self.plan.cells, coin, self.plan.field)
+    def _coin(self, pair: KeyPair) -> bytes:
+        return hmac.digest(pair.secret, b"understudy sketch " + self.context(pair), "sha256")
+
+    def _sketch(self, pair: KeyPair) -> Sketch:
+        return Sketch(self.plan.cells, self._coin(pair), self.plan.field)
 
     def _numbers(self, part: Tensor, shape: tuple[int, ...]) -> Numbers:
         """Numbers of the field, of that shape. Edges: anything else → MessageError."""

@@ -15,7 +15,7 @@ replay in another run, ends in uploads that do not open.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -34,6 +34,7 @@ from understudy.privacy.secure import (
     KeyPair,
     Share,
     first_share,
+    randomness,
     seal,
     second_share,
     split,
@@ -77,14 +78,21 @@ class Format:
         """Of what the second aggregator gets of it."""
         return sum(self.parts[:3])
 
-    def write(self, codes: Codes, entropy: Callable[[int], bytes], public: bytes, context: bytes) -> Tensor:
-        """The uploads of people with these levels, sealed to this key: uint8, (n, size)."""
+    @property
+    def randomness(self) -> int:
+        """How many secret random bytes an upload takes."""
+        return randomness(self.cells) + SEED
+
+    def write(self, codes: Codes, random: Bytes, public: bytes, context: bytes) -> Tensor:
+        """The uploads of people with these levels, sealed to this key: uint8, (n, size).
+
+        `random`: secret bytes of each, (n, `randomness`). The same ones give the same upload, and are for that alone.
+        """
         rows = np.empty((len(codes), self.size), np.uint8)
         for start in range(0, len(codes), _PEOPLE):
-            some = codes[start : start + _PEOPLE]
-            share, firsts, seconds = split(self.cells, some, entropy, self.field)
-            corrections = share.corrections.astype("<u4").view(np.uint8)
-            secrets = np.frombuffer(entropy(SEED * len(some)), np.uint8).reshape(-1, SEED)
+            some, drawn = codes[start : start + _PEOPLE], random[start : start + _PEOPLE]
+            share, firsts, seconds = split(self.cells, some, drawn[:, :-SEED], self.field)
+            corrections, secrets = share.corrections.astype("<u4").view(np.uint8), drawn[:, -SEED:]
             sealed = [
                 seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
                 for key, line, seed, secret in zip(share.keys, corrections, seconds, secrets, strict=True)
