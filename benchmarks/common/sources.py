@@ -24,6 +24,7 @@ ORIGINALS = {
     "census_income_kdd.parquet": f"UCI Census-Income, KDD ({_UCI}/117)",
     "credit_default.csv.gz": f"UCI Default of Credit Card Clients ({_UCI}/350)",
     "diabetes130.csv.gz": f"UCI Diabetes 130-US Hospitals ({_UCI}/296)",
+    "emnist_bymerge_balanced.npz": "EMNIST ByMerge, 400 test images of each class (nist.gov, EMNIST)",
     "fashion_mnist_test.npz": _FASHION,
     "fashion_mnist_train15k.npz": f"{_FASHION}, 15,000 training images",
     "har.npz": f"UCI Human Activity Recognition Using Smartphones ({_UCI}/240)",

@@ -22,6 +22,7 @@ from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
 from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
+from understudy.evaluate.audit.moments_canary import moments_case
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -29,6 +30,8 @@ from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.people.one_report import protocol as one_report
+from understudy.protocols.moments import protocol as moments
+from understudy.protocols.moments.party import common
 from understudy.protocols.people.reporting import Reporting
 
 ASSUMED_RATE = 0.1
@@ -113,10 +116,15 @@ def audit_run_file(
         whole(people=people)
     name = party or min(file.parties, key=lambda each: float(file.parties[each].epsilon))
     one_of(file.parties, party=name)
-    schemas = _tables({each: file.path(section.schema) for each, section in file.parties.items()})
+    paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
-    if isinstance(config, verti_gan.Config):
+    schemas = {} if isinstance(config, moments.Config) else _tables(paths)
+    if isinstance(config, moments.Config):
+        described = {each: load_schema(path) for each, path in paths.items()}
+        common(described)
+        case = moments_case(config, described, budgets, name, people or PEOPLE)
+    elif isinstance(config, verti_gan.Config):
         known = people or _people(file.path(file.out))
         if known is None:
             known = math.ceil(config.batch / ASSUMED_RATE)

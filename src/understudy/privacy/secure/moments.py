@@ -30,6 +30,7 @@ says, whatever the rows hold: who would move them by more, or is not a number, c
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -175,6 +176,7 @@ def noise_for(multiplier: float, reach: float) -> float:
     return sigma
 
 
+@lru_cache(maxsize=64)
 def needed_multipliers(budget: Budget, shares: tuple[float, ...]) -> tuple[float, ...]:
     """The noise multiplier of each of several Gaussian releases that are within the budget together.
 

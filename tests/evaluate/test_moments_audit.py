@@ -1,0 +1,49 @@
+"""An audit of moments comes close to what it claims, and finds a holder that adds too little noise."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from understudy.data.images import ImageSchema
+from understudy.errors import ConfigError
+from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.moments_canary import MomentsAudit
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import Rng
+from understudy.privacy.secure.counts import noise_on
+from understudy.protocols.moments import party as moments_party
+from understudy.protocols.moments import protocol as moments
+
+SCHEMA = ImageSchema(height=2, width=3, label="c", classes=(0, 1))
+
+
+def audited(trials: int = 50, **settings: Any) -> AuditResult:
+    case = MomentsAudit(
+        config=moments.Config(features=6, **settings),
+        schema=SCHEMA,
+        budget=Budget(8.0, 1e-3),
+        target="a",
+        people=4,
+    ).case()
+    return audit_protocol(case, trials=trials, seconds=3600, seed=3)
+
+
+def test_the_releases_together_are_nearly_as_telling_as_they_are_claimed_to_be() -> None:
+    result = audited(bits=1)
+    assert result.passed
+    assert result.observed > 0.3 * result.claimed
+
+
+def test_a_holder_that_adds_a_third_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+        return noise_on(cells, scale / 3, rng)
+
+    monkeypatch.setattr(moments_party, "noise_on", quiet)
+    assert not audited().passed
+
+
+def test_what_claims_nothing_is_not_audited() -> None:
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        audited(private=False)
