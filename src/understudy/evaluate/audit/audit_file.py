@@ -29,9 +29,9 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
-from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.party import common
+from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 
 ASSUMED_RATE = 0.1
