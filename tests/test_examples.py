@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from understudy.protocols.gram import protocol as gram
+
 EXAMPLES = Path(__file__).parent.parent / "examples"
 Run = Callable[..., str]
 
@@ -24,7 +26,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-def test_two_holders_print_rows_and_prices(run: Run) -> None:
+def test_two_holders_print_rows_and_prices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting, few in (("components", 64), ("steps", 50)):
+        monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
     out = run("two_holders.py")
     assert "coinsurance" in out
     assert "one person, over both holders: ε ≤" in out
