@@ -115,3 +115,13 @@ def test_rare_codes_of_a_long_list_share_what_common_ones_leave() -> None:
     )
     assert float(small.sum()) == pytest.approx(100)
     assert float(small.min()) >= 0
+
+
+def test_a_group_that_hardly_stands_out_is_kept_where_the_others_cannot_be_all_people() -> None:
+    """Zero for 92 of 100, and the rest on two nodes far from it: together they are more than noise explains."""
+    counts = torch.zeros(8**4, dtype=torch.int64)
+    counts[0], counts[2000], counts[2600] = 3_680, 160, 160
+    for seed in range(5):
+        found = fine_table(noisy(counts, 60, seed), 8, noise=60.0, total=4_000.0)
+        assert float(found[1000:3500].sum()) > 150
+        assert float(found[3600:].sum()) < 60

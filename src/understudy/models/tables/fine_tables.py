@@ -9,8 +9,9 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
    Carreira-Perpiñán 2013), node by node. So noise on empty regions does not add up: a node without people has no
    children. (Clipping negative leaves instead gives every empty leaf half of its noise.)
 3. *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
-   those beside them that are above it, hold nearly all of a node's people, the others have none: bounds that are far
-   too wide would else put a few people a thousand times too far out, and no mean survives that. Where the children
+   those beside them that nearly do, hold nearly all of a node's people, and noise explains the difference, the others
+   have none: bounds that are far too wide would else put a few people a thousand times too far out, and no mean
+   survives that. Where they hold fewer, those that stand out less are taken in, step by step. Where the children
    differ from even ones by no more than noise does, they are even: else each node's people would stand on one or
    two of its cells, which nobody's values share. Of a long list of categories those that stand out of the noise have
    what was counted, and all others together have the rest, evenly.
@@ -26,7 +27,11 @@ import torch
 from torch import Tensor
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
-_ABOVE = 2.0  # deviations of its noise by which a node beside one that stands out is above it
+_STEPS = (
+    3.0,
+    2.0,
+    1.0,
+)  # the same, first as it should be, and then lower; one less beside a node that stands out
 _DIFFER = 2.0  # deviations of χ² by which the children of a node differ by more than noise does
 _NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none
 
@@ -71,34 +76,40 @@ def fine_table(
         means[depth] = (below * means[depth] + sums) / (1 + below)
         variances[depth] = below / (1 + below)
     deviations = [noise * v**0.5 for v in variances]
-    near = [_near_data(mean, one) | (not ordered) for mean, one in zip(means, deviations, strict=True)]
+    near = [_near_data(mean, one, ordered) for mean, one in zip(means, deviations, strict=True)]
     top = means[0] if missing is None else torch.cat([means[0], missing.double().reshape(1)])
-    some = torch.cat([near[0], near[0].new_ones(len(top) - len(near[0]))])
+    some = torch.cat([near[0], near[0].new_ones(len(_STEPS), len(top) - len(means[0]))], 1)
     people = torch.tensor([max(float(top.sum()) if total is None else total, 1.0)], dtype=torch.float64)
     if not ordered and spans is not None:
         return _standing_out(top, noise, float(people))
-    nodes = _among(top[None], some[None], people)[0]
+    nodes = _among(top[None], some[:, None], people, deviations[0])[0]
     absent, nodes = nodes[len(means[0]) :], nodes[: len(means[0])]
     lengths = [means[-1].new_ones(len(means[-1])) if spans is None else spans.double()]
     for mean in reversed(means[:-1]):
         lengths.insert(0, _children(lengths[0], len(mean), fan, 0).sum(1))
     for layer, close, one, long in zip(means[1:], near[1:], deviations[1:], lengths[1:], strict=True):
         children = _children(layer, len(nodes), fan, -torch.inf)
-        allowed, even = _children(close, len(nodes), fan, False), _children(long, len(nodes), fan, 0)
-        nodes = _among(children, allowed, nodes, even, one).flatten()[: len(layer)]
+        steps, even = _children(close[0], len(nodes), fan, False)[None], _children(long, len(nodes), fan, 0)
+        nodes = _among(children, steps, nodes, one, even).flatten()[: len(layer)]
     return torch.cat([nodes, absent])
 
 
 def _among(
-    children: Tensor, near: Tensor, parents: Tensor, even: Tensor | None = None, noise: float = 0.0
+    children: Tensor, near: Tensor, parents: Tensor, noise: float, even: Tensor | None = None
 ) -> Tensor:
-    """Each parent's people over its children: over those near data alone, where these hold nearly all of them.
+    """Each parent's people over its children: over those near data alone, by the first step at which these hold all.
 
-    Children that differ from `even` ones by no more than noise of this deviation are even.
+    `noise` is a child's deviation. Children that differ from `even` ones by no more than that are even.
     """
-    held = torch.where(near & children.isfinite(), children, 0).sum(1)
-    alone = held >= _NEARLY_ALL * parents
-    left = torch.where(near | ~alone[:, None], children, -torch.inf)
+    left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
+    for step in near:
+        kept = step & children.isfinite()
+        gone = parents - torch.where(kept, children, 0).sum(1)
+        alone = (gone <= (1 - _NEARLY_ALL) * parents) & ~found_all
+        if even is None:
+            alone &= gone <= _CLEAR * noise * kept.sum(1).clamp(min=1).sqrt() + 1e-9 * parents
+        left = torch.where(alone[:, None] & ~step, -torch.inf, left)
+        found_all |= alone
     found, there = to_simplex(left, parents), left.isfinite()
     if even is None:
         return found
@@ -119,13 +130,16 @@ def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
     return torch.where(seen, counts, rest / float((~seen).sum()))
 
 
-def _near_data(layer: Tensor, deviation: float) -> Tensor:
-    """Which nodes stand out of noise of this deviation, or lie beside one that does and are above it."""
-    seen = layer > _CLEAR * deviation
-    beside = torch.zeros_like(seen)
-    beside[1:] |= seen[:-1]
-    beside[:-1] |= seen[1:]
-    return seen | (beside & (layer > _ABOVE * deviation))
+def _near_data(layer: Tensor, deviation: float, ordered: bool) -> Tensor:
+    """At each step, which nodes stand out of noise of this deviation, or nearly do beside one that does."""
+    steps = []
+    for clear in _STEPS:
+        seen = layer > clear * deviation
+        beside = torch.zeros_like(seen)
+        beside[1:] |= seen[:-1]
+        beside[:-1] |= seen[1:]
+        steps.append(seen | (beside & (layer > (clear - 1) * deviation)) | (not ordered))
+    return torch.stack(steps)
 
 
 def to_simplex(rows: Tensor, totals: Tensor) -> Tensor:
