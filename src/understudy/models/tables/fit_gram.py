@@ -22,7 +22,8 @@ near a function leaves empty are drawn to 0 (`empty_cells`).
 
 Differs from the papers: all pairs are measured at once, not chosen round by round; the noise enters the loss.
 Guarantee: reads the released matrix alone, so the mixture has the privacy of the release.
-Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with.
+Edges: cells with infinite noise are never read; an unmeasured column is uniform to begin with. Where columns have more
+levels together than a fit can take, neighbours are one in it, and parted afterwards (`coarse`).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,8 +35,9 @@ from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
+from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.mixture import MixtureOfProducts
-from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of, read_tables
+from understudy.models.tables.noisy_tables import RESOLUTION, Tables, checked, most_of, read_tables
 
 Watch = Callable[[int, float], None]
 
@@ -75,18 +77,23 @@ def fit_gram(
     comes at `steps`, or from a third of them on once the residual is no more than noise, in no table. The same seed
     gives the same mixture on one device.
     """
-    whole(steps=steps)
+    whole(steps=steps, components=components)
     positive(rate=rate)
-    mixture = MixtureOfProducts(sizes, components)
-    tables = read_tables(gram, sizes, noise=noise, people=people)
+    counts, variance = checked(gram, sizes, noise)
+    coarse = Coarse.of(counts.diagonal(), sizes, {column for triple in triples for column in triple.columns})
+    if coarse is not None:
+        counts, variance = coarse.merged(counts, variance)
+    mixture = MixtureOfProducts(sizes if coarse is None else coarse.sizes, components)
+    tables = read_tables(counts, mixture.sizes, noise=variance.sqrt(), people=people)
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     jitter = torch.randn(components, mixture.width, generator=generator) * _JITTER
     with torch.no_grad():
         mixture.logits.copy_(tables.ways.clamp(min=_RAREST).log().cpu() + jitter)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
-    wide = [_WideTable.of(triple, sizes, tables.people, count) for triple in triples]
-    return _descend(mixture.to(gram.device), tables, steps, rate, watch, wide)
+    wide = [_WideTable.of(triple, mixture.sizes, tables.people, count) for triple in triples]
+    fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide)
+    return fitted if coarse is None else coarse.parted(fitted)
 
 
 def _descend(

@@ -104,6 +104,7 @@ class _Pairs:
         self.residual = torch.where(measured, residual, 0)
         self.noise = torch.where(measured, noise, 1).clamp(min=_EXACT)
         self.basis = torch.eye(len(expected), dtype=expected.dtype, device=expected.device)
+        self.half_turned = self.residual.clone()  # residual · basis
         self.scale = expected.clone()  # λ of every level's axis
         self.blocks = [torch.nonzero(column)[:, 0] for column in columns.T.bool()]
         even = self._even()
@@ -127,11 +128,12 @@ class _Pairs:
         levels = self.blocks[column]
         self.scale[levels] = axes[0]
         self.basis[levels[:, None], levels] = axes[1]
+        self.half_turned[:, levels] = self.residual[:, levels] @ axes[1]
 
     def likelihood(self, column: int, axes: _Axes) -> float:
         """Of all tables of a column, with these axes for it."""
         levels = self.blocks[column]
-        turned = axes[1].T @ (self.residual[levels] @ self.basis)
+        turned = axes[1].T @ self.half_turned[levels]
         single = torch.ones(len(levels), 1, dtype=turned.dtype, device=turned.device)
         found = _likeliest(
             turned,
@@ -144,7 +146,7 @@ class _Pairs:
         return float(found[1].sum())
 
     def prior(self) -> LevelPrior:
-        turned = self.basis.T @ self.residual @ self.basis
+        turned = self.basis.T @ self.half_turned
         scale = torch.outer(self.scale, self.scale)
         dispersion, _ = _likeliest(turned, scale, self.noise, self.measured, self.columns, self.columns)
         return LevelPrior(self.basis, (self.columns @ dispersion @ self.columns.T) * scale)

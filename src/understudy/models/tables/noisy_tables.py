@@ -61,7 +61,7 @@ def read_tables(
     Edges: no table measured as a whole, and the number of people not known → ConfigError; noise that leaves fewer than
     one person counts as one.
     """
-    counts, variance = _checked(gram, sizes, noise)
+    counts, variance = checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
     total, ways, ways_variance = _one_way(counts, variance, columns, people)
     measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
@@ -164,7 +164,7 @@ def _to_simplex(values: Tensor, total: float) -> Tensor:
     return (values - shift[falling > shift][-1]).clamp(min=0)
 
 
-def _checked(gram: Tensor, sizes: Sequence[int], noise: float | Tensor) -> tuple[Tensor, Tensor]:
+def checked(gram: Tensor, sizes: Sequence[int], noise: float | Tensor) -> tuple[Tensor, Tensor]:
     """Counts and noise variances (width, width), both symmetric; 0 and infinity where not measured."""
     for size in sizes:
         whole(sizes=size)

@@ -20,6 +20,7 @@ from understudy.data.column import Column
 from understudy.data.fine import is_bought, is_tree
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import level_count, most_levels
+from understudy.models.tables.coarse import fitted_width
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import Error, Forecast, Stage, figure
@@ -270,7 +271,7 @@ def _takes(
         takes["alignment"] = many * holders**2 * _MASK
     cells = math.fsum(a * b for a, b in combinations(groups, 2)) + math.fsum(g**2 for g in groups)
     takes["counting"] = many * cells * _PRODUCT + (width**2 / 2 + nodes) * holders * _DRAW
-    scale = width / _UNIT
+    scale = fitted_width(list(widths.values())) / _UNIT
     steps = config.steps * config.components / _UNIT
     takes["the fit"] = _unit() * (_READ * scale**3 + _STEP * steps * scale**2)
     return takes, _BASE + _CELL * width**2 + _VALUE * many * layout.columns
