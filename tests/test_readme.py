@@ -1,0 +1,62 @@
+"""README runs: its programs and its commands, in its order, on tables as it has them; and links lead somewhere."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_cli import Run
+from understudy.data.partition import overlap_people
+from understudy.data.samples import toy
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """people.csv of one holder, clinic.csv and insurer.csv of two."""
+    monkeypatch.chdir(tmp_path)
+    frame, _ = toy(rows=2_000, seed=1)
+    frame = frame.drop(columns=["joined", "treated"]).dropna().reset_index(drop=True)
+    frame.to_csv("people.csv", index=False)
+    held = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
+    frame.loc[held["clinic"], ["id", "age", "smoker", "colour"]].to_csv("clinic.csv", index=False)
+    frame.loc[held["insurer"], ["id", "income", "grade"]].to_csv("insurer.csv", index=False)
+    return tmp_path
+
+
+def carried_out(line: str, understudy: Run) -> None:
+    """One line of a terminal: our command in this process, any other in a shell."""
+    if not line.startswith("understudy "):
+        subprocess.run(["bash", "-c", line], check=True)
+        return
+    quoted = re.findall(r'"([^"]*)"|(\S+)', line.split("   #")[0])
+    code, _, err = understudy(*(one or other for one, other in quoted[1:]))
+    assert code == 0, f"{line}\n{err}"
+
+
+def test_every_program_and_every_command_of_the_readme_runs(understudy: Run, tables: Path) -> None:
+    blocks = BLOCK.findall((ROOT / "README.md").read_text())
+    assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
+    for kind, text in blocks:
+        if kind == "python":
+            names: dict[str, Any] = {}
+            exec(compile(text, "README.md", "exec"), names)  # noqa: S102
+            continue
+        for line in text.splitlines():
+            assert line.startswith("$ "), line
+            carried_out(line.removeprefix("$ "), understudy)
+    assert len((tables / "synthetic.csv").read_text().splitlines()) == 1_001
+    for made in ("report.html", "runs/people/report.html", "runs/clinic-insurer/report.html", "rows.csv"):
+        assert (tables / made).exists(), made
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_the_docs_leads_to_a_file(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        assert (page.parent / link).exists(), f"{page.name}: {link}"
