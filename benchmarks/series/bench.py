@@ -36,7 +36,7 @@ DELTA = 1e-5
 EPSILONS = (0.5, 1.0, 2.0, 8.0)
 METHODS: dict[str, dict[str, Any]] = {
     "moments": {"shares": (0.3, 0.7, 0.0)},
-    "moments, cells": {"shares": (0.2, 0.3, 0.5)},
+    "moments, cells": {"shares": (0.3, 0.3, 0.4)},
 }
 FIELDS = [
     "dataset", "people", "method", "epsilon_total", "seed", "next_step_mae", "mmd", "coverage", "directions", "cells",

@@ -57,6 +57,7 @@ def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
     sums = people[:, None] * apart + noise * torch.randn(8, 40, generator=RNG, dtype=torch.float64)
     first = {
         "people": people, "sums": sums, "sums_noise": torch.tensor(noise), "energy": torch.tensor(8e8).double(),
+        "energy_noise": torch.tensor(1.0),
     }  # fmt: skip
     found = centres(first, WIDE)
     assert (found.means - apart).square().mean() < 2 * (noise / 100) ** 2
@@ -67,7 +68,7 @@ def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
 def test_a_class_without_people_and_without_energy_is_no_error() -> None:
     first = {
         "people": torch.tensor([-30.0, 200.0]).double(), "sums": torch.zeros(2, 5).double(),
-        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(-5.0).double(),
+        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(-5.0).double(), "energy_noise": torch.tensor(1.0),
     }  # fmt: skip
     found = centres(first, FRAME)
     assert found.people.min() >= 1
@@ -78,7 +79,7 @@ def test_a_class_without_people_and_without_energy_is_no_error() -> None:
 def test_without_a_third_release_all_classes_have_the_pooled_covariance() -> None:
     first = {
         "people": torch.tensor([50.0, 70.0]).double(), "sums": torch.randn(2, 12, generator=RNG).double() * 1e4,
-        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(1e9).double(),
+        "sums_noise": torch.tensor(1.0), "energy": torch.tensor(1e9).double(), "energy_noise": torch.tensor(1.0),
     }  # fmt: skip
     centre = centres(first, WIDE)
     kept = directions({"moments": 1e6 * torch.eye(12).double(), "moments_noise": torch.tensor(0.0)}, centre)

@@ -3,8 +3,8 @@
 `centres` reads the first release, `directions` the second, `fit_cells` the third; what the first two give is what the
 next release is asked with. All quantities are in steps of the frame; every rule is a function of what was released.
 
-- Means of classes are shrunk towards the mean of all, frequency by frequency, by the share of their spread that is not
-  noise (empirical Bayes; Efron, Morris 1973).
+- The mean of all is shrunk towards none where it does not stand out of its noise, and means of classes towards it,
+  frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron, Morris 1973).
 - Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
   squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
   diagonal and √2·s on it has its edge at 2s√d (Wigner).
@@ -67,16 +67,20 @@ def centres(first: Released, frame: Frame) -> Centres:
     people = first["people"].clamp(min=1.0)
     total = people.sum()
     means = first["sums"] / people[:, None]
-    middle = first["sums"].sum(0) / total
-    beside = means - middle
+    beside = means - first["sums"].sum(0) / total
+    middle = _without_noise(
+        first["sums"].sum(0) / total, float(first["sums_noise"] / total) * math.sqrt(len(people))
+    )
     noise = (first["sums_noise"] / people).square()[:, None]
     if len(people) > 1:
         signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
-        means = middle + beside * signal / (signal + noise).clamp(min=1e-300)
+        beside = beside * signal / (signal + noise).clamp(min=1e-300)
+    means = middle + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (most / norms.clamp(min=most))
     own = (people * means.square().sum(1)).sum() / total
-    spread = float((first["energy"] / total - own).clamp(min=1e-4 * most**2, max=most**2))
+    least = max(float(first["energy_noise"] / total), 1e-4 * most**2)  # less than its noise cannot be told
+    spread = float((first["energy"] / total - own).clamp(min=min(least, most**2), max=most**2))
     return Centres(people, means, spread, RADIUS[frame.sides])
 
 
@@ -130,6 +134,7 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     left = smoothed(covariance.diagonal() - (basis.square() * values).sum(1))
     quiet = 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise
     tail = (left.clamp(min=0).square() - quiet**2).clamp(min=0).sqrt()
+    tail[len(vectors) :] = 0  # what was not looked at is left out
     return Directions(basis, values, tail, centre.pull)
 
 
@@ -169,9 +174,16 @@ def fit_cells(
     return _network(frame, centre, kept, people, means, covariances, count)
 
 
-def smoothed(values: Tensor) -> Tensor:
+def _without_noise(values: Tensor, noise: float) -> Tensor:
+    """Coefficients shrunk towards none, those that stand out of noise of this deviation least."""
+    signal = (smoothed(values.square(), 2) - noise**2).clamp(min=0)
+    signal = torch.maximum(signal, values.square() - 4 * noise**2)
+    return values * signal / (signal + noise**2).clamp(min=1e-300)
+
+
+def smoothed(values: Tensor, width: int = _SMOOTH) -> Tensor:
     """The mean over neighbours in the order of frequencies."""
-    width = min(_SMOOTH, len(values) - 1)
+    width = min(width, len(values) - 1)
     padded = torch.cat([values[:1].expand(width), values, values[-1:].expand(width)])
     return padded.unfold(0, 2 * width + 1, 1).mean(1)
 

@@ -63,7 +63,7 @@ class Config:
     """
 
     features: int = 300
-    shares: tuple[float, float, float] = (0.2, 0.3, 0.5)
+    shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
     bits: int | None = None
     colluding: int = 1
     at_least: int | None = None

@@ -37,11 +37,7 @@ from understudy.privacy.secure.moments import (
 )
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
-COUNT, ENERGY, SHADES = (
-    SCALE // 4,
-    SCALE // 8,
-    SCALE // 4,
-)  # a row's count, and its most in energy and histograms
+COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
@@ -108,6 +104,7 @@ class First:
             "sums": table[:, 1:].clone(),
             "sums_noise": beside[0, 1].clone(),
             "energy": total[at].double() * squared,
+            "energy_noise": noise[at].double() * squared,
             "shades": total[at + 1 :].double().view(self.frame.channels, self.bins) * share,
             "shades_noise": noise[at + 1].double() * share,
         }
