@@ -1,0 +1,91 @@
+"""Synthetic images or series beside the real ones, for the holder of the real rows: files in, figures out.
+
+Series: `utility/series.py`. Images: distance and coverage as of series, and what a small network learns of their
+classes (`utility/images.py`), where the schema has any.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import ArraySchema, read_rows
+from understudy.data.files import Source
+from understudy.data.images import ImageSchema
+from understudy.errors import ConfigError
+from understudy.evaluate.utility.images import evaluate_images
+from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
+
+
+def array_figures(
+    real: Source,
+    synthetic: Source,
+    schema: ArraySchema,
+    *,
+    holdout: Source | None = None,
+    epochs: int = 5,
+    steps: int = 1_000,
+    seed: int = 0,
+) -> tuple[Figure, ...]:
+    """All figures of images or series in two files, and in a third that the generator has not seen, if there is one.
+
+    Without `holdout` a fifth of the real rows is kept out of what is learned from them.
+    """
+    own, made = _opened(real, schema), _opened(synthetic, _as_drawn(schema))
+    seen = None if holdout is None else _opened(holdout, schema)
+    if not isinstance(schema, ImageSchema):
+        test = None if seen is None else seen.values
+        return evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
+    figures = evaluate_distances(own.values, made.values, seed=seed)
+    if schema.target is None:
+        return figures
+    train, test_set = (own, seen) if seen is not None else _parted(own, seed)
+    sets = ((table.values, _classes(table)) for table in (train, made, test_set))
+    return figures + evaluate_images(*sets, classes=schema.target.levels, epochs=epochs, seed=seed)
+
+
+def _opened(source: Source, schema: ArraySchema) -> ArrayTable[ArraySchema]:
+    found = read_rows(source, schema)
+    if not isinstance(found, ArrayTable):
+        raise ConfigError("these are no images and no series. Nothing was compared.")
+    return found  # type: ignore[return-value]
+
+
+def _as_drawn(schema: ArraySchema) -> ArraySchema:
+    """The schema of what a generator writes: every row stands for itself, and series are whole."""
+    if isinstance(schema, ImageSchema):
+        return replace(schema, person=None)
+    series, time = schema.series or "series", schema.time or "time"
+    return replace(schema, person=None, series=series, time=time, stride=None, windows_are_people=False)
+
+
+def _parted(
+    table: ArrayTable[ArraySchema], seed: int
+) -> tuple[ArrayTable[ArraySchema], ArrayTable[ArraySchema]]:
+    """Four fifths and one fifth of the rows, at random."""
+    order = np.random.default_rng([seed, 1]).permutation(table.rows)
+    cut = max(1, table.rows // 5)
+    first, second = (_some(table, places) for places in (order[cut:], order[:cut]))
+    return first, second
+
+
+def _some(
+    table: ArrayTable[ArraySchema], places: "np.ndarray[tuple[int], np.dtype[np.intp]]"
+) -> ArrayTable[ArraySchema]:
+    starts = np.arange(len(places) + 1)
+    return ArrayTable(
+        table.values[places],
+        np.arange(len(places)),
+        starts,
+        table.schema,
+        table.source,
+        _classes(table)[places],
+    )
+
+
+def _classes(table: ArrayTable[ArraySchema]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    assert table.classes is not None, "the schema has classes"
+    return table.classes

@@ -1,0 +1,48 @@
+"""The benchmarks of images and of series, on a handful of rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+Load = Callable[..., ModuleType]
+
+
+@pytest.mark.parametrize(("method", "epsilon"), [("moments", 8.0), ("moments", 0.0), ("real", 0.0)])
+def test_a_cell_of_images_has_a_row_for_each_classifier(
+    load_bench: Load, tmp_path: Path, method: str, epsilon: float
+) -> None:
+    rng, bench = np.random.default_rng(0), load_bench("images")
+    np.savez(tmp_path / "usps.npz", X=rng.random((60, 256), np.float32), y=np.arange(60) % 3)
+    job: dict[str, Any] = {
+        "dataset": "usps", "split": "20 silos", "method": method, "epsilon": epsilon, "seed": 0, "data": tmp_path,
+        "device": "cpu", "most": None, "drawn": 40, "epochs": 1,
+    }  # fmt: skip
+    rows = bench.measure(job)
+    assert [row["classifier"] for row in rows] == ["cnn", "mlp", "logistic"]
+    assert all(set(row) == set(bench.FIELDS) for row in rows)
+    assert all(0 <= row["accuracy"] <= 1 and row["people"] == 48 for row in rows)
+
+
+def test_a_cell_of_series_states_what_a_person_pays_in_all(load_bench: Load) -> None:
+    bench = load_bench("series")
+    for method, epsilon in (("moments", 8.0), ("moments, cells", 0.0), ("real", 0.0)):
+        row = bench.measure(
+            {
+                "dataset": "sine", "method": method, "epsilon_total": epsilon, "seed": 0, "data": Path(), "most": 60,
+                "predictor_steps": 2,
+            }
+        )  # fmt: skip
+        assert set(row) == set(bench.FIELDS)
+        assert np.isfinite([row["mmd"], row["coverage"], row["next_step_mae"]]).all()
+
+
+def test_every_cell_of_both_has_a_name_of_its_own(load_bench: Load) -> None:
+    for name in ("images", "series"):
+        bench = load_bench(name)
+        args = bench.parser().parse_args([])
+        titles = [bench.GRID.title(job) for job in bench.jobs(args)]
+        assert len(set(titles)) == len(titles) > 1
