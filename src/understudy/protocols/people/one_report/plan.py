@@ -33,6 +33,7 @@ Array = NDArray[np.float64]
 
 _LARGE = 6.0  # ε from which pairs without the target are worth people
 _MIDDLE = 3.0  # ε from which any pairs are, where no target is named
+_SMALL = 1.5  # ε below which the penalty of all noise would leave no dependence at all
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
 _MOST_CELLS = 1 << 12
@@ -79,7 +80,7 @@ class Plan:
             mass=0.97,
             sets=120,
             rare=1.0,
-            strength=0.6,
+            strength=0.6 if epsilon >= _SMALL else 0.4,
             anchored=not large,
         )
 
