@@ -34,6 +34,7 @@ Array = NDArray[np.float64]
 _LARGE = 6.0  # ε from which pairs without the target are worth people
 _MIDDLE = 3.0  # ε from which any pairs are, where no target is named
 _SMALL = 1.5  # ε below which the penalty of all noise would leave no dependence at all
+_WIDE = 60  # columns from which few sets would have the target by themselves
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
 _MOST_CELLS = 1 << 12
@@ -75,7 +76,7 @@ class Plan:
         return cls(
             share=min(1.0, max(share, few)),
             others=others if target else 1.0,
-            always=target and not large,
+            always=target and (not large or len(levels) > _WIDE),
             reach=0.2 if large else 0.4,
             mass=0.97,
             sets=120,

@@ -125,7 +125,7 @@ class _Run:
             for start in range(0, max(len(who[stage]) for who in self.who.values()), config.batch)
         ]
         self.asking: dict[int, Asking] = {}
-        self.refused = 0
+        self.refused: dict[int, int] = {}  # reports of each round that are none
 
     def _stages(self) -> dict[str, tuple[Tensor, Tensor]]:
         """For each party the people of both rounds, drawn over all parties from public randomness."""
@@ -184,25 +184,27 @@ class _Run:
         sets = self._asking(stage).sets
         mechanisms = [SubsetSelection(cells=one.cells, epsilon=self.config.epsilon_total) for one in sets]
         named: list[list[Tensor]] = [[] for _ in sets]
-        self.refused = 0 if stage == 0 else self.refused
+        self.refused[stage] = 0
         for round in range(1, self.done + 1):
             if self.turns[round - 1][0] != stage:
                 continue
             asks = self._asks(round)
             for name, sent in self.answers[round - 1].items():
-                self.refused += _read(sent, asks[name].which, mechanisms, named)
+                self.refused[stage] += _read(sent, asks[name].which, mechanisms, named)
         return [
             Heard.of(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
             for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
         ]
 
     def fit(self) -> MixtureOfProducts:
-        config = self.config
+        config, plan = self.config, self.plan
         self.all_heard = [*self.heard(0), *self.heard(1)]
+        # Large sets of columns that depend on each other would mislead a fit of independent ones.
+        ways = one_ways(self.all_heard if plan.anchored else self.heard(0), self.levels)
         return fit_reports(
-            self.all_heard, self.levels, one_ways(self.all_heard, self.levels), strength=self.plan.strength,
-            anchored=self.plan.anchored, components=config.components, steps=config.steps, rate=_RATE,
-            batch=_SETS_A_STEP, liars=config.liars, seed=config.seed, device=pick_device(config.device),
+            self.all_heard, self.levels, ways, strength=plan.strength, anchored=plan.anchored,
+            components=config.components, steps=config.steps, rate=_RATE, batch=_SETS_A_STEP, liars=config.liars,
+            seed=config.seed, device=pick_device(config.device),
         )  # fmt: skip
 
     def save(self) -> None:
@@ -237,7 +239,7 @@ class _Run:
             "people": sum(self.hosted.values()),
             "left_out": left_out(self.begun),
             "law": _LAW,
-            "reports": {"all": reports, "refused": self.refused, "of the busiest person": 1},
+            "reports": {"all": reports, "refused": sum(self.refused.values()), "of the busiest person": 1},
             "sets": len(self.all_heard),
             "bytes": sent,
             "a liar moves a count by at most": max(weights, default=0.0),
