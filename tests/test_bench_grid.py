@@ -85,7 +85,9 @@ def test_without_a_file_everything_is_left_to_do(grid: ModuleType, tmp_path: Pat
     assert cells.left(JOBS, None) == cells.left(JOBS, tmp_path / "none.csv") == JOBS
 
 
-@pytest.mark.parametrize("bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds"])
+@pytest.mark.parametrize(
+    "bench", ["vertical", "joint", "sgde", "gen_fl", "fed_wae", "fed_stdg", "sign_ds", "numbers"]
+)
 def test_the_figures_that_were_measured_stand_in_the_columns_and_in_the_order_of_their_grid(
     grid: ModuleType, load_bench: Callable[..., ModuleType], bench: str
 ) -> None:
