@@ -9,6 +9,7 @@ Gram of one holder with the column to foretell named (`target`). Then, on real r
     boosting x4    the same on four times as many
     real           gradient boosting on the real rows, which no generator may show; not private
 
+`known` says from how many other columns: all of them, or three that the seed draws; a model is trained on those alone.
 `auc` and `accuracy` rank and decide, `log_loss` says whether probabilities are right; `seconds` are those of a
 processor, for training and foretelling. QUICK=1 takes the toy table.
 """
@@ -44,7 +45,8 @@ from understudy.run import train
 QUICK = quick()
 TABLES = ("adult", "bank", "credit", "diabetes", "randhie")
 TESTED = 10_000  # rows at most
-KEY = ("dataset", "epsilon", "seed", "method")
+FEW = 3
+KEY = ("dataset", "epsilon", "seed", "known", "method")
 FIGURES = ("auc", "accuracy", "log_loss", "seconds")
 GRID = Grid(fields=[*KEY, *FIGURES], key=KEY, order=lambda row: [str(row[key]) for key in KEY])
 
@@ -55,11 +57,11 @@ def cells(datasets: list[str], epsilons: list[float], seeds: int) -> Iterator[di
     for seed in range(seeds):
         for epsilon in epsilons:
             for dataset in datasets:
-                yield {"dataset": dataset, "epsilon": epsilon, "seed": seed, "method": "bayes"}
+                yield dict(zip(KEY, (dataset, epsilon, seed, "all", "bayes"), strict=True))
 
 
 def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
-    """One line for each method."""
+    """One line for each method, from all columns and from few."""
     warnings.simplefilter("ignore")
     table = bench.opened(job["dataset"], args["data"], job["seed"])
     tested = table.test.iloc[:TESTED]
@@ -73,24 +75,36 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
     asked = train(
         "gram", federation, fine=0.0, target=table.target, device=args["device"], seed=job["seed"]
     ).generator
-    methods: dict[str, Callable[[], Odds]] = {
-        "bayes": lambda: by_bayes(asked, table, tested),
-        "boosting": lambda: by_boosting(asked.sample(len(table.train), seed=job["seed"]), table, tested),
-        "boosting x4": lambda: by_boosting(
-            asked.sample(4 * len(table.train), seed=job["seed"]), table, tested
-        ),
-        "real": lambda: by_boosting(table.train, table, tested),
-    }
-    return [job | {"method": name} | scored(work, table, tested) for name, work in methods.items()]
+    others = [name for name in table.schema.names if name != table.target]
+    few = np.random.default_rng(job["seed"]).permutation(others)[:FEW].tolist()
+    lines = []
+    for known, names in (("all", others), (str(len(few)), few)):
+        methods: dict[str, Callable[[], Odds]] = {
+            "bayes": partial(by_bayes, asked, table, tested[names]),
+            "boosting": partial(by_drawn, asked, len(table.train), job["seed"], table, names, tested),
+            "boosting x4": partial(by_drawn, asked, 4 * len(table.train), job["seed"], table, names, tested),
+            "real": partial(by_boosting, table.train, table, names, tested),
+        }
+        lines += [
+            job | {"known": known, "method": name} | scored(work, table, tested)
+            for name, work in methods.items()
+        ]
+    return lines
 
 
 def by_bayes(asked: Generator, table: Public, tested: pd.DataFrame) -> Odds:
-    return asked.predict_proba(tested[list(table.schema.names)], table.target).to_numpy()
+    return asked.predict_proba(tested, table.target).to_numpy()
 
 
-def by_boosting(rows: pd.DataFrame, table: Public, tested: pd.DataFrame) -> Odds:
-    """Of every class of the target, in the schema's order."""
-    others, own = Codec(table.schema.drop([table.target])), truth(table, rows)
+def by_drawn(
+    asked: Generator, count: int, seed: int, table: Public, names: list[str], tested: pd.DataFrame
+) -> Odds:
+    return by_boosting(asked.sample(count, seed=seed), table, names, tested)
+
+
+def by_boosting(rows: pd.DataFrame, table: Public, names: list[str], tested: pd.DataFrame) -> Odds:
+    """Of every class of the target, in the schema's order, from these columns."""
+    others, own = Codec(table.schema.select(names)), truth(table, rows)
     model = HistGradientBoostingClassifier(random_state=0).fit(others.codes(rows), own)
     odds = np.full((len(tested), table.schema.column(table.target).levels), 1e-9)
     odds[:, model.classes_] = model.predict_proba(others.codes(tested))
