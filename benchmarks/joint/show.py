@@ -242,7 +242,21 @@ def rivals() -> str:
     return table(("method", "beside", *FIGURES.values()), lines, "llr")
 
 
+def foretold() -> str:
+    """AUC and log loss of a column foretold by Bayes' rule and by boosting, means over seeds."""
+    rows = pd.read_csv(HERE / "predict.csv", dtype={"known": str})
+    wide = rows.pivot_table(["auc", "log_loss"], ["known", "dataset", "epsilon"], "method")
+    ways = ("bayes", "boosting", "boosting x4", "real")
+    figures = [(figure, way) for figure in ("auc", "log_loss") for way in ways]
+    keys = [(known, name, f"{epsilon:g}") for known, name, epsilon in wide.index]
+    columns = [*(once(part) for part in list(zip(*keys, strict=True))[:2]), [key[2] for key in keys]]
+    columns += [[bare(value) for value in wide[figure]] for figure in figures]
+    heads = ("known", "table", "ε", *(f"{name}: {way}" for name in ("AUC", "log loss") for way in ways))
+    return table(heads, zip(*columns, strict=True), "llr")
+
+
 TABLES = {
+    "foretold": foretold,
     "beside": beside,
     "seeds": seeds,
     "prices": prices,
