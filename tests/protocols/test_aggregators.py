@@ -150,6 +150,8 @@ def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
     text = str(run(federation()).privacy)
     assert "against both aggregators together: the server and second" in text
     table = text.split("A person over all parties")[1].split("Assumed")[0]
+    assert "that only one party holds each person" in text
+    assert "Assumed" not in str(run(federation(1)).privacy), "one host, and an aggregator that holds nobody"
     rows = [line.rsplit("  ", 1) for line in table.splitlines() if "  " in line.strip()]
     assert [(who.strip(), price.strip()) for who, price in rows[1:]] == [
         ("an outsider who sees the release", "2.997"),

@@ -67,8 +67,8 @@ class PartyPrivacy:
     """One party's price for its person with the highest spend: uses of each event, as outsider and insider see them.
 
     `rounds` is how many rounds the uses were spread over, evenly (where cohorts are asked: the rounds that this
-    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed; `rehearsal`
-    are keys of `rehearsal.REHEARSED`.
+    person took part in); `noise` names the generator of the noise; `people` is None where not disclosed, and 0 at an
+    aggregator; `rehearsal` are keys of `REHEARSED`.
     """
 
     name: str
@@ -216,7 +216,8 @@ class PrivacyStatement:
     @property
     def assumed(self) -> tuple[str, ...]:
         """What the price of a person assumes."""
-        if self.same_people or len(self.parties) == 1:
+        holders = [party for party in self.parties if party.people != 0]  # an aggregator holds nobody
+        if self.same_people or len(holders) == 1:
             return ()
         if self.most_holders == 1:
             return (ELSEWHERE,)

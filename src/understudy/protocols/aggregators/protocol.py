@@ -172,6 +172,7 @@ class _Server:
             "schemas": {name: schemas[name].to_dict() for name in parties.names},
         }
         opened = public_values({plan.aggregator: self._second(Open(**told))})
+        opened[plan.aggregator]["people"] = 0
         self.begun = (
             public_values(self.hosts.ask(Begin(key=opened[plan.aggregator].pop("key"), **told))) | opened
         )
