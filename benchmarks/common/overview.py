@@ -200,11 +200,20 @@ def numbers() -> tuple[str, str]:
     )
 
 
+def aggregators() -> tuple[str, str]:
+    row = found("aggregators", people=50_000)
+    return (
+        "two aggregators, 50,000 people with Adult's columns: one person's upload; the check and the sums at each",
+        f"{row.upload_bytes / 1000:.1f} kB; {row.first_s:.0f} and {row.second_s:.0f} s of an x86 core",
+    )
+
+
 LINES = {
     critic: ("critic",), verti_gan: ("verti_gan",), adult: ("joint",), har: ("joint",), vertical: ("vertical",),
     secure_product: ("secure_product",), cohort: ("cohort",), sign_ds: ("sign_ds",), fed_stdg: ("fed_stdg",),
     network: ("network",), population: ("cohort",), papers: ("fed_wae", "fed_stdg", "sgde", "gen_fl"),
     evaluate: ("evaluate",), attacks: ("attacks",), answers: ("answers",), numbers: ("numbers",),
+    aggregators: ("aggregators",),
 }  # fmt: skip
 
 
