@@ -8,12 +8,12 @@ A cell lies, with probability π, at the pair's floor, f·E with E what independ
 draw of the Gaussian prior around independence, N(E, v·E), as `level_prior` has it without an order; both under the
 noise of its measurement. v matches a pair's second moments; π and f are those under which its cells are likeliest
 (Johnstone and Silverman, "Needles and straw in haystacks", Ann. Statist. 2004, learn the weight of an atom at zero
-likewise). A floor that is not clearly above 0 is 0. Only pairs which all this makes clearly likelier have floors.
-What the floor does not hold is with the other cells: in a second round these lie around the table with the same
-one-way tables that is independent but for the floor (quasi-independence; Goodman, JASA 1968).
+likewise). Only pairs which that makes clearly likelier, with a floor that is not clearly above 0, have empty cells:
+half of a copy is none. What they do not hold is with the other cells: in a second round these lie around the table with
+the same one-way tables that is independent but for the empty ones (quasi-independence; Goodman, JASA 1968).
 
-Differs from the paper: no cell is set to the floor. It is measured once more, so to speak, as that, and as precisely
-as the odds say that it lies there; the fit weighs it against all else.
+Differs from the paper: no cell is set to 0. It is measured once more, so to speak, as 0, and as precisely as the odds
+say that it is empty; the fit weighs it against all else.
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: exact cells, and such as were not measured, are never taken for empty.
 """
@@ -26,19 +26,17 @@ from torch import Tensor
 from torch.nn import functional
 
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
-_ABOVE = 2.0  # deviations: a floor nearer to 0 is 0
+_ABOVE = 2.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
-_SUREST = 300.0  # a cell at the floor is at most so many times as precise as its measurement
+_SUREST = 300.0  # an empty cell is at most so many times as precise as its measurement
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
 _MARGINS = 5  # turns of proportional fitting
 _SOME = 1e-3  # probabilities lie so far from 0 and 1
 _TINY = 1e-30
 
 
-def empty_cells(
-    counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The floor of each cell, in counts, and how sure it is, over the precision of its measurement: (width, width).
+def empty_cells(counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
+    """How sure it is that a cell holds nobody, over the precision of its measurement: (width, width).
 
     `counts` and the variance of their `noise` are (width, width), known where `measured`; `ways` (width,) are the
     one-way tables; `columns` (width, m) says of which column each level is.
@@ -46,14 +44,14 @@ def empty_cells(
     pairs = _Pairs(counts, noise, measured & (noise > 0), ways, columns)
     share, floor = (torch.full_like(pairs.dispersion, start) for start in (0.5, 0.0))
     share, floor = pairs.likeliest(pairs.mean, share, floor)
-    near = pairs.gain(share, floor) > _CLEARLY
+    near = (pairs.gain(share, floor) > _CLEARLY) & (floor == 0)
     if not bool(near.any()):
-        return torch.zeros_like(counts), torch.zeros_like(counts)
+        return torch.zeros_like(counts)
     mean = pairs.mean_of_others(share, floor)
     share, floor = pairs.likeliest(mean, share, floor)
     odds = _READY * pairs.log_odds(mean, share, floor).clamp(max=20).exp()
-    there = pairs.known & (pairs.spread_out(near.double()) > 0)
-    return pairs.at(floor) * there, odds.clamp(max=_SUREST) * there
+    there = pairs.known & (pairs.spread_out((near & (floor == 0)).double()) > 0)
+    return odds.clamp(max=_SUREST) * there
 
 
 @dataclass(frozen=True)

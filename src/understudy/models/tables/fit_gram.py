@@ -11,11 +11,10 @@ Once it is released under noise of known size, all that follows is post-processi
 3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
    its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
    2021, GEM, fit a network likewise). It makes all tables those of one distribution.
-4. *Stop* when the residual over the noise is no larger than the truth's, whose mean square is 1: beyond it lies only
-   noise (Morozov's discrepancy principle, 1966). That is asked of all cells together and of every table by itself,
-   since many tables without dependence would outvote a strong one. It is not asked before a third of the steps is
-   done: where noise is large the first few pass it, with strong pairs still smeared, and the prior holds back what the
-   later ones could learn of noise.
+4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
+   (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
+   cells together and of every table by itself, since many tables without dependence would outvote a strong one.
+   Where empty cells still hold people it waits for these, up to a third of the steps: no residual shows them.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Cells that a pair
 near a function leaves empty are drawn to 0 (`empty_cells`).
@@ -42,7 +41,9 @@ from understudy.models.tables.noisy_tables import RESOLUTION, Tables, checked, m
 Watch = Callable[[int, float], None]
 
 _RAREST = 1e-6  # least initial probability of a level
-_PART = 1 / 3  # of the steps, before noise is asked for
+_WAIT = 1 / 3  # of the steps, at most, for cells to become empty
+_STRAY = 0.01  # of a pair's people, in cells that should be empty
+_SURE = 10.0  # times as precise as its measurement: a cell is surely empty
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
@@ -74,8 +75,8 @@ def fit_gram(
     deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
     `people`: their number, where it is known.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every step and at the end, which
-    comes at `steps`, or from a third of them on once the residual is no more than noise, in no table. The same seed
-    gives the same mixture on one device.
+    comes at `steps`, or once the residual falls to the least that is not noise, no table is left with more, and empty
+    cells are empty. The same seed gives the same mixture on one device.
     """
     whole(steps=steps, components=components)
     positive(rate=rate)
@@ -126,10 +127,10 @@ def _descend(
                 watch(step, residual)
             gaps = [triple.gap(odds) for triple in triples]
             if step == steps or (
-                step >= _PART * steps
-                and residual <= 1
+                residual <= tables.least
                 and bool((columns.T @ left @ columns <= most).all())
                 and all(triple.is_noise(gap) for triple, gap in zip(triples, gaps, strict=True))
+                and (step >= _WAIT * steps or empty.held(odds) <= _STRAY)
             ):
                 break
             # By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough.
@@ -171,23 +172,31 @@ class _Turn:
 
 @dataclass(frozen=True)
 class _EmptyCells:
-    """The levels of pairs with empty cells, and the precision of each, as `_descend` scales it."""
+    """The levels of pairs with empty cells, the precision of each, as `_descend` scales it, and which are sure."""
 
     levels: Tensor
-    floor: Tensor
     precision: Tensor
+    sure: Tensor
+    columns: Tensor
 
     @classmethod
     def of(cls, tables: Tables, scale: float) -> "_EmptyCells":
         levels = tables.empty.any(1).nonzero()[:, 0]
-        floor, precision = (cells[levels][:, levels] for cells in (tables.floor, tables.empty))
-        return cls(levels, floor.float(), (precision * scale).float())
+        precision, weight = (cells[levels][:, levels] for cells in (tables.empty, tables.weight))
+        sure = (precision > _SURE * weight).float()
+        return cls(levels, (precision * scale).float(), sure, tables.columns[levels].float())
+
+    def held(self, odds: Tensor) -> float:
+        """The largest share of people whom a pair has in cells that are surely empty."""
+        own = odds[:, self.levels]
+        stray = self.columns.T @ (own.T @ own / len(odds) * self.sure) @ self.columns
+        return float(stray.max()) if len(self.levels) else 0.0
 
     def add_slope(self, odds: Tensor, slope: Tensor) -> None:
-        """Add the gradient of half the weighted squared distance from the floor, in the odds."""
+        """Add the gradient of half the weighted squares, in the odds."""
         if len(self.levels):
             own = odds[:, self.levels]
-            slope[:, self.levels] += own @ ((own.T @ own / len(odds) - self.floor) * self.precision)
+            slope[:, self.levels] += own @ (own.T @ own / len(odds) * self.precision)
 
 
 @dataclass(frozen=True)

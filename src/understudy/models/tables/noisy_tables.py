@@ -18,6 +18,7 @@ from understudy.models.tables.empty_cells import empty_cells
 from understudy.models.tables.level_prior import common_share, level_prior
 from understudy.models.tables.low_rank import pooled_tables
 
+_CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
 RESOLUTION = 1e-5  # frequencies nearer than this are the same; stands in for the noise of exact cells
 _CHANCE = 0.05  # that the truth leaves more in some table than each of them may keep
@@ -30,9 +31,10 @@ class Tables:
 
     (width,): one-way cells `ways` and their precision. (width, width): two-way cells as released, `measured`
     with `weight` = 1/noise², and as estimated, `target` with `precision`; all of these in an orthogonal `basis`
-    that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A table whose squared
-    residuals, in units of the noise, add up to no more than `most` (m, m) shows no more than noise.
-    By levels, (width, width): a pair near a function has cells at its `floor`, with precision `empty` (`empty_cells`).
+    that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
+    residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
+    were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
+    `empty` (width, width), by levels: the precision with which a cell is known to hold nobody (`empty_cells`).
     """
 
     people: float
@@ -44,8 +46,8 @@ class Tables:
     precision: Tensor
     basis: Tensor
     columns: Tensor
+    least: float
     most: Tensor
-    floor: Tensor
     empty: Tensor
 
     def plain(self, table: Tensor) -> Tensor:
@@ -75,12 +77,11 @@ def read_tables(
 
     share = common_share(counts, known, measured, independent, prior, lambda cells: pool(cells, 2.0))
     mean = independent + share * (pool(counts) - independent)
-    pull = known / prior.variance.clamp(min=_TINY)
+    pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
     pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
     resolution = (RESOLUTION * total) ** 2
     weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
     released = prior.turned(torch.where(measured, counts, 0))
-    floor, sure = empty_cells(counts, known, measured, ways, columns)
     return Tables(
         people=total,
         ways=ways / total,
@@ -91,9 +92,9 @@ def read_tables(
         precision=weight * (1 + pull),
         basis=prior.basis,
         columns=columns,
+        least=1 - 3 * (2 / max(int(measured.triu().sum()), 1)) ** 0.5,
         most=_most(columns.T @ measured.double() @ columns),
-        floor=floor / total,
-        empty=sure * weight,
+        empty=empty_cells(counts, known, measured, ways, columns) * weight,
     )
 
 
