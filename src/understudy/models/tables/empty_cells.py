@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn import functional
 
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
-_ABOVE = 2.0  # deviations: a floor nearer to 0 may be 0
+_ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
 _SUREST = 300.0  # an empty cell is at most so many times as precise as its measurement
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
@@ -47,10 +47,10 @@ def empty_cells(counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, c
     near = (pairs.gain(share, floor) > _CLEARLY) & (floor == 0)
     if not bool(near.any()):
         return torch.zeros_like(counts)
-    mean = pairs.mean_of_others(share, floor)
-    share, floor = pairs.likeliest(mean, share, floor)
-    odds = _READY * pairs.log_odds(mean, share, floor).clamp(max=20).exp()
-    there = pairs.known & (pairs.spread_out((near & (floor == 0)).double()) > 0)
+    mean, zero = pairs.mean_of_others(share, floor), torch.zeros_like(floor)
+    share, _ = pairs.likeliest(mean, share, zero, learn=False)
+    odds = _READY * pairs.log_odds(mean, share, zero).clamp(max=20).exp()
+    there = pairs.known & (pairs.spread_out(near.double()) > 0)
     return odds.clamp(max=_SUREST) * there
 
 
@@ -116,13 +116,15 @@ class _Pairs:
             functional.softplus(self.log_odds(self.mean, share, floor)) + self.spread_out(rest)
         )
 
-    def likeliest(self, mean: Tensor, share: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
-        """π and f by expectation and maximisation, others lying around `mean`."""
+    def likeliest(
+        self, mean: Tensor, share: Tensor, floor: Tensor, *, learn: bool = True
+    ) -> tuple[Tensor, Tensor]:
+        """π, and f if it is to be learned, by expectation and maximisation, others lying around `mean`."""
         cells = self.summed(torch.ones_like(mean)).clamp(min=1)
         for _ in range(_TURNS):
             there = torch.sigmoid(self.log_odds(mean, share, floor))
             share = (self.summed(there) / cells).clamp(_SOME, 1 - _SOME)
-            floor = self._floor(there)
+            floor = self._floor(there) if learn else floor
         return share, floor
 
     def _floor(self, there: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ Once it is released under noise of known size, all that follows is post-processi
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
    (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
    cells together and of every table by itself, since many tables without dependence would outvote a strong one.
-   Where empty cells still hold people it waits for these, up to a third of the steps: no residual shows them.
+   Where empty cells still hold people it waits for these, up to a tenth of the steps: no residual shows them.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Cells that a pair
 near a function leaves empty are drawn to 0 (`empty_cells`).
@@ -41,8 +41,8 @@ from understudy.models.tables.noisy_tables import RESOLUTION, Tables, checked, m
 Watch = Callable[[int, float], None]
 
 _RAREST = 1e-6  # least initial probability of a level
-_WAIT = 1 / 3  # of the steps, at most, for cells to become empty
-_STRAY = 0.01  # of a pair's people, in cells that should be empty
+_WAIT = 0.1  # of the steps, at most, for cells to become empty
+_STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 
