@@ -125,6 +125,8 @@ def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded() -
     sizes = [column.levels for column in fine(*columns).columns]
     assert sum(sizes) <= 1 << 20
     assert min(sizes) > 500
+    few = [Real(name=f"r{n}", low=0, high=0.99, decimals=5) for n in range(300)]
+    assert sum(column.levels for column in fine(*few).columns) <= 1 << 20
 
 
 @pytest.mark.parametrize(

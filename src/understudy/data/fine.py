@@ -38,13 +38,11 @@ _NODES = 1 << 20  # of all columns' trees together
 @lru_cache(maxsize=8)
 def fine_schema(schema: Schema) -> Schema:
     """The schema with fine bins in every column whose bins are not declared."""
-    most, columns = MOST, schema.columns
-    while most >= FAN:
-        columns = tuple(_fine(column, most) for column in schema.columns)
-        if sum(column.levels for column in columns if isinstance(column, Binned)) <= _NODES:
-            break
+    numbers = [column for column in schema.columns if isinstance(column, Binned) and _undeclared(column)]
+    most = MOST
+    while most > FAN and sum(_cells(column, most) for column in numbers) > _NODES:
         most //= FAN
-    return replace(schema, columns=columns)
+    return replace(schema, columns=tuple(_fine(column, most) for column in schema.columns))
 
 
 def spans(column: Column) -> NDArray[np.float64]:
@@ -82,6 +80,16 @@ def _values(column: Binned) -> int:
     return int(column.edges[-1] - column.edges[0])
 
 
+def _cells(column: Binned, most: int) -> int:
+    """How many fine cells the column has, at most."""
+    if isinstance(column, Date | Datetime):
+        return min(most, _values(column))
+    if isinstance(column, Real):
+        first, last = _steps(column) if column.decimals is not None else (0, most)
+        return last - first + 1 if last - first < most else min(most, _SPREAD)
+    return _values(column) if _values(column) <= most else min(most, _SPREAD)
+
+
 def _fine(column: Column, most: int) -> Column:
     if not _undeclared(column):
         return column
@@ -111,10 +119,15 @@ def _unit(column: Binned) -> float:
     return max(_UNIT * max(abs(column.low), abs(column.high)), _LEAST)
 
 
+def _steps(column: Real) -> tuple[int, int]:
+    """The least and the greatest number with so many decimals, in units of the last one."""
+    scale = 10.0 ** (column.decimals or 0)
+    return math.ceil(column.low * scale), math.floor(column.high * scale)
+
+
 def _decimal_edges(column: Real, most: int) -> tuple[float, ...]:
     """As of whole numbers, in units of the last decimal: every cell holds a number that can be drawn."""
-    scale = 10.0 ** (column.decimals or 0)
-    first, last = math.ceil(column.low * scale), math.floor(column.high * scale)
+    (first, last), scale = _steps(column), 10.0 ** (column.decimals or 0)
     steps = range(first, last + 1) if last - first < most else _whole(first, last, most)
     return _between({step / scale for step in steps}, first / scale, column.high, column.low)
 
