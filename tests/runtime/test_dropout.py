@@ -109,7 +109,7 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
 
 def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Desk) -> None:
     body = tomllib.loads((desk.folder / "run.toml").read_text())
-    settings = {"refined": 4, "components": 256, "steps": 2000, "device": "cpu"}
+    settings = {"refined": 4, "components": 256, "steps": 800, "device": "cpu"}
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body | {"protocol": "gram", "settings": settings}))
     desk.change("policy.toml", protocols=["gram"])
     desk.found()
