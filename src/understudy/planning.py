@@ -93,10 +93,15 @@ def _usual(
     )
 
 
+def _cap(config: Any) -> int:
+    """How often a person reports; once where the protocol leaves no choice."""
+    return getattr(config, "cap", 1)
+
+
 def _reports(config: Any) -> float | None:
     """ε of all reports of a person, where people report."""
     if getattr(config, "epsilon_report", None):
-        return float(config.epsilon_report * config.cap)
+        return float(config.epsilon_report * _cap(config))
     total = getattr(config, "epsilon_total", None)
     return None if total is None else float(total)
 
@@ -125,9 +130,9 @@ def _facts(config: Any) -> list[str]:
     if cohort := getattr(config, "cohort", None):
         facts.append(f"{cohort:,} people report in a round")
     if (total := _reports(config)) is not None:
+        cap = _cap(config)
         facts.append(
-            f"a person reports at most {config.cap:,} time{'s' if config.cap > 1 else ''}, for ε = "
-            f"{shown(total / config.cap)} each"
+            f"a person reports at most {cap:,} time{'s' if cap > 1 else ''}, for ε = {shown(total / cap)} each"
         )
     return facts or ["see the statement after the run: nothing of it is known beforehand but the price"]
 
@@ -136,7 +141,7 @@ def _warnings(
     config: Any, each: Mapping[str, Budget], reports: float | None, people: int | None
 ) -> list[str]:
     said = [
-        f"{name}: all {config.cap:,} reports of a person would cost ε = {shown(reports)}, and {budget.epsilon:g} is "
+        f"{name}: all {_cap(config):,} reports of a person would cost ε = {shown(reports)}, and {budget.epsilon:g} is "
         "allowed: who has no budget left is asked no more."
         for name, budget in each.items()
         if reports is not None and reports > budget.epsilon
@@ -149,9 +154,9 @@ def _warnings(
         if budget.delta * people >= 1
     ]
     cohort, rounds = getattr(config, "cohort", None), getattr(config, "rounds", None)
-    if cohort and rounds and reports is not None and cohort * rounds > people * config.cap:
+    if cohort and rounds and reports is not None and cohort * rounds > people * _cap(config):
         said.append(
             f"{rounds:,} rounds of {cohort:,} reports are more than {people:,} people give, each at most "
-            f"{config.cap:,}: the run ends after about {people * config.cap // cohort:,} rounds."
+            f"{_cap(config):,}: the run ends after about {people * _cap(config) // cohort:,} rounds."
         )
     return said
