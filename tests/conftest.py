@@ -29,6 +29,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Libraries that count at the end what nobody let go of find nothing."""
+    gc.unfreeze()
+
+
 @pytest.fixture(scope="session")
 def load_bench() -> Callable[..., ModuleType]:
     """A script of benchmarks/<folder>/ as a module."""
