@@ -106,6 +106,11 @@ def _reports(config: Any) -> float | None:
     return None if total is None else float(total)
 
 
+def _cap(config: Any) -> int:
+    """How often a person reports, at most."""
+    return int(getattr(config, "cap", 1))
+
+
 def _person(
     module: Any, config: Any, each: Mapping[str, Budget], price: Mapping[str, float], *, same: bool
 ) -> str:

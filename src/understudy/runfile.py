@@ -44,13 +44,6 @@ columns of one holder belong into its schema.
     when = "employed == false"
     then = "wage == 0"
 
-What every row keeps across holders' columns stands in `[[rules]]` (`data/rules.py`; a setting of `gram`); rules on the
-columns of one holder belong into its schema.
-
-    [[rules]]
-    when = "employed == false"
-    then = "wage == 0"
-
 A ledger that exists keeps its lifetime budget. A run file that states another one, or allows the run more than that, is
 refused; `understudy ledger budget` changes it.
 

@@ -36,7 +36,7 @@ _STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grow
 _DRAW = 2e-6  # seconds for one number's noise
 _PRODUCT = 1e-9  # seconds for a person and a cell of a block
 _MASK = 1e-4  # seconds to mask an id once
-_CELL = 210  # bytes of memory for a cell of the joint matrix
+_CELL, _FITTED_CELL = 60, 210  # bytes of memory for a cell of the joint matrix, and for one that is fitted
 _BASE = 4e8  # bytes for the libraries
 _VALUE = 40  # bytes for a value of a table
 
@@ -271,10 +271,11 @@ def _takes(
         takes["alignment"] = many * holders**2 * _MASK
     cells = math.fsum(a * b for a, b in combinations(groups, 2)) + math.fsum(g**2 for g in groups)
     takes["counting"] = many * cells * _PRODUCT + (width**2 / 2 + nodes) * holders * _DRAW
-    scale = fitted_width(list(widths.values())) / _UNIT
+    fitted = fitted_width(list(widths.values()))
+    scale = fitted / _UNIT
     steps = config.steps * config.components / _UNIT
     takes["the fit"] = _unit() * (_READ * scale**3 + _STEP * steps * scale**2)
-    return takes, _BASE + _CELL * width**2 + _VALUE * many * layout.columns
+    return takes, _BASE + _CELL * width**2 + _FITTED_CELL * fitted**2 + _VALUE * many * layout.columns
 
 
 def _unit() -> float:
