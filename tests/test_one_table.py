@@ -151,6 +151,12 @@ REFUSED = {
     "an id that is not there": ({"person": "id"}, SchemaError, 'no id column "id"'),
     "no budget": ({"epsilon": 0}, ConfigError, "epsilon must be above 0"),
     "a name that is a path": ({"name": "a/b"}, ConfigError, "plain name"),
+    "a cell that is not of its kind": ({"kinds": {"pay": "integer"}}, SchemaError, 'column "pay"'),
+    "a declared column that does not fit": (
+        {"kinds": {"ill": Boolean(name="ill"), "colour": Boolean(name="c")}},
+        SchemaError,
+        "colour",
+    ),
     "a kind that is none": ({"kinds": {"age": "number"}}, ConfigError, "must be one of"),
 }
 

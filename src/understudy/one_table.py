@@ -20,6 +20,8 @@ import uuid
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from datetime import datetime, time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,10 @@ import pyarrow as pa
 
 from understudy.check import plain_name
 from understudy.data.coarsen import coarsen
-from understudy.data.column import Column
+from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
 from understudy.data.files import Source, open_source
-from understudy.data.infer import infer_schema
-from understudy.data.schema import Boolean, Ordinal, Schema
+from understudy.data.infer import LARGEST, infer_schema
+from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.sources import TableSource
 from understudy.data.table import Table, read_table
 from understudy.durable import own_folder, replace_json
@@ -191,6 +193,7 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
     """Refuse before anything is bought what can be: settings by columns of these names, people with several rows."""
     if not config.private:
         raise ConfigError("private = false is for rehearsals on public rows. Nothing was charged.")
+    _require_kinds(source, declared)
     names = Schema(columns=tuple(Boolean(name=name) for name in declared))
     gram.forecast(config, {"one": names}, {"one": Budget(1.0, USUAL_DELTA)})
     if person is None:
@@ -202,6 +205,29 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
         raise SchemaError(
             f'"{person}": a person has one row here, and some have several. Nothing was charged.'
         )
+
+
+def _require_kinds(source: Source, declared: Kinds) -> None:
+    """SchemaError where a cell is not of its column's kind: after a purchase it would be too late."""
+    widest: dict[str, Any] = {
+        "boolean": Boolean,
+        "integer": partial(Integer, low=-EXACT, high=EXACT, bins=1),
+        "real": partial(Real, low=-LARGEST, high=LARGEST, bins=1),
+        "date": partial(Date, low=FIRST_DAY, high=LAST_DAY, bins=1),
+        "datetime": partial(
+            Datetime,
+            low=datetime.combine(FIRST_DAY, time.min),
+            high=datetime.combine(LAST_DAY, time.min),
+            bins=1,
+        ),
+    }
+    columns = [
+        replace(kind, name=name) if isinstance(kind, Column) else widest[kind](name=name, nullable=True)
+        for name, kind in declared.items()
+        if isinstance(kind, Column) or kind in widest
+    ]
+    if columns:
+        read_table(source, Schema(columns=tuple(columns)))
 
 
 def _require_left(book: Ledger, whole: Budget) -> None:
