@@ -93,11 +93,6 @@ def _usual(
     )
 
 
-def _cap(config: Any) -> int:
-    """How often a person reports; once where the protocol leaves no choice."""
-    return getattr(config, "cap", 1)
-
-
 def _reports(config: Any) -> float | None:
     """ε of all reports of a person, where people report."""
     if getattr(config, "epsilon_report", None):
