@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint types check soak attack bench reference tables format clean
+.PHONY: help demo docs test lint types check soak attack bench reference tables format clean
 help:           ## this text
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; found $$($(PYTHON) --version). Set PYTHON=…"; exit 1; }
 	@echo "Making the environment in $(VENV) (once, about two minutes) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,images,network,sdmetrics,exchange,dev]'
+	@$(BIN)/pip install --quiet --constraint constraints.txt torch --editable '.[demo,docs,images,network,sdmetrics,exchange,dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
@@ -47,6 +47,9 @@ reference: $(STAMP) ## write docs/settings.md from the protocols' own settings
 
 tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
+
+docs: $(STAMP)  ## the documentation as a site, build/site/index.html
+	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .

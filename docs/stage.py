@@ -1,0 +1,51 @@
+"""Lay out the pages of the site in build/docs: these, the README as the first page, and the benchmarks' READMEs.
+
+Links between them are rewritten, so that a link is right both in the checkout and on the site; a link to anything else in the
+checkout becomes the name of that file.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "build" / "docs"
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
+
+
+def pages() -> dict[Path, str]:
+    """Every page: where it is, and where it goes."""
+    found = {ROOT / "README.md": "index.md"}
+    found |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
+    found |= {path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))}
+    return found | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "SECURITY.md": "security.md"}
+
+
+def main() -> None:
+    where = pages()
+    shutil.rmtree(OUT, ignore_errors=True)
+    for source, goal in where.items():
+        place = OUT / goal
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(LINK.sub(lambda link: _link(link, source, goal, where), source.read_text()))
+
+
+def _link(link: re.Match[str], source: Path, goal: str, where: dict[Path, str]) -> str:
+    mark, text, target, anchor = link[1], link[2], link[3], link[4] or ""
+    if not target or "://" in target or target.startswith("mailto:"):
+        return link[0]
+    path = (source.parent / target).resolve()
+    path = path / "README.md" if path.is_dir() else path
+    up = "../" * goal.count("/")
+    if path in where:
+        return f"{mark}[{text}]({up}{where[path]}{anchor})"
+    if mark and path.is_file():
+        name = f"pictures/{path.parent.name}-{path.name}"
+        (OUT / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, OUT / name)
+        return f"![{text}]({up}{name})"
+    return f"{text} (`{path.relative_to(ROOT)}`)"
+
+
+if __name__ == "__main__":
+    main()
