@@ -1,5 +1,4 @@
-"""Moments: holders of images or series release counts, means and second moments in a public frame, under noise, and
-Gaussians are fitted to them.
+"""Moments: holders of images or series release means and second moments, privately, and Gaussians are fitted to them.
 
 What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
 (`data.frame`); three small sets of sums over people are released, each about what the one before it gave (`stages`);
