@@ -200,6 +200,8 @@ CROOKED = [
     ),
     (changed(Begin, config=lambda a: a.config | {"private": False}), MessageError, "was agreed to"),
     (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
+    (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
+    (changed(Begin, schemas={}), SchemaError, "another schema"),
     (changed(Agree, multipliers=[0.0, 0.0, 0.0]), PrivacyError, "its budget needs"),
     (changed(Agree, multipliers=[9.0]), MessageError, "scales of noise were due"),
     (changed(Agree, multipliers=[float("nan")] * 3), ConfigError, "must be 0 or above"),
@@ -230,6 +232,18 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
     assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], (
         "no refused release is charged"
     )
+
+
+@pytest.mark.parametrize(
+    "bad", [{"features": "12"}, {"features": 10**9}, {"private": None}, {"shares": 3}, {"colluding": 0.5}]
+)
+def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
+    fed = silos(1, 20, Budget(3.0, 1e-5))
+    party = fed.parties("moments", run="r")["silo 0"]  # built without settings
+    config = asdict(moments.Config(**SMALL)) | bad
+    with pytest.raises(ConfigError):
+        party.answer(Begin(config=config, schemas={"silo 0": SCHEMA.to_dict()}))
+    assert not charged(fed.holders["silo 0"])
 
 
 def test_extreme_choices_of_a_server_move_nobody_farther() -> None:

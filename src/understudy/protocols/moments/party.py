@@ -22,7 +22,7 @@ from dp_accounting import ComposedDpEvent
 from understudy.check import in_range, not_negative, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, schema_from
-from understudy.data.frame import Frame
+from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -155,7 +155,10 @@ class MomentsParty(Party):
         if own is None or public_of(own) != public_of(self.table.schema):
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
         common(schemas)
-        whole(colluding=config["colluding"], most_holders=config["most_holders"])
+        whole(**{key: config[key] for key in ("features", "colluding", "most_holders")})
+        in_range(1, MOST_FEATURES, features=config["features"])
+        if type(config["private"]) is not bool:
+            raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
         if config["most_holders"] > len(schemas):
             raise ConfigError(
                 f"most_holders={config['most_holders']}, and there are {len(schemas)} parties. Nothing was charged."
