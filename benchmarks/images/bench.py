@@ -68,7 +68,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     x, y, test_x, test_y = load(job["dataset"], job["data"], job["most"])
     classes, device = int(y.max()) + 1, pick_device(job["device"])
     start = time.perf_counter()
-    drawn, labels, card, up = (x, y, {}, 0.0) if job["method"] == "real" else _drawn(job, x, y, classes)
+    drawn, labels, card, up = (x, y, {}, 0.0) if job["method"] == "real" else drawn_images(job, x, y, classes)
     seconds = time.perf_counter() - start
     row = {key: job[key] for key in KEY} | {
         "people": len(x),
@@ -95,7 +95,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _drawn(job: dict[str, Any], x: Any, y: Any, classes: int) -> tuple[Any, Any, dict[str, Any], float]:
+def drawn_images(job: dict[str, Any], x: Any, y: Any, classes: int) -> tuple[Any, Any, dict[str, Any], float]:
     """Synthetic images with classes, what the run says of itself, and the megabytes that the busiest holder sent."""
     schema = ImageSchema(height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(classes)))
     silos = SPLITS[job["split"]]
