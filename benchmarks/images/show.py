@@ -1,0 +1,83 @@
+"""The tables of README.md, from ours.csv and paper.csv: `make tables NAME=images`."""
+
+from pathlib import Path
+
+import pandas as pd
+
+from common.markdown import table
+
+HERE = Path(__file__).parent
+NAMES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "usps": "USPS", "emnist": "EMNIST, 47 classes"}
+
+
+def measured() -> pd.DataFrame:
+    return pd.read_csv(HERE / "ours.csv")
+
+
+def accuracies() -> str:
+    """A line for each data set and classifier, a column for each ε."""
+    ours = measured()
+    ours = ours[ours.split == "one holder"]
+    steps = sorted(set(ours.epsilon) - {0.0})
+    lines = []
+    for dataset, name in NAMES.items():
+        for classifier in ("cnn", "mlp", "logistic"):
+            rows = ours[(ours.dataset == dataset) & (ours.classifier == classifier)]
+            drawn = rows[rows.method == "moments"]
+            lines.append(
+                (
+                    f"{name}, {rows.people.max():,} people" if classifier == "cnn" else "",
+                    classifier,
+                    *(_mean(drawn[drawn.epsilon == step].accuracy) for step in steps),
+                    _mean(drawn[drawn.epsilon == 0].accuracy),
+                    _mean(rows[rows.method == "real"].accuracy),
+                )
+            )
+    return table(("data", "trained", *(f"ε = {step:g}" for step in steps), "no noise", "real images"), lines)
+
+
+def silos() -> str:
+    """20 silos beside one holder, at SGDE's ε."""
+    ours = measured()
+    ours = ours[(ours.epsilon == 1.5) & (ours.method == "moments") & (ours.classifier == "cnn")]
+    lines = [
+        (
+            NAMES[dataset],
+            *(_mean(rows[rows.split == split].accuracy) for split in ("one holder", "20 silos")),
+            f"{rows[rows.split == '20 silos'].up_mb.max():.1f} MB",
+        )
+        for dataset, rows in ours.groupby("dataset", sort=False)
+        if (rows.split == "20 silos").any()
+    ]
+    return table(("data", "one holder", "20 silos, sums under pads", "sent by a silo"), lines)
+
+
+def published() -> str:
+    """Ours beside what was published, with the number of images behind each."""
+    ours, paper = measured(), pd.read_csv(HERE / "paper.csv")
+    ours = ours[(ours.method == "moments") & (ours.classifier == "cnn") & (ours.split == "one holder")]
+    lines = []
+    for dataset in ("mnist", "fashion_mnist"):
+        for step in (1.0, 10.0):
+            mine = ours[(ours.dataset == dataset) & (ours.epsilon == step)]
+            said = paper[(paper.dataset == dataset) & (paper.epsilon == step)]
+            lines.append(
+                (
+                    f"{NAMES[dataset]}, ε = {step:g}",
+                    f"{_mean(mine.accuracy)} ({mine.people.max():,})",
+                    ", ".join(f"{row.method} {row.accuracy:.3g}"[:40] for row in said.itertuples()),
+                )
+            )
+    return table(("", "moments (images)", "published (60,000 images)"), lines)
+
+
+def _mean(values: "pd.Series[float]") -> str:
+    if not len(values):
+        return "–"
+    half = (values.max() - values.min()) / 2
+    return f"{values.mean():.3f}".lstrip("0") + (
+        f" ± {half:.3f}".replace("0.", ".") if len(values) > 1 else ""
+    )
+
+
+TABLES = {"accuracies": accuracies, "silos": silos, "published": published}
