@@ -1,11 +1,12 @@
 """Lay out the pages of the site in build/docs: these, the README as the first page, and the benchmarks' READMEs.
 
-Links between them are rewritten, so that a link is right both in the checkout and on the site; a link to anything else in the
-checkout becomes the name of that file.
+Links between them are rewritten, so that a link is right both in the checkout and on the site; a link to anything else
+in the checkout becomes the name of that file.
 """
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,7 +18,9 @@ def pages() -> dict[Path, str]:
     """Every page: where it is, and where it goes."""
     found = {ROOT / "README.md": "index.md"}
     found |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
-    found |= {path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))}
+    found |= {
+        path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))
+    }
     return found | {ROOT / "CHANGELOG.md": "changelog.md", ROOT / "SECURITY.md": "security.md"}
 
 
@@ -27,7 +30,8 @@ def main() -> None:
     for source, goal in where.items():
         place = OUT / goal
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(LINK.sub(lambda link: _link(link, source, goal, where), source.read_text()))
+        link = partial(_link, source=source, goal=goal, where=where)
+        place.write_text(LINK.sub(link, source.read_text()))
 
 
 def _link(link: re.Match[str], source: Path, goal: str, where: dict[Path, str]) -> str:
