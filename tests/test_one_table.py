@@ -18,6 +18,7 @@ from understudy.errors import (
     BudgetExceeded,
     ConfigError,
     DraftSchemaError,
+    LedgerError,
     PrivacyWarning,
     SchemaError,
 )
@@ -137,6 +138,8 @@ def test_with_a_schema_all_of_the_price_goes_into_the_release(tmp_path: Path) ->
     assert made.privacy.epsilon() == pytest.approx(1, abs=0.01)
     assert made.generator.schema.names == ("ill", "colour")
     assert made.generator.card["config"]["target"] == "ill"
+    with pytest.raises(LedgerError, match=r"is not new and allows ε=1"):
+        us.synthesize(FRAME, epsilon=1, schema=SCHEMA, ledgers=tmp_path, lifetime_epsilon=5)
     with us.Ledger(tmp_path / "table.ledger") as ledger:
         assert not any("schema" in entry.what for entry in ledger.entries())
 
@@ -157,6 +160,8 @@ REFUSED = {
         SchemaError,
         "colour",
     ),
+    "a schema and a person": ({"schema": SCHEMA, "person": "id"}, ConfigError, "leave person"),
+    "a lifetime that is too short": ({"lifetime_epsilon": 0.5}, ConfigError, "lifetime_epsilon 0.5 is below"),
     "a kind that is none": ({"kinds": {"age": "number"}}, ConfigError, "must be one of"),
 }
 

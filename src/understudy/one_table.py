@@ -38,7 +38,14 @@ from understudy.data.sources import TableSource
 from understudy.data.table import Table, read_table
 from understudy.durable import own_folder, replace_json
 from understudy.durable import replace as write
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, PrivacyWarning, SchemaError
+from understudy.errors import (
+    ArtefactError,
+    BudgetExceeded,
+    ConfigError,
+    LedgerError,
+    PrivacyWarning,
+    SchemaError,
+)
 from understudy.federation import Federation, Holder, open_ledger
 from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
@@ -91,18 +98,21 @@ def synthesize(
         _require_free(home)
     whole, run = Budget(epsilon, delta), f"gram-{uuid.uuid4().hex[:8]}"
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
-    lifetime = Budget(epsilon if lifetime_epsilon is None else lifetime_epsilon, delta)
     offer: Quote | None = None
     if schema is not None:
+        if person is not None or kinds is not None:
+            raise ConfigError(
+                "a schema says who and what: leave person and kinds out. Nothing was read or charged."
+            )
         public = Schema.load(schema) if isinstance(schema, str | Path) else schema
         public.require_public(f"the schema of {name}")
         table = read_table(source, public, name if isinstance(source, pd.DataFrame) else None)
-        book = open_ledger(ledger, name, lifetime)
+        book = _book(ledger, name, whole, lifetime_epsilon)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
         _require(source, declared, person, config)
         offer = quote(declared, epsilon=epsilon * SCHEMA_SHARE, delta=delta / 2, closer=False)
-        book = open_ledger(ledger, name, lifetime)
+        book = _book(ledger, name, whole, lifetime_epsilon)
         _require_left(book, whole)
         if home is not None:
             _make(home)
@@ -118,6 +128,22 @@ def synthesize(
     if home is not None:
         result.save(home, rows=rows)
     return result
+
+
+def _book(path: Path, name: str, whole: Budget, lifetime: float | None) -> Ledger:
+    """The holder's ledger, a new one with that lifetime budget; one that says otherwise is an error, not silence."""
+    if lifetime is not None and lifetime < whole.epsilon:
+        raise ConfigError(
+            f"lifetime_epsilon {lifetime:g} is below the {whole.epsilon:g} that this run may cost. Nothing was charged."
+        )
+    book = open_ledger(path, name, Budget(lifetime or whole.epsilon, whole.delta))
+    if lifetime not in (None, book.budget.epsilon):
+        raise LedgerError(
+            f"{path} is not new and allows {book.budget} for everything together, not ε={lifetime:g}: leave "
+            f'lifetime_epsilon out, or first `understudy ledger budget {path} --epsilon {lifetime:g} --reason "…"`. '
+            "Nothing was charged."
+        )
+    return book
 
 
 def _name(source: Source) -> str:
