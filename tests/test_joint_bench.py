@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 
@@ -85,3 +86,12 @@ def test_a_column_is_foretold_by_bayes_rule_and_by_boosting_on_the_same_rows(
     assert all(row["auc"] > 0.9 and 0 < row["log_loss"] < 0.5 for row in rows if row["known"] == "all")
     predict.GRID.add(rows, tmp_path / "predict.csv")
     assert predict.GRID.left([job], tmp_path / "predict.csv") == []
+
+
+def test_pairs_near_a_function_are_measured_as_they_are(load_bench: Callable[..., ModuleType]) -> None:
+    strong = load_bench("joint", "strong")
+    codes, sizes, (a, b) = strong.copies(4, 0, Path())
+    assert (codes[:, a] == codes[:, b]).all()
+    assert sizes == [10] * 4
+    assert strong.correlation(np.eye(10) / 10) == pytest.approx(1)
+    assert strong.correlation(np.ones((10, 10)) / 100) == pytest.approx(0)
