@@ -29,6 +29,7 @@ _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
 _SUREST = 300.0  # an empty cell is at most so many times as precise as its measurement
+_STRAYS = 1.5  # people: an empty cell is never known more nearly than by so many
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
 _MARGINS = 5  # turns of proportional fitting
 _SOME = 1e-3  # probabilities lie so far from 0 and 1
@@ -51,7 +52,7 @@ def empty_cells(counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, c
     share, _ = pairs.likeliest(mean, share, zero, learn=False)
     odds = _READY * pairs.log_odds(mean, share, zero).clamp(max=20).exp()
     there = pairs.known & (pairs.spread_out(near.double()) > 0)
-    return odds.clamp(max=_SUREST) * there
+    return torch.minimum(odds, (pairs.noise / _STRAYS**2).clamp(max=_SUREST)) * there
 
 
 @dataclass(frozen=True)
