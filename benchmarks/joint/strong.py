@@ -12,6 +12,7 @@
 holder or rows: one noise for all cells, of columns too.
 """
 
+import argparse
 import os
 import sys
 import time
@@ -116,8 +117,12 @@ TABLES = {"copies": copies, "experience": experience, "education": education}
 CASES = [("copies", 6), ("copies", 10), ("experience", 5), ("experience", 10), ("education", 14)]
 
 
+def parser() -> argparse.ArgumentParser:
+    return options(__doc__, out=Path(__file__).parent / "strong.csv", data=True)
+
+
 def main() -> None:
-    args = options(__doc__, out=Path(__file__).parent / "strong.csv", data=True).parse_args()
+    args = parser().parse_args()
     rows = []
     for name, columns in CASES[:1] if QUICK else CASES:
         for seed in range(1 if QUICK else 3):
