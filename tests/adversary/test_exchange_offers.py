@@ -23,7 +23,10 @@ from understudy.models.plan import MOST_UNITS
 from understudy.protocols.sgde.protocol import pool
 from understudy.protocols.sgde.suspects import suspicions
 
-FIXED, EACH = 64 << 20, 8  # bytes that a look may take: for any file, and for each byte of it
+FIXED, EACH = (
+    96 << 20,
+    8,
+)  # bytes that a look may take: for any file, half of the limit, and for each byte of it
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +84,7 @@ def test_a_look_takes_memory_in_proportion_to_the_file_whatever_it_asks_for(
     offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:
     looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)  # what torch loads on first use
+    looked(checkers, tmp_path, next(iter(offers.accepted_images.values()))(0), offers.IMAGES)
     files = [(name, make(MOST_UNITS // 4), offers.POOL, True) for name, make in offers.accepted.items()]
     files += [(name, make(0), offers.IMAGES, True) for name, make in offers.accepted_images.items()]
     files += [(name, make(), offers.POOL, False) for name, make in offers.refused.items()]
