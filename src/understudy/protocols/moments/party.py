@@ -12,7 +12,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -107,6 +106,7 @@ class MomentsParty(Party):
         self.pair: KeyPair | None = None
         self.agreement: Agreement | None = None
         self.multipliers: tuple[float, ...] = ()
+        self._rows: Rows | None = None
 
     def answer(self, ask: Ask) -> Reply:
         if isinstance(ask, Keep) and self.pair is not None:
@@ -165,7 +165,7 @@ class MomentsParty(Party):
             )
         check_shares(config["shares"])
         self.begun, self.pair, self.agreement = ask, None, None
-        self.__dict__.pop("rows", None)
+        self._rows = None
         self.frame = Frame.of(self.table.schema, config["features"])
         self.moves = int(config["most_holders"])
 
@@ -266,16 +266,18 @@ class MomentsParty(Party):
     def classes(self) -> int:
         return classes_of(self.table.schema)
 
-    @cached_property
+    @property
     def rows(self) -> Rows:
-        """This holder's rows in the frame: made after the first charge."""
-        codes = self.table.classes
-        return Rows(
-            self.frame.coefficients(self.table.values),
-            self.frame.histograms(self.table.values, bins_of(self.frame)),
-            np.zeros(self.table.rows, dtype=np.int64) if codes is None else codes,
-            Crowd.of(self.table.starts),
-        )
+        """This holder's rows in the frame: made after the first charge, and kept."""
+        if self._rows is None:
+            codes = self.table.classes
+            self._rows = Rows(
+                self.frame.coefficients(self.table.values),
+                self.frame.histograms(self.table.values, bins_of(self.frame)),
+                np.zeros(self.table.rows, dtype=np.int64) if codes is None else codes,
+                Crowd.of(self.table.starts),
+            )
+        return self._rows
 
     # Beginnings, which a saved state repeats
 
