@@ -15,7 +15,7 @@ QUESTIONS = {
     "bars": "the table of two columns with error bars (17 × 16), and its figures",
     "ruled": "100,000 rows that keep two rules",
     "complete": "10,000 rows with a third of their cells missing, completed",
-    "predict": "the label of 10,000 rows, foretold from the 14 other columns",
+    "predict": "the label of 10,000 rows, predicted from the 14 other columns",
     "rejection": "10,000 rows that meet a condition, by rejection from a GAN's generator (64 → 256 → 256 → 536)",
 }
 

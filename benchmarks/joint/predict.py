@@ -1,8 +1,8 @@
-"""To foretell a column from the others: ask the mixture by Bayes' rule, or train a model on synthetic rows?
+"""To predict a column from the others: ask the mixture by Bayes' rule, or train a model on synthetic rows?
 
     python benchmarks/joint/predict.py --data data --jobs 6 --out benchmarks/joint/predict.csv
 
-Gram of one holder with the column to foretell named (`target`). Then, on real rows that were held out:
+Gram of one holder with the column to predict named (`target`). Then, on real rows that were held out:
 
     bayes          `generator.predict_proba`: nothing is trained
     boosting       gradient boosting on as many synthetic rows as there were people
@@ -11,7 +11,7 @@ Gram of one holder with the column to foretell named (`target`). Then, on real r
 
 `known` says from how many other columns: all of them, or three that the seed draws; a model is trained on those alone.
 `auc` and `accuracy` rank and decide, `log_loss` says whether probabilities are right; `seconds` are those of a
-processor, for training and foretelling. QUICK=1 takes the toy table.
+processor, for training and predicting. QUICK=1 takes the toy table.
 """
 
 import argparse

@@ -242,8 +242,8 @@ def rivals() -> str:
     return table(("method", "beside", *FIGURES.values()), lines, "llr")
 
 
-def foretold() -> str:
-    """AUC and log loss of a column foretold by Bayes' rule and by boosting, means over seeds."""
+def predicted() -> str:
+    """AUC and log loss of a column predicted by Bayes' rule and by boosting, means over seeds."""
     rows = pd.read_csv(HERE / "predict.csv", dtype={"known": str})
     wide = rows.pivot_table(["auc", "log_loss"], ["known", "dataset", "epsilon"], "method")
     ways = ("bayes", "boosting", "boosting x4", "real")
@@ -256,7 +256,7 @@ def foretold() -> str:
 
 
 TABLES = {
-    "foretold": foretold,
+    "predicted": predicted,
     "beside": beside,
     "seeds": seeds,
     "prices": prices,

@@ -21,7 +21,7 @@ def predicted(
 ) -> pd.DataFrame:
     """A prediction for each row; with `probabilities` a column for each class, or bin.
 
-    A classifier says the class that it was trained for. A generator foretells any column from those that the rows have;
+    A classifier says the class that it was trained for. A generator predicts any column from those that the rows have;
     a number by its mean. Without a `target` it is the run's.
     """
     artefact = load(folder)

@@ -1,11 +1,11 @@
-"""What is not known of rows, given what is: fill it, or foretell one column of it.
+"""What is not known of rows, given what is: fill it, or predict one column of it.
 
 A known cell is evidence about the product that a row comes from (Bayes' rule); given the product, columns are
 independent. So all that is known of a row is in its posterior over products, and every unknown cell follows from
 that.
 
 A gap in a column of the frame is to be filled: it gets a value, never "missing". A column that the frame does not
-have is drawn as the model draws it, missing values included. A target is foretold as something that is there, and
+have is drawn as the model draws it, missing values included. A target is predicted as something that is there, and
 there a gap says nothing.
 
 Edges: a cell outside its declared domain, or a column that is not declared → SchemaError, and nothing is drawn. A row
