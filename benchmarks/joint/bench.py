@@ -9,9 +9,10 @@ in a cell's name, which is dataset/method/partition/holders/ε/seed; `--list` pr
 first: the first seed, ε of 1 and 8, two holders of columns; so a run that is cut short leaves the rest undone.
 
     Gram           over columns and rows, 2, 4 and 8 holders; mixed: two groups of columns, two holders of rows in each
-    Gram+target    over columns, 2 holders: the column that classifiers are to predict is named
+    Gram+target    over columns, 2 holders, and all rows at one: the column that classifiers are to predict is named
     VertiGAN, VertiGAN+gram, VDGAN-DPSGD, DPLT   over columns, 2 holders; ε is each party's
     MST, AIM       all data in one place; rows made by central.py (see there), read from `--central`
+    MST-equal, AIM-equal   the same with the noise that Gram has (`central.py --equal-noise`)
     independent    every column shuffled by itself, not private
     bootstrap      the real rows, drawn with replacement, not private
 
@@ -30,6 +31,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 import numpy as np
 import pandas as pd
-from tables import NAMES, Public, load
+from tables import CUTS, NAMES, Public, load
 
 from common import publication
 from common.grid import Grid, grid_options
@@ -54,7 +56,7 @@ from understudy.federation import Federation
 from understudy.run import train
 
 QUICK = quick()
-EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0), (2, 4, 8), 100_000
+EPSILONS, HOLDERS, MOST = (1.0, 8.0, 0.5, 2.0, 0.2), (2, 4, 8), 100_000
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "Gram": ("gram", {"fine": 0.0}),  # all methods on the same levels
     "Gram+target": ("gram", {"fine": 0.0}),
@@ -71,7 +73,7 @@ MIXED = (
     "adult_pgm",
     "bank",
 )  # alignment takes minutes where people must be found by id
-CENTRAL, MODELS = ("MST", "AIM"), ("mlp", "boosting")
+CENTRAL, MODELS = ("MST", "AIM", "MST-equal", "AIM-equal"), ("mlp", "boosting")
 FIGURES = (
     *publication.scoped(("avd2", "avd3", "avd4", "cmd")),
     *publication.downstream(MODELS, ("acc", "f1", "auc")),
@@ -107,8 +109,15 @@ GRID = Grid(
 
 
 def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
-    """Everything that is compared, what matters most first."""
+    """Everything that is compared, what matters most first; of tables cut to few people Gram and central methods."""
     two: dict[str, Any] = {"partition": "columns", "holders": 2}
+    one: dict[str, Any] = {"partition": "rows", "holders": 1}
+    few = [name for name in datasets if "@" in name]
+    for seed, dataset, epsilon in product(range(seeds), few, EPSILONS):
+        for method in ("Gram", "Gram+target", *CENTRAL):
+            yield Cell(dataset=dataset, method=method, epsilon=epsilon, seed=seed, **two)
+        yield Cell(dataset=dataset, method="Gram+target", epsilon=epsilon, seed=seed, **one)
+    datasets = [name for name in datasets if name not in few]
     cuts = [(p, h) for h in HOLDERS for p in ("columns", "rows")]
     for seed in range(seeds):
         heads: list[dict[str, Any]] = [{"dataset": dataset, "seed": seed} for dataset in datasets]
@@ -121,9 +130,12 @@ def cells(datasets: list[str], seeds: int) -> Iterator[Cell]:
                 yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in heads)
             for method in list(METHODS)[1:]:
                 yield from (Cell(method=method, epsilon=e, **two, **head) for e in prices for head in heads)
+            yield from (
+                Cell(method="Gram+target", epsilon=e, **one, **head) for e in prices for head in heads
+            )
             cut = {"partition": "mixed", "holders": 4}
-            few = [head for head in heads if head["dataset"] in MIXED]
-            yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in few)
+            known = [head for head in heads if head["dataset"] in MIXED]
+            yield from (Cell(method="Gram", epsilon=e, **cut, **head) for e in prices for head in known)
 
 
 def owners(cell: Cell, table: Public) -> dict[str, str]:
@@ -212,7 +224,9 @@ def measure(cell: Cell, args: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(dataset: str, folder: Path, seed: int) -> Public:
-    return load(dataset, folder, seed).first(MOST)
+    """The table of that name, or its first people: "credit@2000"."""
+    name, _, most = dataset.partition("@")
+    return load(name, folder, seed).first(int(most or MOST))
 
 
 def written(path: Path | None, cell: Cell) -> dict[str, float | None]:
@@ -263,7 +277,7 @@ def export(datasets: list[str], seeds: int, args: argparse.Namespace) -> None:
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else list(NAMES))
+    parser.add_argument("--datasets", nargs="*", default=["toy"] if QUICK else [*NAMES, *CUTS])
     parser.add_argument("--only", nargs="*", default=["/Gram/", "/2/", "ε=8"] if QUICK else [])
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument(

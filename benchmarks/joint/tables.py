@@ -66,6 +66,7 @@ FILES = {
 NAMES = (
     "adult_pgm", "adult", "bank", "credit", "census", "diabetes", "randhie", "a9a", "w8a-124", "har",
 )  # fmt: skip
+CUTS = tuple(f"{name}@{people}" for name in ("randhie", "credit") for people in (4000, 2000, 1000))
 
 
 @lru_cache(maxsize=16)
