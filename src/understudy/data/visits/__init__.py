@@ -1,0 +1,11 @@
+"""People with many rows: a table of people and a table of their events (visits, purchases, readings).
+
+`schema` says what is public of both; `reading` opens them and brings each person's events together; `counts` is what
+is counted of them, and by how much one person moves it.
+"""
+
+from understudy.data.visits.codes import VisitCodes
+from understudy.data.visits.counts import VisitLayout, count_visits
+from understudy.data.visits.schema import VisitSchema
+
+__all__ = ["VisitCodes", "VisitLayout", "VisitSchema", "count_visits"]

@@ -1,0 +1,147 @@
+"""What is counted of people with many rows, and by how much one person moves it.
+
+Blocks are tables, and in each of them a person with all events has a mass of 1 at most, spread over its cells:
+
+    person    a, b    the levels of two person columns, or of one (a = b): 1 for each person
+    event     q, r    the levels of two columns of an event, or of one (q = r): the average over the person's events
+    across    a, q    of a person column and an event column: the average over the person's events
+    next      q, r    of an event's column and a column of the next event: the average over consecutive events
+
+Whole numbers: masses are in parts of a public `unit` U. Of n events the one in place t (from 0) has
+⌊U(t + 1)/n⌋ − ⌊Ut/n⌋ parts. These are at least 0 and add up to U, whatever n is.
+
+*One person.* In a block the person's cells are no less than 0 and add up to U or, without events, to 0; so their
+squares add up to U² at most. Over T blocks the person's vector has a length of at most U√T. Adding or removing a person
+changes no other person's part, as parts depend on the person's own rows alone.
+
+Guarantee: `count_visits` returns whole numbers that one person, with all rows, moves by at most `reach`, in L2.
+Edges: who has no events, or of consecutive ones fewer than two, adds nothing to those tables.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.data.codec import Codec
+from understudy.data.visits.codes import Places, VisitCodes
+from understudy.data.visits.schema import VisitSchema
+from understudy.errors import SchemaError
+
+Block = tuple[str, int, int]  # kind and two columns
+KINDS = ("person", "event", "across", "next")
+MOST_CELLS = 1 << 24
+
+
+@dataclass(frozen=True)
+class VisitLayout:
+    """Which tables are counted, and where each lies in one long vector."""
+
+    people: tuple[int, ...]  # levels of the person columns, the number of events last
+    events: tuple[int, ...]  # levels of the event columns
+    ordered: bool
+
+    def __post_init__(self) -> None:
+        if self.size > MOST_CELLS:
+            raise SchemaError(
+                f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
+                "declare fewer bins. Nothing was read."
+            )
+
+    @classmethod
+    def of(cls, schema: VisitSchema) -> "VisitLayout":
+        """As the schema declares it."""
+        return cls(Codec(schema.person_schema).sizes, Codec(schema.event_schema).sizes, schema.ordered)
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All tables, in their order."""
+        own, events = range(len(self.people)), range(len(self.events))
+        return (
+            *(("person", a, b) for a, b in combinations_with_replacement(own, 2)),
+            *(("event", q, r) for q, r in combinations_with_replacement(events, 2)),
+            *(("across", a, q) for a, q in product(own, events)),
+            *(("next", q, r) for q, r in product(events, events) if self.ordered),
+        )
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        """(levels,) of a table of one column, (levels, levels) of two."""
+        kind, a, b = block
+        first = self.people if kind in ("person", "across") else self.events
+        second = self.people if kind == "person" else self.events
+        return (first[a],) if a == b and kind in ("person", "event") else (first[a], second[b])
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each block begins in the vector, and its length."""
+        sizes = [math.prod(self.shape(block)) for block in self.blocks]
+        return (0, *map(int, np.cumsum(sizes)))
+
+    @property
+    def size(self) -> int:
+        """The number of cells of all blocks."""
+        return self.starts[-1]
+
+    def reach(self, unit: int) -> float:
+        """By how much a person moves all blocks together, in L2."""
+        return unit * math.sqrt(len(self.blocks)) * (1 + 2.0**-40)
+
+    def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
+        """The tables in a vector of all cells."""
+        return {
+            block: vector[start:stop].reshape(self.shape(block))
+            for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
+        }
+
+
+def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:
+    """All blocks, one after the other, in parts of `unit`: (size,).
+
+    Guarantee: see the module. Edges: a level outside its column → SchemaError, nothing is counted.
+    """
+    if type(unit) is not int or unit < 1:
+        raise SchemaError(f"unit must be a whole number of at least 1, not {unit!r}.")
+    _check(codes.people, layout.people)
+    _check(codes.events, layout.events)
+    owner, order, numbers = codes.owner, codes.order, codes.numbers
+    person, event = _columns(codes.people), _columns(codes.events)
+    whole = np.full(len(codes.people), unit, dtype=np.float64)
+    weights = parts(order, numbers[owner], unit)
+    now = np.flatnonzero(order + 1 < numbers[owner])  # all but each person's last
+    steps = parts(order[now], numbers[owner[now]] - 1, unit)
+    total = np.zeros(layout.size, dtype=np.int64)
+    repeated = {a: person[a][owner] for a in range(len(layout.people))}
+    following = {r: event[r][now + 1] for r in range(len(layout.events) if layout.ordered else 0)}
+    before = {q: event[q][now] for q in following}
+    sides = {
+        "person": (person, person, whole),
+        "event": (event, event, weights),
+        "across": (repeated, event, weights),
+        "next": (before, following, steps),
+    }
+    for block, start, stop in zip(layout.blocks, layout.starts, layout.starts[1:], strict=False):
+        kind, a, b = block
+        first, second, mass = sides[kind]
+        shape = layout.shape(block)
+        cells = first[a] if len(shape) == 1 else first[a] * shape[1] + second[b]
+        # Whole numbers below 2⁵³: exact
+        total[start:stop] = np.bincount(cells, weights=mass, minlength=stop - start)
+    return total
+
+
+def parts(order: Places, numbers: Places, unit: int) -> NDArray[np.float64]:
+    """The parts of `unit` that an event in this place has, among so many: at least 0, and `unit` for all of them."""
+    return np.asarray((unit * (order + 1)) // numbers - (unit * order) // numbers, dtype=np.float64)
+
+
+def _columns(codes: NDArray[np.int32]) -> dict[int, Places]:
+    return {column: codes[:, column].astype(np.int64) for column in range(codes.shape[1])}
+
+
+def _check(codes: NDArray[np.int32], sizes: tuple[int, ...]) -> None:
+    good = codes.ndim == 2 and codes.shape[1] == len(sizes) and codes.dtype.kind in "iu"
+    if not good or (codes < 0).any() or (codes >= np.array(sizes)).any():
+        raise SchemaError("a level lies outside its column. Nothing was counted.")

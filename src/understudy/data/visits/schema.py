@@ -1,0 +1,218 @@
+"""The public schema of people with many rows: the columns of people, those of their events, and how many count.
+
+    kind = "visits"
+    person = "patient"              # the id column, in both tables
+    most_events = 20                # so many events of a person count at most: a public bound
+    cut = "first"                   # of who has more, the first; "draw": so many, drawn by the holder's secret chance
+    time = "admitted"               # the events' column that orders them; without it what comes next is not counted,
+                                    # and the first are those that come first in the file
+    gaps = [0, 1, 8, 31]            # where bins of the time between two events begin, in the time's own steps (here
+                                    # days); default: 0, 1, 2, 4, 8, …
+
+    [people.columns.sex]            # one row each; without [people] the events are all there is
+    kind = "categorical"
+    categories = ["f", "m"]
+
+    [events.columns.admitted]       # any number of rows a person
+    kind = "date"
+    low = "2020-01-01"
+    high = "2020-12-31"
+    bins = 12
+
+    [events.columns.cost]
+    kind = "real"
+    …
+
+Three columns follow from these. To a person's belong the `number_of_events` that count, and with a time that of the
+first (`first_admitted`; missing for who has none). To an event's belongs, in the place of the time, the time since the
+one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in time.
+
+Guarantee: everything here is declared, nothing is fitted on rows.
+Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import tomli_w
+
+from understudy.check import known_keys, repeated
+from understudy.data.column import Binned, Column, Date, Datetime, Integer
+from understudy.data.document import Document
+from understudy.data.schema import Schema
+from understudy.errors import SchemaError
+
+NUMBER = "number_of_events"
+CUTS = ("first", "draw")
+MOST_EVENTS = 4096
+_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "note", "people", "events")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisitSchema(Document):
+    """The columns of people and of events, and the rule by which a person's events are bounded."""
+
+    kind: ClassVar[str] = "visits"
+    person: str
+    events: Schema
+    most_events: int
+    people: Schema | None = None
+    cut: str = "first"
+    time: str | None = None
+    gaps: tuple[int, ...] | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.person, str) or not self.person:
+            raise SchemaError(f"person must name the id column of both tables, not {self.person!r}.")
+        if type(self.most_events) is not int or not 1 <= self.most_events <= MOST_EVENTS:
+            raise SchemaError(
+                f"most_events must be a whole number from 1 to {MOST_EVENTS:,}, not {self.most_events!r}."
+            )
+        if self.cut not in CUTS:
+            raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
+        if not isinstance(self.note, str):
+            raise SchemaError(f"note must be text, not {self.note!r}.")
+        for part in ("people", "events"):
+            if (schema := getattr(self, part)) is None:
+                continue
+            if not isinstance(schema, Schema):
+                raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
+            if schema.rules:
+                raise SchemaError(f"{part}: rules are not kept across a person's rows. Leave them out.")
+            object.__setattr__(self, part, replace(schema, person=self.person))
+        self._check_time()
+        derived = [*self.person_schema.names, *self.event_schema.names]
+        if twice := repeated([self.person, *(() if self.time is None else (self.time,)), *derived]):
+            raise SchemaError(f'"{twice[0]}" has two meanings: every column of both tables has its own name.')
+
+    def _check_time(self) -> None:
+        if self.time is None:
+            if self.gaps is not None:
+                raise SchemaError(
+                    "gaps are bins of the time between two events, and no column holds the time."
+                )
+            return
+        column = self.events.column(self.time)
+        if not isinstance(column, Date | Datetime | Integer) or column.nullable:
+            raise SchemaError(
+                f'"{self.time}" orders the events: it must be a date, a datetime or an integer, never missing.'
+            )
+        if self.gaps is not None:
+            if not isinstance(self.gaps, list | tuple) or not self.gaps or self.gaps[0] != 0:
+                raise SchemaError(
+                    f"gaps say where bins of the time between events begin, the first at 0, not {self.gaps!r}."
+                )
+            object.__setattr__(self, "gaps", tuple(self.gaps))
+        self._gap()  # says what else is wrong with gaps
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The declared columns of people, then those of events."""
+        return (*(() if self.people is None else self.people.names), *self.events.names)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a person's events have an order."""
+        return self.time is not None
+
+    @property
+    def clock(self) -> Binned | None:
+        """The column that holds the time, if there is one."""
+        if self.time is None:
+            return None
+        column = self.events.column(self.time)
+        if not isinstance(column, Binned):
+            raise SchemaError(f'"{self.time}" does not order events.')
+        return column
+
+    @cached_property
+    def person_schema(self) -> Schema:
+        """What is counted of a person: the declared columns, the time of the first event, the number of events."""
+        columns: list[Column] = [] if self.people is None else [*self.people.columns]
+        if self.clock is not None:
+            columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
+        bins = None if self.most_events <= 32 else _grid(self.most_events, single=16, factor=1.25)
+        columns.append(Integer(name=NUMBER, low=0, high=self.most_events, bins=bins))
+        return Schema(columns=tuple(columns), person=self.person, origin=self._origin)
+
+    @cached_property
+    def event_schema(self) -> Schema:
+        """What is counted of an event: the declared columns without the time, and the time since the last one."""
+        columns = [column for column in self.events.columns if column.name != self.time]
+        if self.clock is not None:
+            columns.append(self._gap())
+        return Schema(columns=tuple(columns), person=self.person, origin=self._origin)
+
+    def _gap(self) -> Integer:
+        if self.clock is None:
+            raise SchemaError("without a time there is no gap.")
+        span = int(self.clock.edges[-1] - 1 - self.clock.edges[0])
+        if self.gaps is not None:
+            bins: tuple[int, ...] | None = (*self.gaps, span)
+        else:
+            bins = None if span <= 12 else _grid(span, single=2, factor=2.0)
+        return Integer(name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True)
+
+    @property
+    def _origin(self) -> Any:
+        parts = (self.people, self.events)
+        return "rows" if any(part is not None and part.origin == "rows" for part in parts) else "public"
+
+    def require_public(self, which: str = "this schema") -> None:
+        """Refuse a draft among the two."""
+        self.events.require_public(which)
+        if self.people is not None:
+            self.people.require_public(which)
+
+    def to_dict(self) -> dict[str, Any]:
+        head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
+        more = {"time": self.time, "gaps": None if self.gaps is None else [*self.gaps], "note": self.note}
+        parts = {"people": self.people, "events": self.events}
+        return (
+            head
+            | {key: value for key, value in more.items() if value}
+            | {name: _without_person(part.to_dict()) for name, part in parts.items() if part is not None}
+        )
+
+    def to_toml(self) -> str:
+        data = self.to_dict()
+        for part in ("people", "events"):
+            if part in data:
+                columns = {column.pop("name"): column for column in data[part]["columns"]}
+                data[part] = data[part] | {"columns": columns}
+        return tomli_w.dumps(data)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        known_keys(data, _KEYS, "a schema of visits", raised=SchemaError)
+        for key in ("person", "most_events", "events"):
+            if key not in data:
+                raise SchemaError(f"a schema of visits needs {key}.")
+        parts: dict[str, Schema] = {}
+        for part in ("people", "events"):
+            if part in data:
+                if not isinstance(data[part], Mapping) or "person" in data[part]:
+                    raise SchemaError(f"{part} is a table of columns; the person stands at the top.")
+                parts[part] = Schema.from_dict(data[part])
+        return cls(**{key: value for key, value in data.items() if key != "kind"} | parts)
+
+    def __str__(self) -> str:
+        order = f"ordered by {self.time}" if self.time else "in no order"
+        head = f"people with up to {self.most_events} events, {order}, person {self.person}"
+        parts = (("people", self.people), ("events", self.events))
+        return "\n".join((head, *(f"{name}: {part}" for name, part in parts if part is not None)))
+
+
+def _without_person(data: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if key != "person"}
+
+
+def _grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:
+    """Edges from 0 to `high`: a level for each number up to `single`, and then wider by `factor`."""
+    edges = [*range(min(single, high) + 1)]
+    while (after := max(edges[-1] + 1, round(edges[-1] * factor))) < high:
+        edges.append(after)
+    return tuple(edges) if edges[-1] == high else (*edges, high)

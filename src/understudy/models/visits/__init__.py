@@ -1,0 +1,5 @@
+"""People with many rows: the released tables, and the mixture of kinds of people that is fitted to them."""
+
+from understudy.models.visits.tables import VisitTables
+
+__all__ = ["VisitTables"]

@@ -1,0 +1,46 @@
+"""Released tables of people with many rows: in people, each with the deviation of its noise.
+
+Which tables there are, and what a cell of them means, stands in `data/visits/counts.py`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from understudy.data.visits import VisitCodes, VisitLayout, count_visits
+from understudy.data.visits.counts import Block
+
+_FINE = 27_720  # divisible by every number up to 12
+
+
+@dataclass(frozen=True)
+class VisitTables:
+    """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells.
+
+    A person has a mass of 1 in each of them: with one event or more in those of events, with two or more in those of
+    consecutive ones. A table of one column is a vector, one of two a matrix.
+    """
+
+    layout: VisitLayout
+    tables: Mapping[Block, Tensor]
+    noise: Mapping[Block, float]
+
+    @classmethod
+    def read(cls, layout: VisitLayout, cells: Tensor, noise: float, unit: int) -> "VisitTables":
+        """From all cells one after the other, and the deviation of their noise, in parts of `unit`: (size,)."""
+        split = layout.split(cells.double().numpy() / unit)
+        tables = {block: torch.from_numpy(table.copy()) for block, table in split.items()}
+        return cls(layout, tables, dict.fromkeys(layout.blocks, noise / unit))
+
+    @classmethod
+    def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":
+        """Of rows, without noise: for tests, and for holders who compare. It must not leave a holder."""
+        return cls.read(layout, torch.from_numpy(count_visits(codes, layout, _FINE)), 0.0, _FINE)
+
+    @property
+    def people(self) -> float:
+        """How many people there are, by the tables of single person columns."""
+        found = [self.tables["person", a, a].sum() for a in range(len(self.layout.people))]
+        return float(torch.stack(found).mean())
