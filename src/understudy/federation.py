@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.check import one_of, plain_name, plain_names
-from understudy.data.described import AnySchema
+from understudy.data.described import PublicSchema
 from understudy.durable import own_folder
 from understudy.held import Held, Opened, budgets, description, has_population, loaded, open_held
 from understudy.privacy.accounts.budget import Budget
@@ -68,7 +68,7 @@ class Federation:
     def __init__(
         self,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, AnySchema | str | Path] | None = None,
+        schemas: Mapping[str, PublicSchema | str | Path] | None = None,
         *,
         budget: Budget | float | Mapping[str, Budget | float],
         ledgers: str | Path = "ledgers",
@@ -96,7 +96,7 @@ class Federation:
     def rehearsal(
         cls,
         tables: Mapping[str, Held],
-        schemas: Mapping[str, AnySchema | str | Path] | None = None,
+        schemas: Mapping[str, PublicSchema | str | Path] | None = None,
         *,
         budget: Budget | float | Mapping[str, Budget | float],
         seed: int | None = None,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.check import whole
-from understudy.data.described import AnySchema
+from understudy.data.described import PublicSchema
 from understudy.errors import ConfigError
 from understudy.held import budgets, loaded
 from understudy.privacy.accounts.budget import Budget
@@ -26,7 +26,7 @@ from understudy.runfile import RunFile
 
 def plan(
     protocol: str,
-    schemas: Mapping[str, AnySchema | str | Path],
+    schemas: Mapping[str, PublicSchema | str | Path],
     *,
     budget: Budget | float | Mapping[str, Budget | float],
     people: int | None = None,
@@ -72,7 +72,7 @@ def plan_file(file: RunFile, *, people: int | None = None) -> Forecast:
 def _usual(
     protocol: str,
     config: Any,
-    schemas: Mapping[str, AnySchema],
+    schemas: Mapping[str, PublicSchema],
     each: Mapping[str, Budget],
     people: int | None,
 ) -> Forecast:

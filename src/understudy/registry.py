@@ -105,11 +105,15 @@ def messages_of(module: ModuleType) -> tuple[type[Message], ...]:
     return tuple(dict.fromkeys(message for party in parties for message in party.messages))
 
 
-def require_kinds(protocol: str, schemas: Mapping[str, object]) -> None:
-    """Refuse a party that brings series or images where the protocol takes tables alone (`KINDS` says more)."""
+def require_kinds(protocol: str, schemas: Mapping[str, object], *, visits_alone: bool = False) -> None:
+    """Refuse a party that brings series or images where the protocol takes tables alone (`KINDS` says more).
+
+    `visits_alone`: refuse people with many events, and leave what else is wrong to the protocol.
+    """
     taken: tuple[str, ...] = getattr(protocol_named(protocol), "KINDS", ("table",))
     for name, schema in schemas.items():
-        if (kind := getattr(schema, "kind", "table")) not in taken:
+        kind = getattr(schema, "kind", "table")
+        if kind not in taken and (kind == "visits" or not visits_alone):
             raise ConfigError(
                 f"{name} holds rows of the kind {kind!r}, and {protocol} takes {' or '.join(taken)}. "
                 "Nothing was charged."

@@ -30,6 +30,7 @@ import tomli_w
 from understudy.answers.rules import check_rules
 from understudy.check import plain_name
 from understudy.classifier import Classifier
+from understudy.data.described import one_kind_of_row
 from understudy.data.files import Source
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
@@ -203,6 +204,7 @@ def opened(
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.
         side_by_side(schemas if people_of(module) else distinct(schemas))
         require_kinds(protocol, schemas)
+    require_kinds(protocol, schemas, visits_alone=True)
     more: dict[str, Any] = {}
     if holdout is not None:
         if artefact_of(module) != "model":
@@ -262,7 +264,7 @@ def _federation(file: RunFile, seed: int | None) -> Federation:
     if seed is None:
         _require_agreement(file)
     sources: dict[str, Held] = {
-        name: NoRows(schemas[name]) if section.aggregates else file.source(name)
+        name: NoRows(one_kind_of_row(schemas[name])) if section.aggregates else file.source(name)
         for name, section in file.parties.items()
     }
     same = same_people(protocol_named(file.protocol), (schema.names for schema in schemas.values()))

@@ -65,7 +65,7 @@ from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
 if TYPE_CHECKING:
-    from understudy.data.described import AnySchema
+    from understudy.data.described import PublicSchema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +205,7 @@ class RunFile:
         source = self.source(party)
         return source.table if isinstance(source, TableSource) else str(source)
 
-    def schemas(self) -> "dict[str, AnySchema]":
+    def schemas(self) -> "dict[str, PublicSchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
         from understudy.data.described import load_schema  # loads pandas, and a command starts without it
 

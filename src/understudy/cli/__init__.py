@@ -167,14 +167,14 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for the holder of the real rows: a table, images or series."""
-    from understudy.data.described import load_schema
+    from understudy.data.described import load_schema, one_kind_of_row
     from understudy.data.schema import Schema
     from understudy.evaluate.beside import evaluate as put_beside
     from understudy.report.page import write_evaluation_page
     from understudy.report.verdict import attack_finding
     from understudy.report.words import capital
 
-    if not isinstance(described := load_schema(schema), Schema):
+    if not isinstance(described := one_kind_of_row(load_schema(schema)), Schema):
         from understudy.evaluate.array_figures import array_figures
 
         if to is not None or target is not None or another:

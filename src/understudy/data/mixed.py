@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import known_keys, repeated
-from understudy.data.described import AnySchema, schema_from
+from understudy.data.described import AnySchema, one_kind_of_row, schema_from
 from understudy.data.document import Document, read
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema, join
@@ -80,7 +80,7 @@ class MixedSchema(Document):
         parts = data.get("parts")
         if not isinstance(parts, Mapping) or not all(isinstance(part, Mapping) for part in parts.values()):
             raise SchemaError("a mixed schema needs parts, a table of keys for each party.")
-        return cls(parts={name: schema_from(dict(part)) for name, part in parts.items()})
+        return cls(parts={name: one_kind_of_row(schema_from(dict(part))) for name, part in parts.items()})
 
 
 def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
@@ -94,7 +94,10 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
 def load_any(path: str | Path) -> AnySchema | MixedSchema:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
     return read(
-        path, lambda data: MixedSchema.from_dict(data) if data.get("kind") == "mixed" else schema_from(data)
+        path,
+        lambda data: (
+            MixedSchema.from_dict(data) if data.get("kind") == "mixed" else one_kind_of_row(schema_from(data))
+        ),
     )
 
 

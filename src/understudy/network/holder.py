@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from understudy.check import known_keys
-from understudy.data.described import load_schema
+from understudy.data.described import load_schema, one_kind_of_row
 from understudy.data.no_rows import NoRows
 from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
@@ -155,7 +155,9 @@ def take_seat(
     Without a `table`: a party that holds nobody, and adds up other people's shares.
     """
     name = identity.party
-    held: Held = NoRows(load_schema(schema), aggregator_key(home).secret) if table is None else table
+    held: Held = (
+        NoRows(one_kind_of_row(load_schema(schema)), aggregator_key(home).secret) if table is None else table
+    )
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
     if hasattr(public, "require_public"):

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from understudy.data.described import AnySchema
+from understudy.data.described import PublicSchema
 from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
 from understudy.network.status import Prices, Status
@@ -39,7 +39,7 @@ class Offer:
     file: RunFile
     module: ModuleType
     config: Any
-    schemas: Mapping[str, AnySchema]
+    schemas: Mapping[str, PublicSchema]
     contract: Contract
     out: Path
     more: Mapping[str, Any]
@@ -127,7 +127,7 @@ def serve_file(
 
 
 def _contract(
-    file: RunFile, config: Any, schemas: Mapping[str, AnySchema], federation: str, out: Path, resume: bool
+    file: RunFile, config: Any, schemas: Mapping[str, PublicSchema], federation: str, out: Path, resume: bool
 ) -> Contract:
     """What is offered: a new run, or word for word the one that was begun here."""
     kept = out / "contract.json"

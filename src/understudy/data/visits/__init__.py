@@ -6,6 +6,7 @@ is counted of them, and by how much one person moves it.
 
 from understudy.data.visits.codes import VisitCodes
 from understudy.data.visits.counts import VisitLayout, count_visits
+from understudy.data.visits.reading import TwoSources, Visits, read_visits
 from understudy.data.visits.schema import VisitSchema
 
-__all__ = ["VisitCodes", "VisitLayout", "VisitSchema", "count_visits"]
+__all__ = ["TwoSources", "VisitCodes", "VisitLayout", "VisitSchema", "Visits", "count_visits", "read_visits"]

@@ -26,7 +26,6 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.codec import Codec
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.errors import SchemaError
@@ -54,7 +53,11 @@ class VisitLayout:
     @classmethod
     def of(cls, schema: VisitSchema) -> "VisitLayout":
         """As the schema declares it."""
-        return cls(Codec(schema.person_schema).sizes, Codec(schema.event_schema).sizes, schema.ordered)
+        people, events = (
+            tuple(column.size for column in part.columns)
+            for part in (schema.person_schema, schema.event_schema)
+        )
+        return cls(people, events, schema.ordered)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:

@@ -35,7 +35,7 @@ import torch
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.column import shorten
-from understudy.data.described import AnySchema, schema_from
+from understudy.data.described import AnySchema, one_kind_of_row, schema_from
 from understudy.data.features import Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
@@ -169,7 +169,7 @@ def schema_of(requirements: Requirements, plain: Any) -> AnySchema:
             raise SchemaError(
                 f"the {key} of the offer's schema is no text of at most {MOST_TEXT:,} letters. Nothing was exchanged."
             )
-    return schema_from(plain)
+    return one_kind_of_row(schema_from(plain))
 
 
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:

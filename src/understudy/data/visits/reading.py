@@ -1,0 +1,211 @@
+"""Tables of people and of their events, read by the public schema, and each person's events brought together.
+
+A holder brings both as `{"people": …, "events": …}` (files, frames, sources), or as a folder in which one file is
+called people and one events (people.csv, events.parquet, events.source.toml); where the schema has no [people], the
+table of events is enough, and whoever has an event is a person.
+
+Guarantee: `Visits.codes` depends, person by person, on that person's rows and the schema alone (and, where events are
+drawn, on randomness of the holder's own): of nobody more than `most_events` events count.
+Edges: a person without events has none; two events at one time stay in the order of the file; an event whose person
+is not among the people, an id that comes twice among people, a table without rows, a cell that does not fit (a time
+that is no date) → SchemaError, nothing is read further. Messages quote values and are for the holder of the rows alone.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.check import known_keys
+from understudy.data.column import Column
+from understudy.data.files import Source
+from understudy.data.sources import SUFFIX, TableSource
+from understudy.data.table import Table, read_table
+from understudy.data.values import Codes, codes_of, numbers_of
+from understudy.data.visits.codes import Places, VisitCodes
+from understudy.data.visits.schema import VisitSchema
+from understudy.errors import ConfigError, SchemaError
+
+if TYPE_CHECKING:
+    from understudy.data.codec import Uniform  # which loads torch
+
+TwoSources = Mapping[str, Source]  # "people" and "events"
+_SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", SUFFIX)
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """People in the order of their table, and each one's events in order. Its repr shows no rows."""
+
+    own: Codes = field(repr=False)  # (people, declared columns of people)
+    events: Codes = field(repr=False)  # (events, declared columns of events without the time)
+    times: Places | None = field(repr=False)  # (events,), in steps of the time column
+    starts: Places = field(repr=False)  # (people + 1,): person i has the events starts[i] … starts[i + 1]
+    people: NDArray[Any] = field(repr=False)  # the ids
+    schema: VisitSchema = field(repr=False)
+    source: str
+
+    @property
+    def rows(self) -> int:
+        """How many people there are."""
+        return len(self.people)
+
+    @cached_property
+    def numbers(self) -> Places:
+        """How many events each person has, before any are cut."""
+        return np.diff(self.starts)
+
+    def take(self, people: Places) -> "Visits":
+        """These people alone, with all their events, in this order."""
+        numbers = self.numbers[people]
+        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        at = np.arange(starts[-1]) + np.repeat(self.starts[people] - starts[:-1], numbers)
+        return replace(
+            self,
+            own=self.own[people],
+            events=self.events[at],
+            times=None if self.times is None else self.times[at],
+            starts=starts,
+            people=self.people[people],
+        )
+
+    def codes(self, rng: "Uniform | None" = None) -> VisitCodes:
+        """What counts of them: of each person `most_events` events at most, by the schema's rule.
+
+        `rng` is what events are drawn by. Edges: the rule draws and there is no `rng` → ConfigError.
+        """
+        kept = self._kept(rng)
+        owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
+        numbers = np.bincount(owner, minlength=self.rows)
+        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        columns, events = [self.own], [self.events[kept]]
+        schema = self.schema
+        if self.times is not None and schema.clock is not None:
+            times, some = self.times[kept], numbers > 0
+            first = np.zeros(self.rows, dtype=np.int64)
+            first[some] = times[starts[:-1][some]]
+            columns.append(_levels(schema.person_schema.columns[-2], first, ~some))
+            gaps = np.diff(times, prepend=0)
+            fresh = np.zeros(len(times), dtype=bool)
+            fresh[starts[:-1][some]] = True
+            gaps[fresh] = 0
+            events.append(_levels(schema.event_schema.columns[-1], gaps, fresh))
+        columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
+        return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
+
+    def _kept(self, rng: "Uniform | None") -> Places:
+        """The events that count, as places among all, in their order."""
+        most, numbers = self.schema.most_events, self.numbers
+        if (numbers <= most).all():
+            return np.arange(len(self.events))
+        owner = np.repeat(np.arange(self.rows), numbers)
+        order = np.arange(len(self.events))
+        if self.schema.cut == "draw":
+            if rng is None:
+                raise ConfigError("events are drawn by the holder's randomness, and there is none here.")
+            order = np.lexsort((rng.uniform(len(self.events)).cpu().numpy(), owner))  # still person by person
+        rank = np.arange(len(order)) - np.repeat(self.starts[:-1], numbers)
+        return np.sort(order[rank < most])
+
+
+def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | None = None) -> Visits:
+    """Read both tables, or the one of events, and check every cell against the schema."""
+    tables = _two(source, schema)
+    titles = {part: name if name is None or len(tables) == 1 else f"{name}, {part}" for part in tables}
+    events = read_table(tables["events"], schema.events, titles["events"], one_row_each=False)
+    if schema.people is None:
+        owner, ids = pd.factorize(events.people)
+        own = np.zeros((len(ids), 0), dtype=np.int32)
+    else:
+        people = read_table(tables["people"], schema.people, titles["people"])
+        ids, owner = people.people, _owners(events, people)
+        own = _codes(schema.people.columns, people.frame)
+    times = None
+    if schema.clock is not None:
+        times = numbers_of(schema.clock, events.frame[schema.clock.name]).astype(np.int64)
+    order = (
+        np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
+    )  # both keep the file's order
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))]).astype(np.int64)
+    return Visits(
+        own=own,
+        events=_codes((c for c in schema.events.columns if c.name != schema.time), events.frame)[order],
+        times=None if times is None else times[order],
+        starts=starts,
+        people=np.asarray(ids),
+        schema=schema,
+        source=name or events.source,
+    )
+
+
+def _codes(columns: Iterable[Column], frame: pd.DataFrame) -> Codes:
+    """The level of every cell, (rows, columns)."""
+    none = np.zeros((len(frame), 0), dtype=np.int32)
+    return np.column_stack([none, *(codes_of(column, frame[column.name]) for column in columns)])
+
+
+def _owners(events: Table, people: Table) -> Places:
+    """Whose each event is, as a place among the people."""
+    whose, ids = events.people, people.people
+    if whose.dtype != ids.dtype:  # whole numbers in one table, text in the other
+        whose, ids = whose.astype(str), ids.astype(str)
+    owner = pd.Index(ids).get_indexer(pd.Index(whose))
+    if (nobody := owner < 0).any():
+        at, count = int(nobody.argmax()), int(nobody.sum())
+        more = f" (and {count - 1:,} more)" if count > 1 else ""
+        raise SchemaError(
+            f'{events.source}, column "{events.schema.person}": "{whose[at]}" at row {at + 1:,} is nobody in '
+            f"{people.source}{more}: every event is a person's. Nothing was read further."
+        )
+    return np.asarray(owner, dtype=np.int64)
+
+
+def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes:
+    """Numbers in the column's own steps as its levels, (rows, 1)."""
+    edges: Places = column.edges  # type: ignore[attr-defined]
+    codes = np.searchsorted(edges[1:-1], values, side="right")
+    return np.where(missing, column.levels, codes).astype(np.int32)[:, None]
+
+
+def _two(source: Source | TwoSources, schema: VisitSchema) -> dict[str, Source]:
+    """The tables that the schema describes, from whatever the holder brought."""
+    wanted = ("events",) if schema.people is None else ("people", "events")
+    if isinstance(source, Mapping) and not isinstance(source, pd.DataFrame):
+        known_keys(source, ("people", "events"), "a holder's tables", raised=SchemaError)
+        found = dict(source)
+    elif (place := _folder(source)) is None:
+        found = {"events": source}
+    else:
+        found = {part: path for part in wanted if (path := _in(place, part)) is not None}
+        if isinstance(source, TableSource):
+            found = {part: replace(source, table=str(path)) for part, path in found.items()}
+    if lacking := [part for part in wanted if part not in found]:
+        raise SchemaError(
+            f"the schema describes {' and '.join(wanted)}, and there is no table of {lacking[0]}: bring both, as "
+            "{people = …, events = …}, or as a folder with a file people and a file events. Nothing was read."
+        )
+    if extra := [part for part in found if part not in wanted]:
+        raise SchemaError(
+            f"the schema describes no {extra[0]}, and there is a table of them. Nothing was read."
+        )
+    return found
+
+
+def _folder(source: object) -> Path | None:
+    """The folder that a source names, if it names one."""
+    if isinstance(source, TableSource):
+        source = None if source.is_database else source.table
+    place = Path(source) if isinstance(source, str | Path) else None
+    return place if place is not None and place.is_dir() else None
+
+
+def _in(folder: Path, part: str) -> Path | None:
+    there = [folder / f"{part}{suffix}" for suffix in _SUFFIXES if (folder / f"{part}{suffix}").exists()]
+    if len(there) > 1:
+        raise SchemaError(f"{folder}: {there[0].name} and {there[1].name}: which one? Nothing was read.")
+    return there[0] if there else None
