@@ -1,0 +1,245 @@
+"""A mixture of chains: K kinds of people, each with its own odds for a person's columns and its own chain of events.
+
+A person is drawn by picking a kind at random, then each of the person's columns, the number of events among them, by
+itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966) that is the
+kind's own: S kinds of events (states), each with odds for every column of an event; odds for the first; odds for the
+next given the last. So dependence within a person lies in the kind of person, that within an event in the state, and
+that between one event and the next in both.
+
+The expected tables are sums over kinds of products of odds (`tables`): cheap to compare with measured ones, and to
+differentiate. With one state and one event it is a mixture of products (`models.tables.mixture`).
+
+Exact: every table, for every number of events. The chain need not be stationary: the mean over a person's first n
+events is taken step by step. Where events are ordered, the time of the first is missing for those who have none, and
+the time since the last one is missing in a person's first event, and nowhere else, for sure: half of the states are
+those of first events. Where they have no order, events are independent given the kind of person.
+Approximate: given the kind of person the number of events is independent of what they are like, and events two
+steps apart depend on each other through the one between them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from understudy.check import whole
+from understudy.data.visits import VisitCodes
+from understudy.errors import ConfigError
+from understudy.models.device import shapes_only
+from understudy.models.nets import BlockSoftmax
+from understudy.models.visits.steps import Numbers, along, by_kind, checked_numbers, step_weights
+
+_MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
+_KEYS = ("people", "events", "numbers", "ordered", "kinds", "states")
+
+
+@dataclass(frozen=True)
+class ChainTables:
+    """Expected tables of a person drawn at random, whose events weigh 1 together, and whose pairs of events do.
+
+    `people` (people's width, people's width), `across` (people's width, events' width), `events` and `after` (events'
+    width twice; `after` has an event's levels in rows, the next one's in columns). Only cells of different columns
+    have a meaning in `people` and `events`; `ways` and `event_ways` are the one-way tables.
+    """
+
+    people: Tensor
+    across: Tensor
+    events: Tensor
+    after: Tensor
+    ways: Tensor
+    event_ways: Tensor
+
+
+class MixtureOfChains(nn.Module):
+    """`kinds` equally likely kinds of people, with `states` kinds of events each.
+
+    `people` are the levels of a person's columns, the last of which is the number of events, and, where events are
+    `ordered`, the one before it the time of the first. `numbers` has the least and the largest number that each level
+    of the former stands for (all between are equally likely), the first of them 0 alone. `events` are the levels of an
+    event's columns, where they are ordered the time since the one before last. A time's last level is "missing".
+    """
+
+    closed: Tensor
+    spent: Tensor
+    paired: Tensor
+
+    def __init__(
+        self,
+        people: Sequence[int],
+        events: Sequence[int],
+        numbers: Numbers,
+        *,
+        ordered: bool,
+        kinds: int,
+        states: int,
+    ) -> None:
+        super().__init__()
+        whole(kinds=kinds, states=states, columns=len(people), event_columns=len(events))
+        for size in (*people, *events):
+            whole(sizes=size)
+        self.people, self.events, self.kinds, self.states = tuple(people), tuple(events), kinds, states
+        self.numbers = checked_numbers(numbers, self.people[-1])
+        self.ordered, self.firsts = bool(ordered), states // 2 if ordered else states
+        if ordered and (states < 2 or len(people) < 2 or min(people[-2], events[-1]) < 2):
+            raise ConfigError("events in an order need two states, and two levels of each time.")
+        self.longest = self.numbers[-1][1]
+        steps = self.states + self.longest + self.people[-1]
+        if kinds * (sum(people) + states * (sum(events) + steps)) > _MOST_PARAMETERS:
+            raise ConfigError(
+                f"a mixture of {kinds:,} kinds of people, of {states:,} kinds of events each, up to {self.longest:,} "
+                f"events a person, and {sum(people):,} and {sum(events):,} levels is larger than {_MOST_PARAMETERS:,} "
+                "weights."
+            )
+        self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
+        self.event_logits = nn.Parameter(torch.zeros(kinds * states, sum(events)))
+        self.first_logits = nn.Parameter(torch.zeros(kinds, self.firsts))
+        self.next_logits = nn.Parameter(torch.zeros(kinds, states, states - self.firsts))
+        self.person_softmax, self.event_softmax = BlockSoftmax(self.people), BlockSoftmax(self.events)
+        self.register_buffer("closed", self._closed(), persistent=False)
+        self.register_buffer("spent", step_weights(self.numbers, 0), persistent=False)
+        self.register_buffer("paired", step_weights(self.numbers, 1), persistent=False)
+
+    def _closed(self) -> Tensor:
+        """0, and −∞ for levels that a state cannot have: (states, events' width)."""
+        closed = torch.zeros(self.states, sum(self.events))
+        if self.ordered and not shapes_only():
+            closed[: self.firsts, -self.events[-1] : -1] = -torch.inf
+            closed[self.firsts :, -1] = -torch.inf
+        return closed
+
+    def person_odds(self) -> tuple[Tensor, Tensor]:
+        """Of each kind's columns but the number of events, and of that one: (kinds, levels) each.
+
+        The time of a first event is that of people who have one: its last level has odds 0.
+        """
+        logits: Tensor = self.person_logits
+        if self.ordered:
+            gone = torch.zeros(logits.shape[1], device=logits.device)
+            gone[-self.people[-1] - 1] = -torch.inf
+            logits = logits + gone
+        odds: Tensor = self.person_softmax(logits)
+        return odds[:, : -self.people[-1]], odds[:, -self.people[-1] :]
+
+    def event_odds(self) -> Tensor:
+        """Of the columns of each state: (kinds · states, events' width)."""
+        odds: Tensor = self.event_softmax(self.event_logits + self.closed.repeat(self.kinds, 1))
+        return odds
+
+    def chain(self) -> tuple[Tensor, Tensor]:
+        """The odds of the first state (kinds, states), and of the next given the last (kinds, states, states)."""
+        first = self.first_logits.softmax(1)
+        if not self.ordered:
+            return first, first[:, None].expand(-1, self.states, -1)
+        first = functional.pad(first, (0, self.states - self.firsts))
+        return first, functional.pad(self.next_logits.softmax(2), (self.firsts, 0))
+
+    def tables(self) -> ChainTables:
+        """What is expected of a person drawn at random."""
+        own, number = self.person_odds()
+        event = self.event_odds()
+        first, onward = self.chain()
+        place = self._places(first, onward)  # (kinds, longest, states)
+        by_number = number[:, :, None] * along(self.spent, place)  # (kinds, levels, states)
+        held = by_number.sum(1)  # (kinds, states): of a person's events
+        columns = event.view(self.kinds, self.states, -1)
+        mean = (held[:, :, None] * columns).sum(1)  # (kinds, events' width)
+        numbered = by_number.transpose(1, 2).flatten(0, 1).T @ event  # (levels, events' width)
+        before = (number[:, :, None] * along(self.paired, place)).sum(
+            1
+        )  # (kinds, states): of events with a next
+        joint = before[:, :, None] * onward  # (kinds, states, states)
+        following = (joint[..., None] * columns[:, None]).sum(2)  # (kinds, states, events' width)
+        people, ways = self._people(own, number)
+        return ChainTables(
+            people=people,
+            across=torch.cat((own.T @ mean, numbered)) / self.kinds,
+            events=event.T @ (held.reshape(-1, 1) * event) / self.kinds,
+            after=event.T @ following.flatten(0, 1) / self.kinds,
+            ways=ways,
+            event_ways=mean.mean(0),
+        )
+
+    def _people(self, own: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+        """Two- and one-way tables of people's columns."""
+        if not self.ordered:
+            person = torch.cat((own, number), 1)
+            return person.T @ person / self.kinds, person.mean(0)
+        size, none = self.people[-2], number[:, :1]
+        first = own[:, -size:]
+        known = torch.cat((own[:, :-size], first[:, :-1] * (1 - none), none, number), 1)
+        people = known.T @ known / self.kinds
+        pair = first.T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds  # who has none has no first
+        pair[-1, 0] = none.mean()
+        end, begin = people.shape[0] - self.people[-1], own.shape[1] - size
+        people[begin:end, end:], people[end:, begin:end] = pair, pair.T
+        return people, known.mean(0)
+
+    def _places(self, first: Tensor, onward: Tensor) -> Tensor:
+        """How likely each state is at each place in the order: (kinds, longest, states)."""
+        places = [first]
+        for _ in range(1, self.longest):
+            places.append((places[-1][:, :, None] * onward).sum(1))
+        return torch.stack(places, 1)
+
+    def draw(self, n: int, uniform: Callable[[int], Tensor]) -> VisitCodes:
+        """`n` people and their events, in order. `uniform(k)` gives k independent numbers from [0, 1), float64.
+
+        People, steps and columns are drawn by Latin hypercubes over all that share a kind, as a mixture draws rows.
+        Edges: a person whose number of events is 0 has none.
+        """
+        order = torch.argsort(uniform(self.kinds))
+        kind = order[torch.arange(n) % self.kinds][torch.argsort(uniform(n))]
+        odds = torch.cat(self.person_odds(), 1)
+        people = by_kind(kind, _split(odds, self.people), uniform)
+        level = people[:, -1].long()
+        if self.ordered:
+            people[level == 0, -2] = self.people[-2] - 1
+        low, high = torch.tensor(self.numbers).T[:, level]
+        number = low + (uniform(n) * (high - low + 1)).long()
+        states = self._walk(kind, number, uniform)
+        events = by_kind(states, _split(self.event_odds(), self.events), uniform)
+        starts = functional.pad(number.cumsum(0), (1, 0))
+        return VisitCodes(people.numpy(), events.numpy(), starts.numpy())
+
+    def _walk(self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+        """The state of every event, kind of person · states + state, person by person and in order."""
+        table, onward = (part.detach().cpu().double() for part in self.chain())
+        begin = number.cumsum(0) - number
+        states = torch.empty(int(number.sum()), dtype=torch.int64)
+        going, source = torch.arange(len(kind)), kind
+        for step in range(int(number.max()) if len(number) else 0):
+            stays = number[going] > step
+            going, source = going[stays], source[stays]
+            source = kind[going] * self.states + by_kind(source, [table], uniform)[:, 0]
+            states[begin[going] + step] = source
+            table = onward.flatten(0, 1)
+        return states
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        said = {key: getattr(self, key) for key in _KEYS}
+        lists = {
+            "people": list(self.people),
+            "events": list(self.events),
+            "numbers": [[*n] for n in self.numbers],
+        }
+        return {"kind": "chains"} | said | lists
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "MixtureOfChains":
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        try:
+            kind, given = description["kind"], {key: description[key] for key in _KEYS}
+        except (KeyError, TypeError) as error:
+            raise ConfigError(f"this describes no mixture of chains: {error!r}.") from None
+        plain = all(isinstance(given[key], list | tuple) for key in _KEYS[:3])
+        if kind != "chains" or not plain or not isinstance(given["ordered"], bool):
+            raise ConfigError(f"this describes no mixture of chains: {description!r}.")
+        return cls(**given)
+
+
+def _split(odds: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:
+    return torch.split(odds.detach().cpu().double(), list(sizes), 1)

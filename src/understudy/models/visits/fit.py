@@ -1,0 +1,210 @@
+"""Fit a mixture of chains to noisy tables of people and their events: released tables in, a generator of both out.
+
+1. *Totals, one- and two-way tables* as `fit_gram` reads them (`noisy_tables`), in three Gram matrices: of people's
+   columns, over all people; of people's and events' columns side by side, over people who have an event; of an event's
+   columns and the next one's, over people who have two. Each has a total, one-way tables and priors of its own.
+2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
+   jittered one-way tables. It makes all tables those of one law of people with their events.
+3. *Stop* as `fit_gram`: when no residual, neither of all cells nor of one table, is more than noise could leave. That
+   is asked at every fifth step.
+
+Guarantee: reads released tables alone, so the mixture has the privacy of the release.
+Edges: of events without an order nothing is read of the next.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from understudy.check import positive, whole
+from understudy.models.tables.fit_gram import Watch
+from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.visits.chains import ChainTables, MixtureOfChains
+from understudy.models.visits.steps import Numbers
+from understudy.models.visits.tables import VisitTables
+
+_RAREST = 1e-6  # least initial probability of a level
+_WAIT = 0.1  # of the steps, at most, for cells to become empty
+_STRAY = 0.015  # of a pair's people, in cells that should be empty
+_SURE = 10.0  # times as precise as its measurement: a cell is surely empty
+_EVERY = 5  # steps, whether to stop is asked
+_JITTER = 0.5  # of the initial logits: enough for the kinds to part
+
+_Matrix = tuple[Tensor, Tensor]  # a Gram matrix in people, and the deviation of its cells' noise
+
+
+def fit_visits(
+    tables: VisitTables,
+    numbers: Numbers,
+    *,
+    kinds: int = 256,
+    states: int = 6,
+    steps: int = 1200,
+    rate: float = 0.2,
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+    watch: Watch | None = None,
+) -> MixtureOfChains:
+    """The mixture of chains whose tables match noisy ones.
+
+    `numbers`: the least and the largest number of events that each level of the last person column stands for.
+    `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
+    which comes at `steps`, or once no residual is more than noise. The same seed gives the same mixture on one device.
+    """
+    whole(steps=steps)
+    positive(rate=rate)
+    layout = tables.layout
+    mixture = MixtureOfChains(
+        layout.people, layout.events, numbers, ordered=layout.ordered, kinds=kinds, states=states
+    )
+    parts = _read(tables, torch.device(device))
+    generator = torch.Generator()
+    generator.seed() if seed is None else generator.manual_seed(seed)
+    width = sum(layout.people)
+    starts = {
+        mixture.person_logits: parts[0].tables.ways,
+        mixture.event_logits: parts[1].tables.ways[width:],
+        mixture.first_logits: torch.ones(()),
+        mixture.next_logits: torch.ones(()),
+    }
+    with torch.no_grad():
+        for logits, ways in starts.items():
+            jitter = torch.randn(logits.shape, generator=generator) * _JITTER
+            logits.copy_(ways.clamp(min=_RAREST).log().cpu() + jitter)
+    return _descend(mixture.to(device), parts, steps, rate, watch)
+
+
+def _read(tables: VisitTables, device: torch.device) -> "list[_Part]":
+    """What the tables say: of all people, of those with an event, and of those with two."""
+    layout = tables.layout
+    own, events, across, after = (
+        _laid_out(tables, kind, device) for kind in ("person", "event", "across", "next")
+    )
+    width, event_width = sum(layout.people), sum(layout.events)
+    everyone = read_tables(own[0], layout.people, noise=own[1])
+    parts = [_Part(everyone, 1.0, lambda chain: (chain.people, chain.ways))]
+    unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
+    counts, noise = (
+        torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
+        for first, a, e in zip((own[0], unread), across, events, strict=True)
+    )
+    some = read_tables(counts, (*layout.people, *layout.events), noise=noise)
+    parts.append(_Part(some, some.people / everyone.people, _people_and_events, skip=width))
+    if layout.ordered and layout.people[-1] > 2:
+        blank = torch.zeros(event_width, event_width, dtype=torch.float64, device=device)
+        counts, noise = (
+            torch.cat((torch.cat((none, cells), 1), torch.cat((none, none), 1)))
+            for none, cells in zip((blank, blank + torch.inf), after, strict=True)
+        )
+        two = read_tables(counts, (*layout.events, *layout.events), noise=noise)
+        parts.append(_Part(two, two.people / everyone.people, _event_and_next(layout.events[0])))
+    return parts
+
+
+def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> _Matrix:
+    """All tables of one kind, as one matrix, one-way tables on the diagonal, and the deviation of the noise."""
+    layout = tables.layout
+    rows = layout.people if kind in ("person", "across") else layout.events
+    columns = layout.people if kind == "person" else layout.events
+    counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
+    noise = torch.full_like(counts, torch.inf)
+    for (one, a, b), table in tables.tables.items():
+        if one == kind:
+            at = (slice(sum(rows[:a]), sum(rows[: a + 1])), slice(sum(columns[:b]), sum(columns[: b + 1])))
+            counts[at] = table.diag() if table.ndim == 1 else table
+            noise[at] = tables.noise[one, a, b]
+    return counts.to(device), noise.to(device)
+
+
+def _people_and_events(chain: ChainTables) -> tuple[Tensor, Tensor]:
+    upper = torch.cat((chain.people, chain.across), 1)
+    gram = torch.cat((upper, torch.cat((chain.across.T, chain.events), 1)))
+    return gram, torch.cat((chain.ways, chain.event_ways))
+
+
+def _event_and_next(first: int) -> Callable[[ChainTables], tuple[Tensor, Tensor]]:
+    """One-way tables are sums over the `first` levels of the other side, which are those of its first column."""
+
+    def of(chain: ChainTables) -> tuple[Tensor, Tensor]:
+        after, none = chain.after, torch.zeros_like(chain.after)
+        gram = torch.cat((torch.cat((none, after), 1), torch.cat((after.T, none), 1)))
+        return gram, torch.cat((after[:, :first].sum(1), after[:first].sum(0)))
+
+    return of
+
+
+class _Part:
+    """One Gram matrix: what was read of it, as shares of all people, and which part of the mixture's tables it is.
+
+    `share` of all people are in it; `of` gives the mixture's own matrix and one-way tables, the first `skip` of which
+    are those of all people and not of these.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        share: float,
+        of: Callable[[ChainTables], tuple[Tensor, Tensor]],
+        *,
+        skip: int = 0,
+    ) -> None:
+        self.tables, self.of = tables, of
+        self.basis, self.columns = tables.basis.float(), tables.columns.float()
+        known = (tables.ways, tables.target, tables.measured)
+        self.ways, self.target, self.measured = ((cells * share).float() for cells in known)
+        single = tables.ways_precision.clone()
+        single[:skip] = 0
+        inverse = (single, tables.precision, tables.weight, tables.empty)
+        self.ways_precision, self.precision, self.weight, self.empty = (
+            (cells / share**2).float() for cells in inverse
+        )
+        self.sure = (tables.empty > _SURE * tables.weight).float()
+
+    def loss(self, gram: Tensor, ways: Tensor) -> Tensor:
+        """Half the squares over their variances, each pair of levels once."""
+        pairs = (self._turned(gram) - self.target).square() * self.precision
+        single = (ways - self.ways).square() * self.ways_precision
+        return (pairs.sum() + (gram.square() * self.empty).sum()) / 4 + single.sum() / 2
+
+    def left(self, gram: Tensor) -> tuple[float, bool, float]:
+        """The squared residuals over the noise's; whether no table has more than noise; people in empty cells."""
+        left = (self._turned(gram) - self.measured).square() * self.weight
+        noise = bool((self.columns.T @ left @ self.columns <= self.tables.most).all())
+        return float(left.sum()), noise, float((self.columns.T @ (gram * self.sure) @ self.columns).max())
+
+    def _turned(self, gram: Tensor) -> Tensor:
+        return self.basis.T @ gram @ self.basis
+
+
+def _descend(
+    mixture: MixtureOfChains, parts: Sequence[_Part], steps: int, rate: float, watch: Watch | None
+) -> MixtureOfChains:
+    """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
+    scale = mixture.kinds * float(
+        parts[0].ways_precision.mean().rsqrt()
+    )  # gradients near 1, far above Adam's ε
+    weights = [own for own in mixture.parameters() if own.numel()]  # without an order there is no next
+    optimizer = torch.optim.Adam(weights, lr=rate, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
+    cells = max(sum(int(torch.count_nonzero(part.weight)) for part in parts), 1)
+    least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
+    for step in range(steps + 1):
+        chain = mixture.tables()
+        grams = [part.of(chain) for part in parts]
+        if step == steps or step % _EVERY == 0:
+            with torch.no_grad():
+                left = [part.left(gram) for part, (gram, _) in zip(parts, grams, strict=True)]
+            residual = sum(squares for squares, _, _ in left) / cells
+            if watch is not None:
+                watch(step, residual)
+            noise = residual <= least and all(within for _, within, _ in left)
+            waited = step >= _WAIT * steps or all(stray <= _STRAY for _, _, stray in left)
+            if step == steps or (noise and waited):
+                break
+        loss = torch.stack([part.loss(*own) for part, own in zip(parts, grams, strict=True)]).sum()
+        for one, slope in zip(weights, torch.autograd.grad(loss * scale, weights), strict=True):
+            one.grad = slope
+        optimizer.step()
+        schedule.step()
+    return mixture.requires_grad_(False)

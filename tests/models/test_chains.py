@@ -1,0 +1,170 @@
+"""A mixture of chains: its tables against an enumeration of everything that can happen, and its draws against both."""
+
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.data.visits import VisitLayout
+from understudy.errors import ConfigError
+from understudy.models.visits import MixtureOfChains, VisitTables
+from understudy.models.visits.steps import step_weights
+
+NUMBERS = [(0, 0), (1, 1), (2, 3)]
+
+
+def random_chains(*, ordered: bool = True, kinds: int = 2, seed: int = 0) -> MixtureOfChains:
+    """A column of people, where ordered the time of the first event, their number; two columns of events."""
+    people = (2, 3, 3) if ordered else (2, 3)
+    chains = MixtureOfChains(people, (2, 3), NUMBERS, ordered=ordered, kinds=kinds, states=4)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in chains.parameters():
+            weights.copy_(1.5 * torch.randn(weights.shape, generator=generator))
+    return chains.requires_grad_(False)
+
+
+def laid_out(tables: VisitTables, kind: str) -> Tensor:
+    """All tables of one kind side by side, as shares of all people."""
+    rows = tables.layout.people if kind in ("person", "across") else tables.layout.events
+    columns = tables.layout.people if kind == "person" else tables.layout.events
+    found = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
+    for (one, a, b), table in tables.tables.items():
+        if one == kind:
+            own = table.diag() if table.ndim == 1 else table
+            at, to = sum(rows[:a]), sum(columns[:b])
+            found[at : at + rows[a], to : to + columns[b]] = own / tables.people
+    return found
+
+
+def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
+    """Every kind, number, walk and level, one by one: the tables of people's and events' columns."""
+    own, number = chains.person_odds()
+    event = chains.event_odds().view(chains.kinds, chains.states, -1)
+    first, onward = chains.chain()
+    width, event_width = sum(chains.people), sum(chains.events)
+    found = {
+        "person": torch.zeros(width, width),
+        "across": torch.zeros(width, event_width),
+        "event": torch.zeros(event_width, event_width),
+        "next": torch.zeros(event_width, event_width),
+    }
+    counts = [
+        (level, n, 1 / (high - low + 1))
+        for level, (low, high) in enumerate(NUMBERS)
+        for n in range(low, high + 1)
+    ]
+    for kind, (level, n, share) in product(range(chains.kinds), counts):
+        mass = number[kind, level] * share / chains.kinds
+        person = torch.cat((own[kind], torch.eye(3)[level]))
+        if chains.ordered and n == 0:
+            person[2:5] = torch.eye(3)[2]
+        found["person"] += mass * torch.outer(person, person)
+        for walk in product(range(chains.states), repeat=n):
+            steps = [first[kind, walk[0]], *(onward[kind, a, b] for a, b in pairwise(walk))] if n else []
+            likely = mass * torch.tensor(steps).prod()
+            for state in walk:
+                found["across"] += likely / n * torch.outer(person, event[kind, state])
+                found["event"] += likely / n * torch.outer(event[kind, state], event[kind, state])
+            for a, b in pairwise(walk):
+                found["next"] += likely / (n - 1) * torch.outer(event[kind, a], event[kind, b])
+    return found
+
+
+def of_two_columns(sizes: tuple[int, ...]) -> Tensor:
+    column = torch.repeat_interleave(torch.tensor(sizes))
+    return column[:, None] != column
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
+    chains = random_chains(ordered=ordered)
+    found, said = enumerated(chains), chains.tables()
+    apart, events_apart = of_two_columns(chains.people), of_two_columns(chains.events)
+    torch.testing.assert_close(said.people * apart, found["person"] * apart)
+    torch.testing.assert_close(said.across, found["across"])
+    torch.testing.assert_close(said.events * events_apart, found["event"] * events_apart)
+    torch.testing.assert_close(said.after, found["next"])
+    torch.testing.assert_close(said.ways[:2], found["person"][:2, -3:].sum(1))
+    torch.testing.assert_close(said.event_ways, found["across"][:2].sum(0))
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_drawn_people_and_events_have_the_tables_of_the_mixture(ordered: bool) -> None:
+    chains = random_chains(ordered=ordered, kinds=3, seed=1)
+    generator = torch.Generator().manual_seed(0)
+    codes = chains.draw(40_000, lambda k: torch.rand(k, generator=generator, dtype=torch.float64))
+    tables = VisitTables.exact(codes, VisitLayout(chains.people, chains.events, ordered))
+    said = chains.tables()
+    ways = torch.cat((said.ways.diag(), torch.zeros(len(said.ways), sum(chains.events))), 1)
+    apart = of_two_columns(chains.people)
+    expected = {
+        "person": (said.people * apart + ways[:, : len(said.ways)]).triu(),
+        "across": said.across,
+        "event": (said.events * of_two_columns(chains.events) + said.event_ways.diag()).triu(),
+        "next": said.after * ordered,
+    }
+    for kind, table in expected.items():
+        assert float((laid_out(tables, kind) - table).abs().max()) < 0.006, kind
+    numbers = np.array(NUMBERS)[codes.people[:, -1]]
+    assert ((codes.numbers >= numbers[:, 0]) & (codes.numbers <= numbers[:, 1])).all()
+
+
+def test_times_are_missing_where_there_is_nothing_to_measure_and_nowhere_else() -> None:
+    chains = random_chains(seed=2)
+    codes = chains.draw(500, lambda k: torch.rand(k, dtype=torch.float64))
+    assert np.array_equal(codes.people[:, 1] == 2, codes.numbers == 0)
+    assert np.array_equal(codes.events[:, 1] == 2, codes.order == 0)
+    assert set(codes.numbers) == {0, 1, 2, 3}
+
+
+def test_without_people_nothing_is_drawn() -> None:
+    codes = random_chains().draw(0, lambda k: torch.rand(k, dtype=torch.float64))
+    assert codes.people.shape == (0, 3)
+    assert codes.events.shape == (0, 2)
+
+
+def test_first_events_weigh_one_together_whatever_their_number() -> None:
+    assert step_weights([(0, 0), (1, 2), (3, 3)], 0).tolist() == [
+        pytest.approx([0, 0, 0]),
+        pytest.approx([3 / 4, 1 / 4, 0]),
+        pytest.approx([1 / 3] * 3),
+    ]
+    assert step_weights([(0, 0), (1, 2), (3, 3)], 1).tolist() == [
+        pytest.approx([0, 0, 0]),
+        pytest.approx([1 / 2, 0, 0]),
+        pytest.approx([1 / 2, 1 / 2, 0]),
+    ]
+
+
+def test_a_description_rebuilds_the_mixture() -> None:
+    chains = random_chains()
+    again = MixtureOfChains.from_description(chains.describe())
+    again.load_state_dict(chains.state_dict())
+    torch.testing.assert_close(again.tables().after, chains.tables().after)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "mixture"},
+        {"kinds": 0},
+        {"kinds": 1 << 27},
+        {"states": 1},
+        {"numbers": [[0, 0], [1, 1]]},
+        {"numbers": [[0, 0], [1, 1], [3, 3]]},
+        {"numbers": [[0, 0], [1, 1], [2, 10**9]]},
+        {"numbers": [[0, 1], [2, 2], [3, 3]]},
+        {"numbers": [0, 1, 2]},
+        {"numbers": "012"},
+        {"people": 3},
+        {"people": []},
+        {"ordered": 1},
+    ],
+)
+def test_a_description_of_something_else_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        MixtureOfChains.from_description(random_chains().describe() | change)
