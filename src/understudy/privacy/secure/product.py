@@ -1,4 +1,4 @@
-"""The product XᵀY of two holders' 0/1 matrices over the same people, in two shares that tell nothing alone.
+"""The product XᵀY of two holders' whole-number matrices over the same people, in two shares that tell nothing alone.
 
 Beaver, "Efficient multiparty protocols using circuit randomization" (CRYPTO 1991), for a matrix product. A dealer
 (the server) gives the first holder R and C₁, the second S and C₂, uniform but for C₁ + C₂ = RᵀS. The holders
@@ -66,7 +66,7 @@ class Factor:
         shape = (width, peer_width) if first else (peer_width, width)
         self._total = np.zeros(shape, dtype=ring.dtype)
 
-    def mask(self, x: Bits) -> Words:
+    def mask(self, x: Bits | Words) -> Words:
         """X − R of the next chunk: (n, width)."""
         if x.ndim != 2 or x.shape[1] != self.width:
             raise MessageError(f"a chunk of {self.width} columns was due, not {x.shape}. Nothing was sent.")
@@ -74,7 +74,7 @@ class Factor:
         self.masked += 1
         return masked
 
-    def take(self, other: Words, x: Bits) -> None:
+    def take(self, other: Words, x: Bits | Words) -> None:
         """Multiply the other's masked chunk with the same people here."""
         if other.shape != (len(x), self.peer_width) or self.taken >= self.masked:
             raise MessageError(

@@ -49,7 +49,7 @@ class Products:
     ring: Ring
     channels: Mapping[str, Channel]
     factors: Mapping[str, Factor]
-    rows: Callable[[int, int], Bits]  # people from, to, in the common order: (people, own width)
+    rows: Callable[[int, int], Bits | Words]  # people from, to, in the common order: (people, own width)
     chunks: Sequence[Chunk]
     swapped: int = 0  # chunks
 
