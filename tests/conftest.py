@@ -2,6 +2,7 @@
 
 import gc
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
+from forker import Forker
 from postgres import postgres
 from understudy import cli
 
@@ -38,6 +40,15 @@ def pytest_unconfigure() -> None:
 def load_bench() -> Callable[..., ModuleType]:
     """A script of benchmarks/<folder>/ as a module."""
     return _load
+
+
+@pytest.fixture(scope="session")
+def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
+    """Starts programs without their imports; all workers have the same."""
+    place = tmp_path_factory.getbasetemp()
+    forker = Forker(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place)
+    yield forker
+    forker.close()
 
 
 @pytest.fixture(scope="session")

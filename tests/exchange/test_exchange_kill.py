@@ -1,7 +1,7 @@
 """kill -9 during pushes: whatever was acknowledged is there and whole, and nothing else is left behind.
 
-Run as a program, this file is the parent that forks servers and pushers, and kills. It imports torch once and has no
-thread of its own, so that a new server costs a fork.
+Run as a program, this file is the parent that forks servers and pushers, and kills. It has no thread of its own, so
+that a new server costs a fork.
 """
 
 import http.client
@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,16 +19,18 @@ from typing import Any
 
 import pytest
 
+from forker import Forker
+
 PUSHES, PUSHERS = 60, 3
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, int]]:
+def results(tmp_path_factory: pytest.TempPathFactory, forker: Forker) -> dict[str, dict[str, int]]:
     """Of both scenes, played by one process."""
-    command = [sys.executable, __file__, str(tmp_path_factory.mktemp("kill"))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    played: dict[str, dict[str, int]] = json.loads(done.stdout)
+    folder = tmp_path_factory.mktemp("kill")
+    done = forker.run(folder, folder=folder, to=folder / "scenes", program=Path(__file__))
+    assert done.end() == 0, done.err
+    played: dict[str, dict[str, int]] = json.loads(done.out)
     return played
 
 

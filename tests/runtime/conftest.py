@@ -1,11 +1,9 @@
-"""A program that starts commands, and a desk with the files of a server and two holders."""
+"""A desk with the files of a server and two holders."""
 
 import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,22 +11,13 @@ import pytest
 import tomli_w
 from desk import COLUMNS, POLICY, Desk
 
+from forker import Forker
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 
 
-@pytest.fixture(scope="session")
-def machine() -> Iterator[subprocess.Popen[str]]:
-    program = [sys.executable, str(Path(__file__).parent / "cli_process.py")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield process
-
-
 @pytest.fixture
-def desk(tmp_path: Path, machine: subprocess.Popen[str]) -> Iterator[Desk]:
+def desk(tmp_path: Path, forker: Forker) -> Iterator[Desk]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     frame, schema = toy(rows=80, seed=1)
@@ -42,7 +31,7 @@ def desk(tmp_path: Path, machine: subprocess.Popen[str]) -> Iterator[Desk]:
     body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     (tmp_path / "policy.toml").write_text(tomli_w.dumps(POLICY))
-    desk = Desk(tmp_path, machine, port)
+    desk = Desk(tmp_path, forker, port)
     yield desk
     for file in tmp_path.glob("*/status.json"):  # what a failed test left running
         if (state := json.loads(file.read_text()))["state"] not in ("done", "stopped", "failed"):

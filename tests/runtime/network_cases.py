@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from desk import until
 from dp_accounting.dp_event import GaussianDpEvent
 from torch import Tensor
 
+from forker import until
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.privacy.accounts.budget import Budget

@@ -1,17 +1,15 @@
-"""VertiGAN parties as processes of their own, forked from a program that has its imports behind it.
+"""A VertiGAN party as a process of its own: `party_process.py NAME FOLDER PORT WHEN` joins the server at that port.
 
-A line (JSON: name, folder, port, when) makes a process that joins; the line that comes back says how it ended.
-At its second round it dies by kill -9 if `when` says so: "recorded" when the answer is on disk and not yet sent,
+At its second round it dies by kill -9 if WHEN says so: "recorded" when the answer is on disk and not yet sent,
 "charged" when it is paid for and not yet computed.
 """
 
-import json
 import os
 import signal
 import sys
 from pathlib import Path
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "contract")]
+sys.path += [str(Path(__file__).parents[up] / place) for up, place in ((0, ""), (1, ""), (1, "contract"))]
 
 from network_cases import POLICY
 from protocol_cases import CASES
@@ -75,14 +73,5 @@ def play(name: str, folder: Path, port: int, when: str) -> None:
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        order = json.loads(line)
-        if (child := os.fork()) == 0:
-            try:
-                play(order["name"], Path(order["folder"]), order["port"], order["when"])
-                os._exit(0)
-            except BaseException as error:
-                os.write(2, f"{error!r}\n".encode())
-                os._exit(1)
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\n")
-        sys.stdout.flush()
+    name, folder, port, when = sys.argv[1:]
+    play(name, Path(folder), int(port), when)

@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "contract")]
+sys.path += [str(Path(__file__).parents[up] / place) for up, place in ((0, ""), (1, ""), (1, "contract"))]
 
 import torch
 from network_cases import POLICY, equal

@@ -5,8 +5,9 @@ import re
 
 import pytest
 import tomli_w
-from desk import Desk, Terminal
+from desk import Desk
 
+from forker import Terminal
 from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger

@@ -10,8 +10,9 @@ import tomllib
 
 import pytest
 import tomli_w
-from desk import COLUMNS, Desk, until
+from desk import COLUMNS, Desk
 
+from forker import until
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.registry import PROTOCOLS, messages_of

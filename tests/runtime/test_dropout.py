@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import tomli_w
-from desk import COLUMNS, POLICY, Desk, until
+from desk import COLUMNS, POLICY, Desk
 
+from forker import until
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.generator import Generator
@@ -47,7 +48,7 @@ def charges(desk: Desk, name: str) -> list[str]:
 def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) -> None:
     rows_of_silos(desk, at_least=2)
     holders = {name: desk.join(name) for name in SILOS}
-    server = desk.serve("--away", 2)
+    server = desk.serve("--away", 0.5)
     until(lambda: answered(desk.folder / "west") >= 6, 240)
     holders["west"].kill()
     assert server.end() == 0, server.err
@@ -72,7 +73,11 @@ def test_a_run_over_rows_goes_on_without_a_holder_that_stays_away(desk: Desk) ->
 def test_a_holder_that_never_comes_is_not_waited_for_forever(desk: Desk) -> None:
     rows_of_silos(desk, at_least=2)
     holders = {name: desk.join(name) for name in ("north", "south")}
-    server = desk.serve("--away", 2, "--wait", 8)
+    for wait in (3, 12, 48, 192):  # on a busy machine the others take their time, too
+        server = desk.serve("--away", 0.5, "--wait", wait)
+        if server.end() == 0:
+            break
+        assert "did not join within" in server.err
     assert server.end() == 0, server.err
     for holder in holders.values():
         assert holder.end() == 0, holder.err
@@ -85,12 +90,12 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
     desk.change("run.toml", settings__rounds=30, settings__checkpoint_every=7)
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
-    server = desk.serve("--away", 2)
+    server = desk.serve("--away", 0.5)
     until(lambda: answered(desk.folder / "insurer") >= 12, 240)
     holders["insurer"].kill()
     assert server.end() == 1
     said = " ".join(server.err.split())
-    assert "insurer is not connected for 2 s" in said
+    assert "insurer is not connected for 0.5 s" in said
     assert (
         "What was finished is saved; the parties wait. When it is back, the same command resumes it" in said
     )
@@ -109,14 +114,16 @@ def test_a_run_over_columns_waits_and_stops_and_goes_on_when_the_holder_is_back(
 
 def test_a_holder_that_goes_away_between_two_releases_leaves_the_first(desk: Desk) -> None:
     body = tomllib.loads((desk.folder / "run.toml").read_text())
-    settings = {"refined": 4, "components": 256, "steps": 800, "device": "cpu"}
+    settings = {"refined": 4, "components": 64, "steps": 200, "device": "cpu"}
     (desk.folder / "run.toml").write_text(tomli_w.dumps(body | {"protocol": "gram", "settings": settings}))
     desk.change("policy.toml", protocols=["gram"])
     desk.found()
     holders = {name: desk.join(name) for name in COLUMNS}
-    server = desk.serve("--away", 2)
-    until(lambda: (desk.folder / "joint" / "checkpoint" / "first-release.safetensors").exists(), 240)
-    holders["insurer"].kill()  # while the server looks for the pairs that it will ask for again
+    server = desk.serve("--away", 0.5, hold="understudy.protocols.gram.protocol:strongest_pairs")
+    server.holds()  # where it looks for the pairs that it will ask for again
+    assert (desk.folder / "joint" / "checkpoint" / "first-release.safetensors").exists()
+    holders["insurer"].kill()
+    server.go_on()
     assert server.end() == 0, server.err
     assert holders["clinic"].end() == 0, holders["clinic"].err
     generator = Generator.load(desk.folder / "joint")

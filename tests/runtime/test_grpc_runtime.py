@@ -2,20 +2,17 @@
 
 import asyncio
 import json
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from desk import until
 from network_cases import (
     FAILURES,
     POLICY,
@@ -33,6 +30,8 @@ from network_cases import (
     signed,
 )
 
+from forker import Forker, until
+
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from protocol_cases import CASES, Case, weights
 
@@ -48,6 +47,8 @@ from understudy.runtime.grpc.loop import loop, run
 from understudy.runtime.grpc.server import GrpcParties
 from understudy.runtime.grpc.streams import Limits
 from understudy.runtime.local import LocalParties
+
+PARTY = Path(__file__).parent / "party_process.py"
 
 
 def kinds(case: Case, federation: Federation) -> tuple[Any, ...]:
@@ -350,29 +351,10 @@ def test_both_ends_log_what_crossed_and_status_counts_it(tmp_path: Path) -> None
 # Kills and restarts
 
 
-@pytest.fixture(scope="module")
-def process() -> Iterator[Callable[..., int]]:
-    """Runs a party in a process of its own; how it ended."""
-    program = [sys.executable, str(Path(__file__).parent / "party_process.py")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as forker:
-        assert forker.stdin is not None
-        assert forker.stdout is not None
-
-        def play(**order: Any) -> int:
-            forker.stdin.write(json.dumps(order) + "\n")
-            forker.stdin.flush()
-            return int(forker.stdout.readline())
-
-        yield play
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork and kill -9")
 @pytest.mark.parametrize("when", ["recorded", "charged"])
 def test_a_party_killed_in_a_round_and_started_again_goes_on(
-    when: str, tmp_path: Path, process: Callable[..., int]
+    when: str, tmp_path: Path, forker: Forker
 ) -> None:
     """After the record: the same result, the same price. Before it: the round was charged and is charged again.
 
@@ -391,7 +373,8 @@ def test_a_party_killed_in_a_round_and_started_again_goes_on(
 
         def lives() -> None:
             for word in (when, "never"):
-                ends.append(process(name=victim, folder=str(home), port=parties.port, when=word))
+                argv = (victim, home, parties.port, word)
+                ends.append(forker.run(*argv, folder=tmp_path, to=tmp_path / word, program=PARTY).end())
 
         living = threading.Thread(target=lives)
         living.start()

@@ -1,20 +1,21 @@
 """The benchmark of the network runs; its figures are measured elsewhere."""
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from forker import Forker
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_network_benchmark_writes_a_row_for_each_place_of_the_journal(tmp_path: Path) -> None:
+def test_the_network_benchmark_writes_a_row_for_each_place_of_the_journal(
+    tmp_path: Path, forker: Forker
+) -> None:
     to = tmp_path / "ours.csv"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "QUICK": "1"}
-    program = [sys.executable, str(ROOT / "benchmarks/network/bench.py"), "--only", "2x0", "--out", str(to)]
-    ended = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=280, check=False)
-    assert ended.returncode == 0, ended.stderr
+    program = ROOT / "benchmarks/network/bench.py"
+    words = ("--only", "2x0", "--out", to)
+    bench = forker.run(*words, folder=tmp_path, to=tmp_path / "bench", program=program, QUICK="1")
+    assert bench.end(280) == 0, bench.err
     with to.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["journal"] for row in rows} <= {"disk", "memory"}

@@ -1,0 +1,218 @@
+"""Programs as processes of their own, forked from one that has its imports behind it.
+
+To import what a command needs takes seconds; a fork takes none. The tests of one session share one such program, with
+however many workers they run: whoever needs it first starts it, and it ends with the last that is connected.
+
+An order (JSON: argv, folder, to, program, hold, environment) starts a process, with its output in the file `to`.out
+and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code. Without a
+`program` (a Python file) it is the `understudy` command. What it is to `hold` (module:function) it does not begin
+before it is told: so a test meets it at a point that would be over in no time.
+"""
+
+import fcntl
+import importlib
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> None:
+    """Wait for a condition; AssertionError says `what` when it does not come."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, what()
+        time.sleep(0.005)
+
+
+@dataclass
+class Terminal:
+    """A command that runs, or has ended."""
+
+    process: int
+    to: Path
+
+    @property
+    def out(self) -> str:
+        return self.to.with_suffix(".out").read_text()
+
+    @property
+    def err(self) -> str:
+        return self.to.with_suffix(".err").read_text()
+
+    def end(self, seconds: float = 240.0) -> int:
+        """Its exit code."""
+        until(lambda: self.to.with_suffix(".code").exists(), seconds, lambda: self.out + self.err)
+        return int(self.to.with_suffix(".code").read_text())
+
+    def says(self, words: str, seconds: float = 240.0) -> None:
+        until(lambda: words in self.out + self.err, seconds, lambda: f"{words!r} in {self.out}{self.err}")
+
+    def holds(self, seconds: float = 240.0) -> None:
+        """Wait until it has come to where it is held."""
+        until(lambda: self.to.with_suffix(".held").exists(), seconds, lambda: self.out + self.err)
+
+    def go_on(self) -> None:
+        """It was held for long enough."""
+        self.to.with_suffix(".held").unlink()
+
+    def kill(self) -> None:
+        os.kill(self.process, signal.SIGKILL)
+        self.end()
+
+
+class Forker:
+    """The way to the program that forks: the one of this session that has its socket in `place`."""
+
+    def __init__(self, place: Path) -> None:
+        with (place / "forker.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (line := _dialled(place / "forker")) is None:
+                _start(place)
+                line = _dialled(place / "forker")
+        assert line is not None, (place / "forker.err").read_text()
+        self._line = line
+
+    def run(
+        self,
+        *argv: object,
+        folder: Path,
+        to: Path,
+        program: Path | None = None,
+        hold: str = "",
+        **environment: str,
+    ) -> Terminal:
+        """Start a process; it may still be running when this returns."""
+        order = {"argv": [str(word) for word in argv], "folder": str(folder), "to": str(to)}
+        order |= {"program": program and str(program), "hold": hold, "environment": environment}
+        self._line.sendall(json.dumps(order).encode())
+        process = int(self._line.recv(64))
+        until(lambda: to.with_suffix(".err").exists(), 60)
+        return Terminal(process, to)
+
+    def close(self) -> None:
+        self._line.close()
+
+
+def _start(place: Path) -> None:
+    (place / "forker").unlink(missing_ok=True)
+    program = [sys.executable, __file__, str(place / "forker")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    with (place / "forker.err").open("w") as said:
+        subprocess.run(
+            program, check=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
+        )
+
+
+def _dialled(path: Path) -> socket.socket | None:
+    """A connection that was taken, if anybody listens there."""
+    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        line.connect(str(path))
+        if line.recv(64):
+            return line
+    except OSError:
+        pass
+    line.close()
+    return None
+
+
+# The program
+
+
+def hold(where: str, sign: Path) -> None:
+    """Have this function begin when the `sign` that it has come to it is taken away."""
+    module, name = importlib.import_module(where.partition(":")[0]), where.partition(":")[2]
+    work = getattr(module, name)
+
+    def held(*args: Any, **more: Any) -> Any:
+        sign.touch()
+        until(lambda: not sign.exists(), 240)
+        return work(*args, **more)
+
+    setattr(module, name, held)
+
+
+def play(order: dict[str, Any]) -> None:
+    """A child: never returns."""
+    for number, end in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{order['to']}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(order["folder"])
+    os.environ.update(order["environment"])
+    sys.argv = [order["program"] or "understudy", *order["argv"]]
+    if order["hold"]:
+        hold(order["hold"], Path(f"{order['to']}.held"))
+    code = 0
+    try:
+        if order["program"]:
+            sys.path.insert(0, str(Path(order["program"]).parent))
+            runpy.run_path(order["program"], run_name="__main__")
+        else:
+            cli.main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if isinstance(end.code, str):
+            os.write(2, f"{end.code}\n".encode())
+    except BaseException as error:
+        os.write(2, f"{error!r}\n".encode())
+        code = 99
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def serve(listener: socket.socket) -> None:
+    """Until the last who was connected is gone; or nobody came."""
+    lines: list[socket.socket] = []
+    children: dict[int, str] = {}
+    nobody = time.monotonic() + 60
+    while lines or time.monotonic() < nobody:
+        ready, _, _ = select.select([listener, *lines], [], [], 0.02 if children else 1.0)
+        for one in ready:
+            if one is listener:
+                lines.append(line := listener.accept()[0])
+                line.sendall(b"here")
+                nobody = 0.0
+            elif text := one.recv(1 << 16):
+                if (child := os.fork()) == 0:
+                    for line in (listener, *lines):
+                        line.close()
+                    play(json.loads(text))
+                children[child] = json.loads(text)["to"]
+                one.sendall(str(child).encode())
+            else:
+                lines.remove(one)
+                one.close()
+        while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            file = Path(f"{children.pop(ended[0])}.code")
+            (draft := file.with_suffix(".part")).write_text(str(os.waitstatus_to_exitcode(ended[1])))
+            draft.replace(file)
+
+
+if __name__ == "__main__":
+    import pydantic.type_adapter  # noqa: F401  typer loads it for every command
+    import torch._dynamo  # noqa: F401  the first optimizer of a process imports it, which takes seconds
+
+    import understudy.network.status
+    import understudy.report.page
+    import understudy.run
+    import understudy.runtime.authority
+    import understudy.runtime.policy  # noqa: F401
+    from understudy import cli
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(sys.argv[1])
+        listener.listen(16)
+        if os.fork() == 0:  # whoever started it goes on as soon as it listens
+            os.setsid()
+            serve(listener)
