@@ -202,6 +202,23 @@ def test_a_party_without_a_connection_is_given_up_before_one_that_is_at_work(tmp
     assert not network.errors
 
 
+def test_the_end_of_a_run_is_not_put_off_for_a_party_that_was_given_up(tmp_path: Path) -> None:
+    network = Network(tmp_path, "a", "b")
+    with network.serve(contract_for("a", "b"), away=0.2, linger=86_400.0) as parties:
+        wire = Wire(parties.port)
+        network.start(network.seat("a"), parties.port)
+        network.start(network.seat("b"), wire.port, patience=0.1)
+        parties.wait(60)
+        wire.close()  # b is cut off, and finds nobody when it dials again
+        assert list(parties.ask(Next(), at_least=1)) == ["a"]
+        ending = threading.Thread(target=parties.close, daemon=True)
+        ending.start()
+        ending.join(60)
+        assert not ending.is_alive()
+    network.join_all()
+    assert network.errors.keys() == {"b"}
+
+
 def test_a_party_started_twice_holds_one_stream_and_the_run_goes_on(tmp_path: Path) -> None:
     network = Network(tmp_path, "a")
     with network.serve(contract_for("a")) as parties:

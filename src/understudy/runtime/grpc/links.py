@@ -53,6 +53,7 @@ class Link:
     refusal: str = ""
     told: bool = False  # that the run is over
     left_out: bool = False  # the run has gone on without it
+    missed: bool = False  # it was given up when it was last asked: it had no connection
     open: Open | None = None
     number: int = 0
     since: float = 0.0

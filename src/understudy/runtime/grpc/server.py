@@ -32,7 +32,8 @@ class GrpcParties:
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
     by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError, `away` those
     for which a party that was asked may be without a connection (as `patience`, unless given), `linger` those for which
-    `close` waits for a party that is away, to tell it that the run is over.
+    `close` waits for a party that is away, to tell it that the run is over; one that was given up because it had no
+    connection is not waited for again.
     """
 
     def __init__(
@@ -201,7 +202,8 @@ class GrpcParties:
             link.rouse()
         until = time.monotonic() + (self.linger if self._streams.over else 0.0)
         while time.monotonic() < until and any(
-            link.signed and not link.told for link in self._links.values()
+            link.signed and not link.told and not (link.missed and link.stream is None)
+            for link in self._links.values()
         ):
             await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
@@ -233,10 +235,13 @@ class GrpcParties:
                 if self._links[name].stream is not None:
                     lost.pop(name, None)
                 elif now - lost.setdefault(name, now) > most:
+                    self._links[name].missed = True
                     turn.give_up(name, f"is not connected for {most:g} s")
             if now >= turn.expires:
                 for name in turn.asked.keys() - turn.outcomes.keys():
-                    away = "has not answered" if self._links[name].stream is not None else "is not connected"
+                    link = self._links[name]
+                    link.missed = link.stream is None
+                    away = "is not connected" if link.missed else "has not answered"
                     turn.give_up(name, f"{away} for {self.patience:g} s")
 
     def _open(self, link: Link, kind: str, body: bytes, turn: Turn) -> None:
@@ -245,5 +250,5 @@ class GrpcParties:
             return
         link.number += 1
         link.counts["asks"] += 1
-        link.open = Open(link.number, kind, body, turn)
+        link.open, link.missed = Open(link.number, kind, body, turn), False
         link.rouse()
