@@ -96,7 +96,8 @@ def _take_part(
     dial: dict[str, Any],
 ) -> None:
     with_grpc()
-    from understudy.network.holder import Queue, aggregator_key, at_home, identity_of, take_seat
+    from understudy.network.decisions import Queue
+    from understudy.network.holder import aggregator_key, at_home, identity_of, take_seat
     from understudy.network.status import Status, WatchedLog
     from understudy.runtime.grpc.party import join as take_part
     from understudy.runtime.identity import Invitation
@@ -132,8 +133,7 @@ def approve(
     refuse: Annotated[bool, typer.Option("--refuse", help="Refuse all waiting contracts.")] = False,
 ) -> None:
     """Accept or refuse the contracts that wait for a decision (policy: accept = "ask")."""
-    with_grpc()
-    from understudy.network.holder import Queue, known_party
+    from understudy.network.decisions import Queue, known_party
 
     queue, party = Queue(home=home), known_party(home)
     waiting = queue.waiting()
@@ -158,7 +158,7 @@ def _heard(event: str, facts: Mapping[str, Any]) -> None:
 
 
 def _show(contract: "Contract", party: str) -> None:
-    from understudy.network.holder import contract_words
+    from understudy.network.decisions import contract_words
 
     err.print("\nA contract waits for your decision:")
     for what, meaning in contract_words(contract, party):

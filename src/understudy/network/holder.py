@@ -1,4 +1,4 @@
-"""A holder's side: a home folder, a seat in a federation, and the queue of contracts that wait for a person.
+"""A holder's side: a home folder, and a seat in a federation.
 
     home/
       identity.toml       certificate and key of this party; the key was made here and was never elsewhere
@@ -6,7 +6,7 @@
       NAME.ledger         what its people have paid, in all runs (or wherever --ledger says)
       audit.jsonl         messages exchanged or refused
       runs/DIGEST/        of each signed contract: its text, the answers that can be repeated, the party's state
-      waiting/ decided/   contracts that wait for the holder, and what the holder said
+      waiting/ decided/   contracts that wait for the holder, and what the holder said (`network.decisions`)
       status.json
 
 Guarantee: the rows are opened here and nowhere else; a contract that the policy has not passed, and the holder has
@@ -15,13 +15,9 @@ second, so that no answer is recorded twice.
 """
 
 import fcntl
-import json
-import math
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +30,7 @@ from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
 from understudy.held import Held, Opened, description, open_held
+from understudy.network.decisions import Queue
 from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -80,62 +77,6 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
     mine.save(kept)
     draft.unlink()
     return mine
-
-
-@dataclass(kw_only=True)
-class Queue:
-    """Contracts that wait for a person: asked here by `prompt`, or decided from elsewhere (`decide`).
-
-    `prompt` looks whether the person has said something, and returns None at once if not.
-    """
-
-    home: Path
-    show: Callable[[Contract], None] = lambda contract: None
-    prompt: Callable[[], bool | None] | None = None
-    stopped: threading.Event = field(default_factory=threading.Event)
-
-    def __call__(self, contract: Contract) -> bool:
-        """Wait for the decision."""
-        waiting, decided = self._files(contract.digest)
-        replace(waiting, contract.text.encode())
-        self.show(contract)
-        try:
-            while not decided.exists():
-                said = None if self.prompt is None else self.prompt()
-                if said is not None:
-                    self.decide(contract, accept=said)
-                elif self.stopped.wait(0.3):
-                    return False
-            return decided.read_text(encoding="utf-8") == "accepted"
-        finally:
-            waiting.unlink(missing_ok=True)
-            decided.unlink(missing_ok=True)
-
-    def later(self, contract: Contract) -> bool:
-        """What was decided; if nothing was, it waits for next time, and counts as not accepted now."""
-        waiting, decided = self._files(contract.digest)
-        if not decided.exists():
-            replace(waiting, contract.text.encode())
-            return False
-        accepted = decided.read_text(encoding="utf-8") == "accepted"
-        waiting.unlink(missing_ok=True)
-        decided.unlink()
-        return accepted
-
-    def waiting(self) -> list[Contract]:
-        """What waits now."""
-        files = sorted((self.home / "waiting").glob("*.json"))
-        return [Contract.from_text(file.read_text(encoding="utf-8")) for file in files]
-
-    def decide(self, contract: Contract, *, accept: bool) -> None:
-        """What the holder says."""
-        replace(self._files(contract.digest)[1], b"accepted" if accept else b"refused")
-
-    def _files(self, digest: str) -> tuple[Path, Path]:
-        files = self.home / "waiting" / f"{digest}.json", self.home / "decided" / digest
-        for file in files:
-            own_folder(file.parent)
-        return files
 
 
 def take_seat(
@@ -218,30 +159,6 @@ def seat_from(path: Path) -> Iterator[Seat]:
         )
 
 
-def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
-    """A contract as a holder reads it: what, and what that means here."""
-    budget = contract.budgets[party]
-    price = "without limit" if budget.epsilon == math.inf else str(budget)
-    others = ", ".join(name for name in contract.parties if name != party)
-    return [
-        ("federation", contract.federation),
-        ("run", contract.run),
-        ("protocol", contract.protocol),
-        ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
-        ("with", others or "nobody else"),
-        ("price here", f"at most {price}, for each of your people"),
-        ("digest", contract.digest),
-    ]
-
-
 def _people(opened: Opened) -> int:
     people: Any = opened.people
     return int(people) if isinstance(people, int | np.integer) else len(np.unique(np.asarray(people)))
-
-
-def known_party(home: Path) -> str:
-    """Whose home this is."""
-    try:
-        return Invitation.load(home / "identity.toml").party
-    except ConfigError:
-        raise ArtefactError(f"{home} is not the home of a party: nobody has joined from there.") from None

@@ -1,0 +1,114 @@
+"""The decision about a contract: it waits in a holder's home until a person has said yes or no to exactly this one.
+
+`understudy join` puts the contract there and waits; `understudy approve`, the console, or a person at the terminal of
+`join` decides. Both sides write files, so either may be started again in between.
+
+Guarantee: a decision is under the digest of the contract, word for word, and is on the disk before it counts; it says
+nothing about any other contract. The policy was asked before, and the ledger decides about every charge besides.
+"""
+
+import json
+import math
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from understudy.durable import own_folder, replace
+from understudy.errors import ArtefactError, ConfigError
+from understudy.runtime.contract import Contract
+from understudy.runtime.identity import Invitation
+
+
+@dataclass(kw_only=True)
+class Queue:
+    """Contracts that wait for a person: asked here by `prompt`, or decided from elsewhere (`decide`).
+
+    `prompt` looks whether the person has said something, and returns None at once if not.
+    """
+
+    home: Path
+    show: Callable[[Contract], None] = lambda contract: None
+    prompt: Callable[[], bool | None] | None = None
+    stopped: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, contract: Contract) -> bool:
+        """Wait for the decision."""
+        waiting, decided = self._files(contract.digest)
+        replace(waiting, contract.text.encode())
+        self.show(contract)
+        try:
+            while not decided.exists():
+                said = None if self.prompt is None else self.prompt()
+                if said is not None:
+                    self.decide(contract, accept=said)
+                elif self.stopped.wait(0.3):
+                    return False
+            return decided.read_text(encoding="utf-8") == "accepted"
+        finally:
+            waiting.unlink(missing_ok=True)
+            decided.unlink(missing_ok=True)
+
+    def later(self, contract: Contract) -> bool:
+        """What was decided; if nothing was, it waits for next time, and counts as not accepted now."""
+        waiting, decided = self._files(contract.digest)
+        if not decided.exists():
+            replace(waiting, contract.text.encode())
+            return False
+        accepted = decided.read_text(encoding="utf-8") == "accepted"
+        waiting.unlink(missing_ok=True)
+        decided.unlink()
+        return accepted
+
+    def waiting(self) -> list[Contract]:
+        """What waits now, and has no decision yet."""
+        found = []
+        for file in sorted((self.home / "waiting").glob("*.json")):
+            with suppress(FileNotFoundError):  # decided in this moment
+                found.append(Contract.from_text(file.read_text(encoding="utf-8")))
+        return [contract for contract in found if not self._files(contract.digest)[1].exists()]
+
+    def find(self, digest: str) -> Contract:
+        """The contract of this digest, if it waits. ArtefactError if not: it was decided, withdrawn, or never here."""
+        for contract in self.waiting():
+            if contract.digest == digest:
+                return contract
+        raise ArtefactError(
+            "This contract does not wait for a decision any more: it was decided elsewhere, or `understudy join` has "
+            "ended. Nothing was changed."
+        )
+
+    def decide(self, contract: Contract, *, accept: bool) -> None:
+        """What the holder says of this contract, and of no other. On the disk on return."""
+        replace(self._files(contract.digest)[1], b"accepted" if accept else b"refused", sync=True)
+
+    def _files(self, digest: str) -> tuple[Path, Path]:
+        files = self.home / "waiting" / f"{digest}.json", self.home / "decided" / digest
+        for file in files:
+            own_folder(file.parent)
+        return files
+
+
+def contract_words(contract: Contract, party: str) -> list[tuple[str, str]]:
+    """A contract as a holder reads it: what, and what that means here."""
+    budget = contract.budgets[party]
+    price = "without limit" if budget.epsilon == math.inf else str(budget)
+    others = ", ".join(name for name in contract.parties if name != party)
+    return [
+        ("federation", contract.federation),
+        ("run", contract.run),
+        ("protocol", contract.protocol),
+        ("settings", json.dumps(dict(contract.settings), ensure_ascii=False)),
+        ("with", others or "nobody else"),
+        ("price here", f"at most {price}, for each of your people"),
+        ("digest", contract.digest),
+    ]
+
+
+def known_party(home: Path) -> str:
+    """Whose home this is."""
+    try:
+        return Invitation.load(home / "identity.toml").party
+    except ConfigError:
+        raise ArtefactError(f"{home} is not the home of a party: nobody has joined from there.") from None
