@@ -8,7 +8,6 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
 from understudy.cli.console import FileArg, escape, out
-from understudy.errors import ConfigError
 
 app = typer.Typer(
     no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit."
@@ -56,13 +55,9 @@ def ledger_budget(
     delta: Annotated[float | None, typer.Option(help="At which δ; default: as it was.")] = None,
 ) -> None:
     """Raise or lower the lifetime budget. It becomes an entry, with the reason; what was spent stays spent."""
-    from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.accounts.ledger import Ledger
+    from understudy.privacy.accounts.lifetime import change_lifetime
 
-    if not reason.strip():
-        raise ConfigError("a budget is changed for a reason, and there is none. Nothing changed.")
     with Ledger(ledger) as book:
-        before = book.budget
-        after = Budget(epsilon, before.delta if delta is None else delta, before.against)
-        book.set_budget(after, reason=reason)
+        before, after = change_lifetime(book, epsilon=epsilon, reason=reason, delta=delta)
         out.print(f"The lifetime budget was {before}, and is {after}.\n{book.summary()}", markup=False)
