@@ -1,4 +1,5 @@
-"""Commands for holders on their own machines: `federation`, `serve`, `join`, `aggregate`, `approve`, `status`."""
+"""Commands for holders on their own machines: `federation`, `serve`, `join`, `aggregate`, `approve`, `status`,
+`console`."""
 
 import time
 from pathlib import Path
@@ -11,12 +12,13 @@ from understudy.cli.console import plain as out
 from understudy.cli.party import aggregate, approve, join
 from understudy.cli.serve import serve
 from understudy.cli.status import status_view
+from understudy.cli.stewards import console
 
 
 def mount(app: typer.Typer) -> None:
     """Add the commands to the `understudy` command."""
     app.add_typer(federation.app, name="federation")
-    for command in (serve, join, aggregate, approve, status):
+    for command in (serve, join, aggregate, approve, status, console):
         app.command()(command)
 
 

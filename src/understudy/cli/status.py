@@ -9,11 +9,12 @@ from rich.console import Group
 from rich.table import Table as Grid
 from rich.text import Text
 
+from understudy.network.status import GONE, party_word
 from understudy.privacy.accounts.figures import shown
 from understudy.report.words import size
 
-_AWAY = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
 _COLOURS = {"failed": "red", "silent": "red", "done": "green", "training": "cyan"}
+_MOODS = {"good": "", "partly": "yellow", "poor": "red"}
 
 
 def status_view(status: Mapping[str, Any]) -> Group:
@@ -53,21 +54,12 @@ def _parties(status: Mapping[str, Any]) -> Grid:
 
 
 def _word(party: Mapping[str, Any], state: str) -> Text:
-    if party["left_out"]:
-        return Text("left out", style="red")
-    if party["refusal"]:
-        return Text("refused", style="red")
-    if state in _AWAY:
-        return Text("not known", style="yellow")
-    if not party["connected"]:
-        return Text("away", style="yellow")
-    return Text(
-        "computing" if party["waiting"] else "connected" if party["signed"] else "reading the contract"
-    )
+    word, mood = party_word(party, state)
+    return Text(word, style=_MOODS[mood])
 
 
 def _party(status: Mapping[str, Any]) -> str:
-    connected = status["connected"] and status["state"] not in _AWAY
+    connected = status["connected"] and status["state"] not in GONE
     line = "over" if status["state"] == "done" else "connected" if connected else "not connected"
     run = f"run {status['run']}" if status["run"] else "no run yet"
     traffic = f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"

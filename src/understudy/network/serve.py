@@ -21,6 +21,7 @@ from typing import Any
 from understudy.data.described import PublicSchema
 from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError, ConfigError
+from understudy.network.served import note_served
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
 from understudy.registry import artefact_of, config_for, messages_of, protocol_named, same_people
@@ -114,6 +115,7 @@ def serve_file(
         made.contract, identity, kinds=made.messages, listen=listen, patience=patience, away=away, log=log
     )
     made.note()  # now that the port is ours
+    note_served(identity.folder, made.contract.run, made.out)
     status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)
     with parties, status:
         if ready is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 FILE, LOCK = "status.json", ".status.lock"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
 OVER = ("done", "stopped", "failed")
+GONE = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
 
 
 class Status:
@@ -111,6 +112,21 @@ def alive(folder: Path) -> bool | None:
         os.close(handle)
 
 
+def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
+    """How a party of a run is, as its server has it, in a word; and whether that is "good", "partly" or "poor"."""
+    if party["left_out"]:
+        return "left out", "poor"
+    if party["refusal"]:
+        return "refused", "poor"
+    if state in GONE:
+        return "not known", "partly"
+    if not party["connected"]:
+        return "away", "partly"
+    return "computing" if party["waiting"] else "connected" if party[
+        "signed"
+    ] else "reading the contract", "good"
+
+
 class Prices:
     """A watcher that notes rounds, and now and then what each party has spent: that costs an ask of all."""
 
@@ -155,7 +171,7 @@ class WatchedLog(AuditLog):
                 }
             case "reply":
                 counts["up"] += facts["bytes"]
-            case "contract accepted":
+            case "contract accepted" | "contract resumed":
                 counts |= {"run": facts["run"], "connected": True, "error": ""}
             case "disconnected":
                 counts |= {"connected": False, "error": facts["why"]}

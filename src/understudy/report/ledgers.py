@@ -38,7 +38,9 @@ class Timeline:
     agrees: bool
 
 
-def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None) -> Timeline | str:
+def timeline(
+    path: str | Path, run: str, party: Mapping[str, Any] | None, *, lines: int = LINES
+) -> Timeline | str:
     """The ledger at `path`, held against what the run's privacy statement says of its `party`; or the reason."""
     if not Path(path).exists():
         return f"there is no ledger at {path}."
@@ -54,8 +56,8 @@ def timeline(path: str | Path, run: str, party: Mapping[str, Any] | None) -> Tim
                 limit=budget.epsilon,
                 entries=len(entries),
                 when=_days(entries[0].when[:10], entries[-1].when[:10]),
-                lines=tuple(map(_cells, merged[-LINES:])),
-                earlier=max(0, len(merged) - LINES),
+                lines=tuple(map(_cells, merged[-lines:])),
+                earlier=max(0, len(merged) - lines),
                 summary=f"{ledger.holder} allows {at_price(budget.epsilon, budget.delta)} against {budget.against}; "
                 f"{at_price(spent)} is spent.",
                 check=check,

@@ -93,7 +93,9 @@ class Seat:
         own_folder(folder)
         if new:
             replace(kept, contract.text.encode())
-            self.log.write("contract accepted", contract=contract.digest, run=contract.run)
+        self.log.write(
+            "contract accepted" if new else "contract resumed", contract=contract.digest, run=contract.run
+        )
         return Session(self, contract, folder)
 
     def _examine(self, contract: Contract) -> None:
