@@ -2,7 +2,7 @@
 
 What a network's output means follows from the schema: for a table, probabilities of each column's levels, from which
 a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
-with several of these, all side by side.
+with several of these, all side by side. People with many rows are drawn with their events, as two tables.
 
 On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`; where a table's levels were bought
 `levels.safetensors`, and where noisy tables were released, which the card lists then, `release.safetensors`. The
@@ -31,12 +31,14 @@ from understudy.bounded import read_json
 from understudy.check import not_negative, one_of
 from understudy.data.classes import Codes, class_values
 from understudy.data.codec import Codec
-from understudy.data.described import AnySchema
+from understudy.data.described import AnySchema, PublicSchema
 from understudy.data.images import ImageSchema
 from understudy.data.levels import Levels, level_shapes
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
+from understudy.data.visits import VisitSchema
+from understudy.data.visits.frames import number_bounds, visit_frames
 from understudy.errors import ArtefactError, ConfigError
 from understudy.html import pre
 from understudy.models.claims import check_claim, expected
@@ -52,6 +54,7 @@ from understudy.models.nets import (
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
+from understudy.models.visits import MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header
@@ -68,6 +71,7 @@ NETWORKS: dict[str, Any] = {
     "bayes-net": BayesNet,
     "copula": GaussianCopula,
     "gaussians": CellGaussians,
+    "chains": MixtureOfChains,
 }
 
 LEVELS = "levels.safetensors"
@@ -93,7 +97,7 @@ class Generator:
     """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
 
     network: Network
-    schema: AnySchema | MixedSchema
+    schema: PublicSchema | MixedSchema
     card: Mapping[str, Any]
     levels: Levels | None = None  # of a table, where they are not as its schema declares them
     release: Release | None = None  # the noisy tables that were released, as they came
@@ -113,7 +117,8 @@ class Generator:
         Of a table, `draw="sample"` draws each column from its probabilities (a mixture of products by Latin hypercubes,
         whose tables err less than those of independent rows); `"argmax"` takes the likeliest level.
         Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
-        come with a row for each person; `parts` has them apart.
+        come with a row for each person; `parts` has them apart. People with events come with a row for each event, and
+        with one for who has none; `visits` has the two tables apart.
 
         `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). `weights` asks
         for shares of values, as `{"outcome": {"yes": 0.5, "no": 0.5}}`, `like` for the shares that all columns of a
@@ -146,6 +151,9 @@ class Generator:
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self._parts(n, rng, draw))
         one_of(("sample", "argmax"), draw=draw)
+        if isinstance(self.schema, VisitSchema):
+            people, events = self._visits(n, rng)
+            return people.merge(events, on=self.schema.person, how="left")
         if not isinstance(self.schema, Schema):
             return self.schema.frame(*self._labelled(n, rng))
         codec = self.levels or Codec(self.schema)
@@ -235,6 +243,16 @@ class Generator:
             else part.unscaled(own.reshape(-1, *part.shape).numpy())
             for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
         }
+
+    def visits(self, n: int, *, seed: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """`n` synthetic people, and their events in order: every event has a person in the first table."""
+        return self._visits(n, FastRng(seed))
+
+    def _visits(self, n: int, rng: FastRng) -> tuple[pd.DataFrame, pd.DataFrame]:
+        not_negative(n=n)
+        if not isinstance(self.schema, VisitSchema) or not isinstance(self.network, MixtureOfChains):
+            raise ArtefactError("This generator draws no people with events: see `sample`.")
+        return visit_frames(self.network.draw(n, rng.uniform), self.schema, rng)
 
     def series(self, n: int, *, seed: int | None = None) -> NDArray[np.float64]:
         """`n` synthetic series in the declared units: (n, length, channels)."""
@@ -358,7 +376,7 @@ class Generator:
 _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
 
 
-def _levels(schema: AnySchema | MixedSchema, file: Path) -> Levels | None:
+def _levels(schema: PublicSchema | MixedSchema, file: Path) -> Levels | None:
     """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
     if not file.exists():
         return None
@@ -370,7 +388,7 @@ def _levels(schema: AnySchema | MixedSchema, file: Path) -> Levels | None:
 
 
 def _release(
-    schema: AnySchema | MixedSchema, levels: Levels | None, card: Mapping[str, Any], file: Path
+    schema: PublicSchema | MixedSchema, levels: Levels | None, card: Mapping[str, Any], file: Path
 ) -> Release | None:
     """What was released, where the card lists it."""
     if "release" not in card:
@@ -396,8 +414,20 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     return network
 
 
-def _outputs(schema: AnySchema | MixedSchema) -> tuple[int, ...]:
-    """What a row has: the levels of each column of a table, the sides of series and images, part after part."""
+def _outputs(schema: PublicSchema | MixedSchema) -> tuple[int, ...]:
+    """What a row has: the levels of each column of a table, the sides of series and images, part after part.
+
+    Of people with events: the levels of both, the bounds of each level of the number of events, and whether they have
+    an order.
+    """
+    if isinstance(schema, VisitSchema):
+        bounds = (bound for pair in number_bounds(schema) for bound in pair)
+        return (
+            *Codec(schema.person_schema).sizes,
+            *Codec(schema.event_schema).sizes,
+            *bounds,
+            schema.ordered,
+        )
     if isinstance(schema, MixedSchema):
         return tuple(size for part in schema.parts.values() for size in _outputs(part))
     return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape

@@ -24,7 +24,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import known_keys, repeated
-from understudy.data.described import AnySchema, one_kind_of_row, schema_from
+from understudy.data.described import AnySchema, PublicSchema, one_kind_of_row, schema_from
 from understudy.data.document import Document, read
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema, join
@@ -91,13 +91,10 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
     return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
 
 
-def load_any(path: str | Path) -> AnySchema | MixedSchema:
+def load_any(path: str | Path) -> PublicSchema | MixedSchema:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
     return read(
-        path,
-        lambda data: (
-            MixedSchema.from_dict(data) if data.get("kind") == "mixed" else one_kind_of_row(schema_from(data))
-        ),
+        path, lambda data: MixedSchema.from_dict(data) if data.get("kind") == "mixed" else schema_from(data)
     )
 
 

@@ -21,7 +21,8 @@ _DEPTH = 4  # of a pool among pools: one is all that is made
 def check_claim(description: Any, outputs: Sequence[int], tensors: int) -> None:
     """Hold a description against what a row has and how many tensors there are. ConfigError if it asks for more.
 
-    `outputs` are the levels of each column of a table, and the sides of series and images, part after part.
+    `outputs` are the levels of each column of a table, and the sides of series and images, part after part; of people
+    with events the levels of both, the bounds of each level of their number, and whether they have an order.
     """
     _check(description, tuple(outputs), tensors, _DEPTH)
 
@@ -65,6 +66,10 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
     match description.get("kind"):
         case "mixture" | "class-decoder" | "decoder-table" | "copula":
             return tuple(_listed(description.get("sizes")))
+        case "chains":  # of whom, of what, how many, and whether in an order
+            numbers = (_listed(pair) for pair in _listed(description.get("numbers")))
+            sizes = (*_listed(description.get("people")), *_listed(description.get("events")))
+            return (*sizes, *(bound for pair in numbers for bound in pair), description.get("ordered"))
         case "bayes-net":
             return tuple(next(iter(_listed(column)), None) for column in _listed(description.get("columns")))
         case "branched":

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from understudy.bounded import read_json, read_toml
-from understudy.data.described import AnySchema
+from understudy.data.described import AnySchema, one_kind_of_row
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, SchemaError
@@ -160,4 +160,5 @@ def _audit(path: Path) -> dict[str, Any]:
 def _schema(path: Path) -> AnySchema | MixedSchema:
     if not path.exists():
         raise FileNotFoundError(path)
-    return load_any(path)
+    schema = load_any(path)
+    return schema if isinstance(schema, MixedSchema) else one_kind_of_row(schema)

@@ -62,6 +62,7 @@ class MixtureOfChains(nn.Module):
     event's columns, where they are ordered the time since the one before last. A time's last level is "missing".
     """
 
+    latent = 1
     closed: Tensor
     spent: Tensor
     paired: Tensor
@@ -162,15 +163,26 @@ class MixtureOfChains(nn.Module):
             event_ways=mean.mean(0),
         )
 
+    def rows(self, z: Tensor) -> Tensor:
+        """Standard normal latents (n, 1) → the odds of people's columns of the kinds that they pick, (n, width)."""
+        pick = torch.special.ndtr(z[:, 0].double()).mul(self.kinds).long()
+        return self._known(*self.person_odds())[pick.clamp(max=self.kinds - 1)]
+
+    def _known(self, own: Tensor, number: Tensor) -> Tensor:
+        """The odds of people's columns, side by side: the time of a first event is missing for who has none."""
+        if not self.ordered:
+            return torch.cat((own, number), 1)
+        size, none = self.people[-2], number[:, :1]
+        return torch.cat((own[:, :-size], own[:, -size:-1] * (1 - none), none, number), 1)
+
     def _people(self, own: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
         """Two- and one-way tables of people's columns."""
+        known = self._known(own, number)
+        people = known.T @ known / self.kinds
         if not self.ordered:
-            person = torch.cat((own, number), 1)
-            return person.T @ person / self.kinds, person.mean(0)
+            return people, known.mean(0)
         size, none = self.people[-2], number[:, :1]
         first = own[:, -size:]
-        known = torch.cat((own[:, :-size], first[:, :-1] * (1 - none), none, number), 1)
-        people = known.T @ known / self.kinds
         pair = first.T @ functional.pad(number[:, 1:], (1, 0)) / self.kinds  # who has none has no first
         pair[-1, 0] = none.mean()
         end, begin = people.shape[0] - self.people[-1], own.shape[1] - size
