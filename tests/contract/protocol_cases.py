@@ -16,6 +16,7 @@ from understudy.data.partition import overlap_people
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema
+from understudy.data.visits import VisitSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget
@@ -27,6 +28,8 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
+from understudy.protocols.visits import protocol as visits
+from visit_cases import clinic, frames
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -94,6 +97,20 @@ def series(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
     who = np.arange(60) % 20
     hosts = {f"host {number}": who % parties == number for number in range(parties)}
     return {name: Series.from_array(values[here], schema, who[here]) for name, here in hosts.items()}, {}
+
+
+def many_rows(parties: int, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """People with up to five visits, of which three count; every person with one party."""
+    who, events = frames(40, seed=3)
+    hosts = {f"host {number}": number for number in range(parties)}
+    tables = {
+        name: {
+            "people": who[who["patient"] % parties == n],
+            "events": events[events["patient"] % parties == n],
+        }
+        for name, n in hosts.items()
+    }
+    return tables, dict.fromkeys(hosts, clinic(**more))
 
 
 def images(parties: int, rows: int = 60) -> tuple[dict[str, Any], dict[str, Schema]]:
@@ -187,6 +204,9 @@ def is_usable(outcome: Any) -> bool:
     trained = artefact(outcome)
     if isinstance(trained, Generator) and isinstance(trained.schema, SeriesSchema):
         return len(trained.series(10, seed=0)) == 10
+    if isinstance(trained, Generator) and isinstance(trained.schema, VisitSchema):
+        people, events = trained.visits(10, seed=0)
+        return len(people) == 10 and set(events["patient"]) <= set(people["patient"])
     if isinstance(trained, Generator):
         return len(trained.sample(10, seed=0)) == 10
     answers = trained.predict(toy(rows=10, seed=4)[0])
@@ -209,6 +229,7 @@ MADE_UP = {  # everybody three times, which costs a client the whole budget
 }  # fmt: skip
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 MOMENTS = {"features": 12}
+CHAINS = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 25, "device": "cpu"}
 SPLIT = {
@@ -329,6 +350,9 @@ CASES = [
          one_payment=True),
     Case("Moments, series, two releases", "moments", moments, MOMENTS | {"shares": (0.4, 0.6, 0.0)},
          lambda: series(2), one_payment=True),
+    Case("Visits, three parties", "visits", visits, CHAINS, lambda: many_rows(3), one_payment=True),
+    Case("Visits, one party, events that are drawn", "visits", visits, CHAINS, lambda: many_rows(1, cut="draw"),
+         one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(

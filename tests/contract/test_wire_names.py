@@ -28,6 +28,7 @@ KINDS = {
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",
     "sgde.pull", "sgde.pulled", "sgde.push", "sgde.pushed", "sgde.subscribe", "sgde.subscribed",
     "vd-gan.round", "verti-gan.begin", "verti-gan.couple", "verti-gan.round",
+    "visits.agree", "visits.agreed", "visits.begin", "visits.begun", "visits.count", "visits.counted",
 }  # fmt: skip
 
 MESSAGES = {message for module in PROTOCOLS.values() for message in messages_of(module)}

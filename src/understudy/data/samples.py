@@ -1,4 +1,4 @@
-"""Tables to try things on: a real one split between two holders, and a small random one.
+"""Tables to try things on: real ones split between holders, and a small random one.
 
 `rand_health` is the RAND Health Insurance Experiment (1974–1982): families in six American sites were given
 insurance plans at random, to learn whether free care makes people healthier. The file, in the public domain,
@@ -19,6 +19,7 @@ from understudy.data.column import Binned, Column
 from understudy.data.partition import overlap_people
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.series import SeriesSchema
+from understudy.data.visits import VisitSchema
 from understudy.errors import ConfigError
 
 SITES = {
@@ -67,6 +68,64 @@ INSURER = Schema(
         Real(name="outpatient", low=0, high=5_000, bins=(0, 1, 10, 25, 50, 100, 200, 500, 1_000, 5_000)),
     ),
 )
+
+
+# People as they enrolled, and each year that they took part. Amounts are in dollars of the time.
+YEARS = VisitSchema(
+    person="zper",
+    most_events=5,
+    time="year",
+    note="RAND Health Insurance Experiment, people and their years.",
+    people=Schema(
+        columns=(
+            Categorical(name="site", categories=tuple(SITES.values())),
+            Ordinal(name="coinsurance", categories=(0, 25, 50, 95, 100)),
+            Boolean(name="deductible"),
+            Real(name="age", low=0, high=70, bins=14),
+            Boolean(name="female"),
+            Ordinal(name="health", categories=("poor", "fair", "good", "excellent")),
+            Real(name="income", low=0, high=30_000, bins=(*range(0, 16_000, 2_000), 20_000, 30_000)),
+        )
+    ),
+    events=Schema(
+        columns=(
+            Integer(name="year", low=1, high=5),
+            Integer(name="visits", low=0, high=100, bins=(0, 1, 2, 3, 4, 5, 7, 10, 15, 25, 100)),
+            Integer(name="admissions", low=0, high=10, bins=(0, 1, 2, 3, 10)),
+            Real(name="drugs", low=0, high=1_000, bins=(0, 0.01, 5, 10, 20, 40, 80, 160, 320, 1_000)),
+            Real(
+                name="outpatient",
+                low=0,
+                high=5_000,
+                bins=(0, 0.01, 10, 20, 35, 50, 75, 100, 150, 225, 350, 600, 1_000, 5_000),
+            ),
+        )
+    ),
+)
+
+
+def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], dict[str, VisitSchema]]:
+    """The experiment as insurers with people of their own hold it: a table of people, and one of their years.
+
+    All 5,912 people with their 20,190 years, 1 to 5 each. The sites are dealt out to the holders in turn.
+    """
+    whole(holders=holders)
+    years = pd.read_csv(_randhie()).sort_values(["zper", "year"])
+    everything = _readable(years)
+    first = everything[~years["zper"].duplicated()]
+    who = first[["zper", *YEARS.people.names]] if YEARS.people is not None else first
+    events = everything.assign(year=years["year"])[["zper", *YEARS.events.names]]
+    names = [f"insurer {number + 1}" for number in range(holders)]
+    sites = {site: names[number % holders] for number, site in enumerate(SITES.values())}
+    holder = dict(zip(who["zper"], who["site"].map(sites), strict=True))
+    tables = {
+        name: {
+            "people": who[who["zper"].map(holder) == name].reset_index(drop=True),
+            "events": events[events["zper"].map(holder) == name].reset_index(drop=True),
+        }
+        for name in names
+    }
+    return tables, dict.fromkeys(names, YEARS)
 
 
 def rand_health(*, bins: bool = True) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:

@@ -1,0 +1,234 @@
+"""Visits: holders of people and their events release tables of both, once, privately, and chains are fitted to them.
+
+What Gram is for people with one row, this is for people with many: visits, purchases, readings. Counted are one- and
+two-way tables of people's columns, the number of events among them; of the columns of events, and of people's and
+events' columns together; and of consecutive events. In each a person with all events weighs 1
+(`data/visits/counts.py`), so that what a person did often counts no more than what another did once, and noise does not
+grow with `most_events`. Everything after the one release is free (`models/visits`).
+
+Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
+(`privacy/secure/sums.py`). What is released is our own.
+
+Guarantee: (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of them), against
+the server, an outsider, and up to `colluding` other holders, who may pool what they know with the server.
+Edges: levels and bounds are those of the schema; how many events count (`most_events`) is public.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.check import not_negative, positive, whole
+from understudy.data.visits import Visits
+from understudy.data.visits.frames import number_bounds
+from understudy.errors import ConfigError
+from understudy.generator import Generator
+from understudy.models.device import pick_device
+from understudy.models.visits import fit_visits
+from understudy.privacy.accounts.accounting import Spend, epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.secure.moments import moments_event, needed_multipliers
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.forecast import Error, Forecast, Stage
+from understudy.protocols.visits.messages import Begin
+from understudy.protocols.visits.party import VisitsParty
+from understudy.protocols.visits.releases import Released, release
+from understudy.protocols.visits.terms import SETTLED, Terms, check_settled, common
+
+SAME_PEOPLE = False
+KINDS = ("visits",)
+OUTSIDE = (
+    "the schema: columns, levels, bounds, and how many events of a person count at most, are public",
+    "the size and the timing of messages; the number of people is counted within ε",
+)
+SAVED = "released"
+_FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`kinds`: how many kinds of people the fit may tell apart; `states`: kinds of events of each kind of people.
+
+    `steps` and `rate` are the fit's.
+    `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
+    ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
+    before the release as long as `at_least` are left (None: all must stay).
+    """
+
+    kinds: int = 256
+    states: int = 6
+    steps: int = 1200
+    rate: float = 0.2
+    colluding: int = 1
+    at_least: int | None = None
+    most_holders: int = 1
+    private: bool = True
+    device: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole(kinds=self.kinds, states=self.states, steps=self.steps)
+        whole(colluding=self.colluding, most_holders=self.most_holders)
+        positive(rate=self.rate)
+        not_negative(seed=self.seed)
+        if self.at_least is not None:
+            whole(at_least=self.at_least)
+        if type(self.private) is not bool:
+            raise ConfigError(f"private is true or false, not {self.private!r}.")
+
+
+def build_party(name: str, visits: Visits, ledger: Ledger, **more: Any) -> VisitsParty:
+    """A party of this protocol."""
+    if not isinstance(visits, Visits):
+        raise ConfigError(
+            f"{name} holds no people with events, and visits takes nothing else: gram is for tables. "
+            "Nothing was charged."
+        )
+    return VisitsParty(name, visits, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`."""
+    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Release the tables, and fit a mixture of chains to them.
+
+    With a `checkpoint` folder the release is saved before anything is fitted, and `resume=True` goes on from there:
+    nothing is measured, or charged, twice.
+    """
+    schemas = {name: schemas[name] for name in parties.names}
+    schema, device = common(schemas), pick_device(config.device)
+    told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    done = _saved(store, told) if store and resume else None
+    if done is None:
+        begin = Begin(
+            config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}
+        )
+        done = release(parties, schema, begin, at_least=config.at_least)
+        if store is not None:
+            store.note(SAVED, dict(vars(done)) | {"plan": told})
+    privacy = _statement(
+        done, settled(parties, list(done.begun), at_least=config.at_least), config.most_holders
+    )
+
+    def look(made: int = 1) -> None:
+        if watch is not None:
+            watch(Progress(made, 2, privacy.per_party))
+
+    look()
+    tables = done.tables(schema, config.most_holders)
+    network = fit_visits(
+        tables,
+        number_bounds(schema),
+        kinds=config.kinds,
+        states=config.states,
+        steps=config.steps,
+        rate=config.rate,
+        seed=config.seed,
+        device=device,
+        watch=lambda step, residual: look(),
+    )
+    look(2)
+    people, noise = max(1, round(tables.people)), done.deviation / done.unit
+    card: dict[str, Any] = {
+        "protocol": "visits",
+        "config": asdict(config),
+        "partition": "rows",
+        "rounds": 1,
+        "ended": "after the one release",
+        "left_out": [name for name in parties.names if name not in done.begun],
+        "people": people,
+        "most_events": schema.most_events,
+        "cut": schema.cut,
+        "tables": len(tables.layout.blocks),
+        "noise": {"people in a cell": noise},
+        "privacy": privacy.to_dict(),
+    }
+    if people <= _FEW * noise:
+        card["warning"] = (
+            f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
+            "More people, or a larger budget, would."
+        )
+    return Outcome(Generator(network.cpu().eval(), schema, card), privacy, people)
+
+
+def forecast(
+    config: Config, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
+) -> Forecast:
+    """What a run will release, and how uncertain that is. Reads no row."""
+    schema = common(schemas)
+    check_settled(asdict(config), len(schemas))
+    needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
+    multiplier = max(needed) if config.private else 0.0
+    terms = Terms.of(schema, multiplier, config.most_holders)
+    noise = terms.deviation(len(schemas), config.colluding) / terms.unit
+    blocks = len(terms.layout.blocks)
+    price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
+    few = people is not None and people <= _FEW * noise
+    return Forecast(
+        protocol="visits",
+        cut="rows",
+        budgets=budgets,
+        price=price,
+        person="A person, with all rows in both tables, pays this once, for all holders together."
+        if config.most_holders > 1
+        else "A person, with all rows in both tables, pays at the holder who has them.",
+        people=people,
+        facts=(
+            f"{blocks:,} tables of people's columns, of events' and of both, in each of which a person weighs 1",
+            f"at most {schema.most_events:,} events of a person count"
+            + (", the first" if schema.cut == "first" else ", drawn by chance"),
+        ),
+        stages=(Stage(what="all tables", share=1.0, moved=blocks, noise={" + ".join(schemas): noise}),),
+        errors=(Error(what="a count of people or of their events' average", least=noise, largest=noise),),
+        warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
+        if few
+        else (),
+    )
+
+
+def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
+    """What was saved, if it was measured as these settings say."""
+    if (saved := store.noted(SAVED)) is None:
+        return None
+    if saved.pop("plan", None) != told:
+        raise ConfigError(
+            "what was measured is not what these settings ask for: resume with those of the run. "
+            "Nothing was charged."
+        )
+    return Released(**saved)
+
+
+def _statement(
+    done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+) -> PrivacyStatement:
+    """What the run cost, by the parties' ledgers; of who went away after the release, its price."""
+    gone = {view: Counter([moments_event(done.multiplier)]) for view in VIEWS}
+    parties = tuple(
+        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
+        for name, info in done.begun.items()
+    )
+    return PrivacyStatement(
+        parties=parties,
+        same_people=False,
+        most_holders=most_holders,
+        one_release=most_holders > 1,
+        outside=OUTSIDE,
+    )

@@ -1,0 +1,380 @@
+"""Visits: what is released are the tables of people and events, once, and nothing leaves that was not agreed to."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.samples import toy
+from understudy.data.visits import VisitLayout, VisitSchema, read_visits
+from understudy.errors import (
+    BudgetExceeded,
+    ConfigError,
+    MessageError,
+    PartyAway,
+    PrivacyError,
+    SchemaError,
+)
+from understudy.federation import Federation
+from understudy.models.visits import VisitTables
+from understudy.planning import plan
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits.messages import Agree, Begin, Count
+from understudy.protocols.visits.releases import release
+from understudy.protocols.visits.terms import UNITS, Terms
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+from visit_cases import clinic, frames
+
+AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
+
+
+def clinics(
+    count: int,
+    people: int = 60,
+    budget: Budget = USUAL,
+    seed: int = 7,
+    schema: VisitSchema | None = None,
+    **more: Any,
+) -> Federation:
+    """So many holders, each with its own people."""
+    who, events = frames(people)
+    names = [f"clinic {n}" for n in range(count)]
+    held = {
+        name: {
+            "people": who[who["patient"] % count == n],
+            "events": events[events["patient"] % count == n],
+        }
+        for n, name in enumerate(names)
+    }
+    schemas = dict.fromkeys(names, schema or clinic())
+    return Federation.rehearsal(held, schemas, budget=budget, seed=seed, same_people=False, **more)
+
+
+def released(fed: Federation, config: visits.Config) -> VisitTables:
+    """The tables that a server gets."""
+    schema = next(iter(fed.schemas.values()))
+    begin = Begin(
+        config=asdict(config), schemas={name: schema.to_dict() for name, schema in fed.schemas.items()}
+    )
+    done = release(LocalParties(fed.parties("visits", run="r", config=config)), schema, begin)
+    return done.tables(schema, config.most_holders)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_without_noise_the_release_is_the_tables_of_all_holders_rows(count: int) -> None:
+    config = visits.Config(**SMALL, private=False)
+    found = released(clinics(count, budget=AMPLE), config)
+    who, events = frames()
+    whole = read_visits({"people": who, "events": events}, clinic()).codes()
+    exact = VisitTables.exact(whole, VisitLayout.of(clinic()))
+    assert found.noise == dict.fromkeys(exact.tables, 0.0)
+    for block, table in exact.tables.items():
+        torch.testing.assert_close(found.tables[block], table, rtol=0, atol=0)
+    assert found.people == 60
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_the_noise_is_what_the_price_says(count: int) -> None:
+    config = visits.Config(**SMALL)
+    fed = clinics(count)
+    found = released(fed, config)
+    who, events = frames()
+    whole = read_visits({"people": who, "events": events}, clinic()).codes()
+    exact = VisitTables.exact(whole, VisitLayout.of(clinic()))
+    beside = torch.cat([(found.tables[b] - exact.tables[b]).flatten() for b in exact.tables])
+    stated = next(iter(found.noise.values()))
+    assert float(beside.std()) == pytest.approx(stated, rel=0.1)
+    blocks = len(found.layout.blocks)
+    spend = fed.holders["clinic 0"].ledger.spend()
+    (event,) = spend
+    least = event.noise_multiplier * math.sqrt(blocks)
+    assert stated >= least * (1 if count == 1 else math.sqrt(count / (count - 1))) * 0.999
+    assert fed.holders["clinic 0"].ledger.spent() <= 3.0
+
+
+def test_a_part_alone_is_uniform_to_the_server() -> None:
+    fed = clinics(2)
+    parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
+    replies = ask_all(parties, fed)
+    for reply in replies.values():
+        size = reply.cells.value.abs().double().log2()
+        assert float(size.median()) > 55
+
+
+def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
+    begin = Begin(
+        config=asdict(visits.Config(**SMALL)), schemas={n: s.to_dict() for n, s in fed.schemas.items()}
+    )
+    begun = {name: party.answer(begin) for name, party in parties.items()}
+    keys = {name: reply.key.value for name, reply in begun.items()}
+    most = max(reply.multiplier.value for reply in begun.values())
+    for party in parties.values():
+        party.answer(Agree(keys=keys, multiplier=most))
+    return {name: party.answer(Count()) for name, party in parties.items()}
+
+
+def charged(holder: Any) -> list[Any]:
+    """What stands in a holder's ledger beside its budget."""
+    return [entry for entry in holder.ledger.entries() if entry.count]
+
+
+def test_the_price_is_in_the_ledger_before_a_row_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fed, seen = clinics(1), []
+    parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
+    counted = visits.Visits.codes
+    monkeypatch.setattr(
+        visits.Visits,
+        "codes",
+        lambda self, rng=None: seen.append(len(charged(fed.holders["clinic 0"]))) or counted(self, rng),
+    )
+    ask_all(parties, fed)
+    assert seen == [1]
+
+
+class Crooked(LocalParties):
+    """A server that changes what it asks for."""
+
+    def __init__(self, parties: Any, change: Any) -> None:
+        super().__init__(parties)
+        self.change = change
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        return super().ask({name: self.change(ask) for name, ask in asks.items()})
+
+
+@dataclass(frozen=True)
+class Changed:
+    """An ask of this kind, with other values."""
+
+    kind: type[Ask]
+    values: Mapping[str, Any]
+
+    def __call__(self, ask: Ask) -> Ask:
+        if not isinstance(ask, self.kind):
+            return ask
+        return replace(ask, **{key: v(ask) if callable(v) else v for key, v in self.values.items()})
+
+
+def changed(kind: type[Ask], **values: Any) -> Changed:
+    return Changed(kind, values)
+
+
+def with_schema(**other: Any) -> Any:
+    """Other schemas for all parties."""
+    return lambda ask: {name: schema | other for name, schema in ask.schemas.items()}
+
+
+CROOKED = [
+    (changed(Begin, config=lambda a: a.config | {"private": False}), MessageError, "was agreed to"),
+    (changed(Begin, config=lambda a: a.config | {"most_holders": 2}), MessageError, "was agreed to"),
+    (changed(Begin, config=lambda a: a.config | {"colluding": 5}), MessageError, "was agreed to"),
+    (changed(Begin, config=lambda a: {}), MessageError, "the settings lack"),
+    (changed(Begin, schemas={}), SchemaError, "another schema"),
+    (changed(Begin, schemas=with_schema(most_events=1)), SchemaError, "another schema"),
+    (changed(Begin, schemas=with_schema(most_events=4000)), SchemaError, "another schema"),
+    (changed(Begin, schemas=with_schema(cut="draw")), SchemaError, "another schema"),
+    (changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])), SchemaError, "another schema"),
+    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), ConfigError, "gram is for"),
+    (changed(Agree, multiplier=0.0), PrivacyError, "its budget needs"),
+    (changed(Agree, multiplier=-1.0), ConfigError, "must be 0 or above"),
+    (changed(Agree, multiplier=5e-324), PrivacyError, "its budget needs"),
+    (changed(Agree, multiplier=float("nan")), ConfigError, "must be 0 or above"),
+    (changed(Agree, multiplier=float("inf")), ConfigError, "must be 0 or above"),
+    (changed(Agree, multiplier=1e9), ConfigError, "more than can be drawn"),
+    (changed(Agree, multiplier=True), ConfigError, "multiplier"),
+    (changed(Agree, keys={}), MessageError, "does not hold the key"),
+    (changed(Agree, keys=lambda a: a.keys | {"stranger": b"0" * 32}), MessageError, "not named"),
+]
+
+
+@pytest.mark.parametrize(("change", "raised", "words"), CROOKED)
+def test_a_server_that_asks_for_something_else_is_refused_and_nothing_is_charged(
+    change: Any, raised: type[Exception], words: str
+) -> None:
+    fed, config = clinics(2), visits.Config(**SMALL)
+    parties = Crooked(fed.parties("visits", run="r", config=config), change)
+    with pytest.raises(raised, match=words):
+        visits.train(config, parties, fed.schemas)
+    assert not any(map(charged, fed.holders.values()))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"private": None}, {"colluding": 0.5}, {"most_holders": 3}, {"most_holders": True}]
+)
+def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
+    fed = clinics(1)
+    party = fed.parties("visits", run="r")["clinic 0"]  # built without settings
+    config = asdict(visits.Config(**SMALL)) | bad
+    with pytest.raises(ConfigError):
+        party.answer(Begin(config=config, schemas={"clinic 0": clinic().to_dict()}))
+    assert not charged(fed.holders["clinic 0"])
+
+
+def test_the_release_is_made_once_and_in_turn() -> None:
+    fed, config = clinics(1), visits.Config(**SMALL)
+    party: Any = fed.parties("visits", run="r", config=config)["clinic 0"]
+    begin = Begin(config=asdict(config), schemas={"clinic 0": clinic().to_dict()})
+    with pytest.raises(MessageError, match="not expected"):
+        party.answer(Count())
+    begun = party.answer(begin)
+    with pytest.raises(MessageError, match="not expected"):
+        party.answer(Keep(round=1))
+    agree = Agree(keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value)
+    party.answer(agree)
+    party.answer(agree)  # who takes part may change until the release
+    party.answer(Count())
+    for again in (Count(), agree):
+        with pytest.raises(MessageError, match="not expected"):
+            party.answer(again)
+    assert len(charged(fed.holders["clinic 0"])) == 1
+
+
+def test_a_second_session_is_a_second_price() -> None:
+    fed = clinics(1)
+    parties = fed.parties("visits", run="r", config=visits.Config(**SMALL))
+    ask_all(parties, fed)
+    with pytest.raises(BudgetExceeded):
+        ask_all(parties, fed)
+    assert len(charged(fed.holders["clinic 0"])) == 1
+
+
+class Leaving(LocalParties):
+    """Parties of which one goes away when it is asked for this."""
+
+    def __init__(self, parties: Any, at: type[Ask]) -> None:
+        super().__init__(parties)
+        self.at, self.left = at, False
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        self.left = self.left or any(isinstance(ask, self.at) for ask in asks.values())
+        here = {name: ask for name, ask in asks.items() if not (self.left and name == "clinic 1")}
+        if len(here) < len(asks) and (at_least is None or len(here) < at_least):
+            raise PartyAway("clinic 1 is away.")
+        return super().ask(here)
+
+
+def test_who_goes_away_before_the_release_is_left_out() -> None:
+    fed, config = clinics(3), visits.Config(**SMALL, at_least=2)
+    outcome = visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Agree), fed.schemas)
+    assert outcome.generator.card["left_out"] == ["clinic 1"]
+    fed = clinics(3)
+    with pytest.raises(PartyAway):
+        visits.train(config, Leaving(fed.parties("visits", run="r", config=config), Count), fed.schemas)
+
+
+def test_a_person_at_two_holders_is_priced_as_such() -> None:
+    who, events = frames()
+    held = {name: {"people": who, "events": events} for name in ("a", "b")}
+    fed = Federation.rehearsal(
+        held,
+        dict.fromkeys(held, clinic()),
+        budget=USUAL,
+        seed=1,
+        same_people=False,
+        people_are_elsewhere=("a", "b"),
+    )
+    with pytest.raises(ConfigError, match="set most_holders"):
+        train("visits", fed, **SMALL)
+    assert not any(map(charged, fed.holders.values()))
+    found = train("visits", fed, **SMALL, most_holders=2)
+    assert found.privacy.epsilon("a", "server") <= 3.0
+    alone = Terms.of(clinic(), 4.0, 1)
+    both = Terms.of(clinic(), 4.0, 2)
+    assert both.sigma / both.unit == pytest.approx(2 * alone.sigma / alone.unit, rel=1e-3)
+
+
+def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
+    seen = set()
+    for multiplier in (0.0, 0.01, 1.0, 10.0, 100.0, 1000.0):
+        terms = Terms.of(clinic(), multiplier, 1)
+        seen.add(terms.unit)
+        assert terms.unit in UNITS
+        if multiplier * terms.unit > 10:
+            assert terms.sigma / terms.unit == pytest.approx(multiplier * terms.layout.reach(1), rel=1e-2)
+        assert terms.sigma >= multiplier * terms.layout.reach(terms.unit)
+    assert len(seen) > 1
+    with pytest.raises(ConfigError, match="more than can be drawn"):
+        Terms.of(clinic(), 1e7, 1)
+
+
+def test_the_statement_and_the_card_say_what_one_person_means() -> None:
+    found = train("visits", clinics(2), **SMALL)
+    assert "one person, with all their rows" in str(found.privacy)
+    assert found.generator.card["most_events"] == 3
+    assert found.privacy.epsilon("clinic 0", "outsider") <= 3.0
+    assert found.people > 0
+
+
+def test_holders_with_other_schemas_or_without_visits_are_refused_and_not_charged() -> None:
+    who, events = frames()
+    held = {name: {"people": who, "events": events} for name in ("a", "b")}
+    other = {"a": clinic(), "b": clinic(most_events=4)}
+    fed = Federation.rehearsal(held, other, budget=USUAL, seed=1, same_people=False)
+    with pytest.raises(SchemaError, match="describe their rows differently"):
+        train("visits", fed, **SMALL)
+    assert not any(map(charged, fed.holders.values()))
+    table, schema = toy(rows=20)
+    plain = Federation.rehearsal({"a": table}, {"a": schema}, budget=USUAL, seed=0, same_people=False)
+    with pytest.raises(ConfigError, match="gram is for tables"):
+        train("visits", plain, **SMALL)
+    with pytest.raises(ConfigError, match="visits"):
+        train("gram", clinics(1), steps=1, components=2)
+    with pytest.raises(ConfigError, match="visits"):
+        train("sgde", clinics(2))
+
+
+@pytest.mark.parametrize("cut", ["first", "draw"])
+def test_few_people_and_few_events_are_noise_and_no_error(cut: str) -> None:
+    who = pd.DataFrame({"patient": [1], "sex": ["f"], "smoker": [True]})
+    events = pd.DataFrame(
+        {"patient": [1] * 5, "day": ["2020-01-03"] * 5, "severity": [1] * 5, "ward": ["a"] * 5}
+    )
+    held = {"a": {"people": who, "events": events}}
+    fed = Federation.rehearsal(held, {"a": clinic(cut=cut)}, budget=USUAL, seed=2, same_people=False)
+    assert train("visits", fed, **SMALL).people >= 1
+
+
+def test_a_plan_says_the_noise_that_a_run_then_has() -> None:
+    fed = clinics(3)
+    said = plan("visits", fed.schemas, budget=USUAL, people=40, **SMALL)
+    found = released(fed, visits.Config(**SMALL))
+    assert said.errors[0].largest == pytest.approx(next(iter(found.noise.values())))
+    assert said.price["clinic 0"] <= 3.0
+    assert "a person weighs 1" in str(said)
+    assert said.warnings, "40 people are few"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"kinds": 0}, {"states": 0}, {"steps": 0}, {"rate": 0.0}, {"at_least": 0}, {"most_holders": 0}, {"colluding": 0},
+     {"private": 1}],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        visits.Config(**bad)
+
+
+def test_counts_do_not_depend_on_the_order_of_the_files() -> None:
+    who, events = frames()
+    tables = []
+    for seed in (None, 1):
+        shuffled = events if seed is None else events.sample(frac=1, random_state=seed)
+        # Two events at one time keep the order of the file, so days are made to differ.
+        days = shuffled.assign(day=pd.Timestamp("2020-01-01") + pd.to_timedelta(shuffled.index % 31, "D"))
+        days = days.drop_duplicates(["patient", "day"]).sort_index() if seed is None else days
+        keep = tables[0][1] if tables else days.index
+        read = read_visits({"people": who, "events": days.loc[days.index.isin(keep)]}, clinic())
+        tables.append((VisitTables.exact(read.codes(), VisitLayout.of(clinic())), keep))
+    for block, table in tables[0][0].tables.items():
+        assert np.array_equal(table, tables[1][0].tables[block])
