@@ -11,12 +11,14 @@ import torch
 from small_models import SCHEMA, Behind, joint, mixture
 
 from understudy.answers import rules as ruling
-from understudy.answers.rules import all_keep, structural_zeros
+from understudy.answers.rule_boxes import _allowed, rule_ties
+from understudy.answers.rules import all_keep
 from understudy.data.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator
-from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables import MixtureOfProducts, Ruled
+from understudy.models.tables.noisy_tables import forbidden
 
 WHEN = {"when": "sex == 'M'", "then": "smoker == false"}
 CUT = {"when": "age < 45", "then": "income >= 50"}  # 45 lies within 30–59
@@ -117,21 +119,42 @@ def test_of_a_row_in_which_one_is_missing_an_order_says_nothing() -> None:
     np.testing.assert_allclose(generator.table("a", "b", "c", "d", "e")["share"], chance, atol=1e-7)
 
 
-def test_structural_zeros_are_the_cells_that_no_row_has() -> None:
-    for rules in (*RULES, [{"always": "a != 2"}], [{"when": "e == true", "then": "a > 2 or c == 'mid'"}]):
-        generator = small(*rules)
-        codec = Codec(generator.schema)  # type: ignore[arg-type]
-        frame, chance = law(generator)
-        rows = codec.encode(frame[chance > 0])
-        zeros = structural_zeros(codec)
-        assert zeros is not None
-        never = (rows.T @ rows) == 0
-        column = torch.repeat_interleave(torch.tensor(codec.sizes))
-        across = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
-        assert not (zeros & ~never).any(), "what is marked is never there"
-        if len(rules) == 1 and len(generator.schema.rules[0].columns) <= 2:  # type: ignore[union-attr]
-            assert (zeros | ~(never & across)).all(), "and what a rule of two columns forbids is marked"
-    assert structural_zeros(Codec(SCHEMA)) is None
+TYING: list[list[Any]] = [
+    [{"always": "a != 2"}],
+    [{"when": "e == true", "then": "a > 2 or c == 'mid'"}],
+    [{"when": "e == true", "then": "b > a"}, {"when": "not c <= d", "then": "e == false"}],
+    [{"when": "a == 1 and c == 'low'", "then": "d == 'low' or e == true"}, {"always": "b >= a"}],
+]
+
+
+@pytest.mark.parametrize("rules", [*RULES, *TYING])
+def test_the_law_that_is_fitted_is_the_one_that_is_asked_and_drawn_from(rules: list[Any]) -> None:
+    generator = small(*rules)
+    codec = Codec(generator.schema)  # type: ignore[arg-type]
+    frame, chance = law(generator)
+    odds = generator.network.odds().double()  # type: ignore[attr-defined]
+    fitted = Ruled.of(odds, codec.sizes, rule_ties(codec))
+    np.testing.assert_allclose(fitted.table(range(5)).flatten(), chance, atol=1e-12)
+    np.testing.assert_allclose(fitted.table((4, 0, 2)).permute(1, 2, 0), fitted.table((0, 2, 4)), atol=1e-12)
+    rows = codec.encode(frame).double()
+    np.testing.assert_allclose(fitted.gram(), rows.T @ (rows * torch.from_numpy(chance)[:, None]), atol=1e-12)
+    asked = generator.table("a", "b", "c", "d", "e")
+    np.testing.assert_allclose(asked["share"], chance, atol=1e-7)
+    assert asked.attrs["answer"] == "exact"
+
+
+@pytest.mark.parametrize("rules", [*RULES, *TYING])
+def test_what_no_row_has_is_forbidden_to_the_fit(rules: list[Any]) -> None:
+    generator = small(*rules)
+    codec = Codec(generator.schema)  # type: ignore[arg-type]
+    frame, chance = law(generator)
+    rows = codec.encode(frame[chance > 0])
+    column = torch.repeat_interleave(torch.tensor(codec.sizes))
+    counted = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool)
+    assert torch.equal(
+        forbidden(codec.sizes, rule_ties(codec), torch.device("cpu")), (rows.T @ rows == 0) & counted
+    )
+    assert rule_ties(Codec(SCHEMA)) == []
 
 
 def test_what_is_filled_keeps_the_rules_and_what_cannot_is_refused() -> None:
@@ -204,6 +227,6 @@ def test_how_far_two_levels_stand_in_an_order_is_counted_or_integrated(
     places, every = (at[0][:, None], at[1][None]), np.zeros(bins)
     np.add.at(table, places, compared(x[:, None], y))
     np.add.at(every, places, 1)
-    allowed = ruling._allowed(schema.rules[0].condition, 0, 1, Codec(schema))  # type: ignore[arg-type]
+    allowed = _allowed(schema.rules[0].condition, 0, 1, Codec(schema))  # type: ignore[arg-type]
     np.testing.assert_allclose(allowed, table / every, atol=0.01 if real else 1e-12)
     assert ((allowed == 0) == (table == 0)).all()

@@ -7,7 +7,8 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.tables.fit_gram import Triple, _descend, fit_gram
+from understudy.models.tables.fit_gram import _descend, fit_gram
+from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import _most, read_tables
 

@@ -24,7 +24,8 @@ from understudy.answers.question import Box, Levels, Question
 from understudy.answers.raking import Weights, by_value, cuts_of, rake, tests_of
 from understudy.answers.rejection import Cells, by_boxes, by_test, kept_rows
 from understudy.answers.release import Release
-from understudy.answers.rules import refilled, rule_boxes
+from understudy.answers.rule_boxes import rule_boxes
+from understudy.answers.rules import refilled
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
 from understudy.data.pieces import Pieces

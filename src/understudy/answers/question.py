@@ -4,11 +4,15 @@ A box allows some pieces of some columns and anything in the others. Any conditi
 not overlap, its probability under a product is a sum of products, and a row that meets it is drawn by choosing a box
 and then each column by itself.
 
+Boxes are found by going through the columns, the one that is spoken of most first: pieces that leave the same of the
+condition are taken together, and what is left is a condition on the other columns. Boxes found so never overlap.
+
 Guarantee: all is checked against the public schema, before anything is drawn.
 Edges: a condition that needs too many boxes has none (`boxes` is None), and can still be tested row by row.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -18,7 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.codec import Codes, Uniform
-from understudy.data.conditions import And, Condition, Not, Or, Order, columns, parse, tests
+from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
 from understudy.data.meaning import Mask, cuts, holds
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
@@ -26,6 +30,9 @@ from understudy.data.schema import Schema
 Box = Mapping[
     int, NDArray[Any]
 ]  # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
+Orders = Mapping[Order, bool]  # between two columns: whether it is so
+Leaf = tuple[Box, Orders]
+_LOOKED = 64  # steps for each box that there may be
 _NOTHING_ELSE: Mapping[int, Sequence[float]] = MappingProxyType({})
 
 
@@ -69,7 +76,7 @@ class Question:
     def of(
         cls, condition: Condition | None, levels: Levels, also: Mapping[int, Sequence[float]] = _NOTHING_ELSE
     ) -> "Question":
-        """The same of a condition that was read. It compares columns with values alone."""
+        """The same of a condition that was read."""
         schema = levels.schema
         every = () if condition is None else tests(condition)
         said = [test for test in every if not isinstance(test, Order)]
@@ -86,13 +93,55 @@ class Question:
         return self._each(self.condition, drawn)
 
     def boxes(self, most: int) -> list[Box] | None:
-        """The condition as at most so many boxes that do not overlap, or None."""
-        if self.condition is None:
-            return [{}]
+        """The condition as at most so many boxes that do not overlap, or None. It has no orders between columns."""
+        found: list[Box] = []
         try:
-            return self._boxes(self.condition, most)
-        except _TooManyError:
+            for box, _ in self.leaves(_LOOKED * most):
+                found.append(box)
+                if len(found) > most:
+                    return None
+        except TooManyError:
             return None
+        return found
+
+    def leaves(self, most: int) -> Iterator[Leaf]:
+        """Boxes that do not overlap, each with the orders between columns that its rows have to keep, or to break.
+
+        TooManyError after so many steps.
+        """
+        left: list[tuple[Condition | bool, Box, Orders]] = [
+            (True if self.condition is None else self.condition, {}, {})
+        ]
+        for _ in range(most):
+            if not left:
+                return
+            condition, box, orders = left.pop()
+            if isinstance(condition, bool):
+                if condition:
+                    yield box, orders
+                continue
+            said = Counter(test.column for test in tests(condition) if not isinstance(test, Order))
+            if said:
+                j = self.place[said.most_common(1)[0][0]]
+                left += [(rest, {**box, j: mask}, orders) for rest, mask in self._split(condition, j).items()]
+            else:
+                order = tests(condition)[0]
+                assert isinstance(order, Order)
+                for is_so in (False, True):
+                    left.append((_known(condition, {order: is_so}), box, {**orders, order: is_so}))
+        raise TooManyError
+
+    def _split(self, condition: Condition, j: int) -> dict[Condition | bool, Mask]:
+        """What each piece of a column leaves of a condition, and the pieces that leave it."""
+        own = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+        own = [test for test in own if self.place[test.column] == j]
+        met = np.stack([holds(test, self.pieces[j]) for test in own])  # (tests, pieces)
+        kinds, kind = np.unique(met, axis=1, return_inverse=True)
+        parts: dict[Condition | bool, Mask] = {}
+        for place, truth in enumerate(kinds.T.tolist()):
+            rest, mask = _known(condition, dict(zip(own, truth, strict=True))), kind.ravel() == place
+            parts[rest] = parts[rest] | mask if rest in parts else mask
+        return parts
 
     def _each(self, condition: Condition, drawn: Mapping[int, NDArray[np.integer]] | None = None) -> Mask:
         """Whether each row, or without rows each piece of the condition's only column, meets it."""
@@ -106,72 +155,26 @@ class Question:
         mask = holds(condition, self.pieces[j])
         return mask if drawn is None else mask[drawn[j]]
 
-    def _boxes(self, condition: Condition, most: int) -> list[Box]:
-        if len(own := columns(condition)) == 1:
-            mask = self._each(condition)
-            return [{self.place[own[0]]: mask}] if mask.any() else []
-        if isinstance(condition, Not):
-            return _without([{}], self._boxes(condition.part, most), most)
-        assert isinstance(condition, And | Or)
-        parts = [self._boxes(part, most) for part in _by_column(condition)]
-        if isinstance(condition, Or):
-            found: list[Box] = []
-            for boxes in parts:
-                found += _without(boxes, found, most)
-                _bounded(found, most)
-            return found
-        met: list[Box] = [{}]
-        for boxes in parts:
-            met = _bounded([box for a in met for b in boxes if (box := _both(a, b)) is not None], most)
-        return met
+
+class TooManyError(Exception):
+    """A condition takes too many boxes."""
 
 
-class _TooManyError(Exception):
-    pass
-
-
-def _by_column(condition: And | Or) -> list[Condition]:
-    """The parts, those about one and the same column alone taken together."""
-    alone: dict[tuple[str, ...], list[Condition]] = {}
-    rest: list[Condition] = []
+def _known(condition: Condition, known: Mapping[Test | Order, bool]) -> Condition | bool:
+    """What is left of a condition, some of its tests being known to be met or not."""
+    if isinstance(condition, Not):
+        rest = _known(condition.part, known)
+        return not rest if isinstance(rest, bool) else Not(rest)
+    if not isinstance(condition, And | Or):
+        return known.get(condition, condition)
+    decides = isinstance(condition, Or)  # one part that is so decides
+    parts: dict[Condition, None] = {}
     for part in condition.parts:
-        own = columns(part)
-        (alone.setdefault(own, []) if len(own) == 1 else rest).append(part)
-    return [type(condition)(tuple(parts)) for parts in alone.values()] + rest
-
-
-def _both(a: Box, b: Box) -> Box | None:
-    """Where two boxes overlap."""
-    box = dict(a)
-    for j, mask in b.items():
-        box[j] = box[j] & mask if j in box else mask
-        if not box[j].any():
-            return None
-    return box
-
-
-def _without(boxes: list[Box], others: Sequence[Box], most: int) -> list[Box]:
-    """What is left of the boxes outside the others, again in boxes that do not overlap."""
-    for other in others:
-        boxes = _bounded([part for box in boxes for part in _outside(box, other)], most)
-    return boxes
-
-
-def _outside(box: Box, other: Box) -> list[Box]:
-    """A box without another: outside in the first column; inside there and outside in the second; …"""
-    if _both(box, other) is None:
-        return [box]
-    parts: list[Box] = []
-    inside = dict(box)
-    for j, mask in other.items():
-        own = inside.get(j, np.ones_like(mask))
-        if (left := own & ~mask).any():
-            parts.append({**inside, j: left})
-        inside[j] = own & mask
-    return parts
-
-
-def _bounded(boxes: list[Box], most: int) -> list[Box]:
-    if len(boxes) > most:
-        raise _TooManyError
-    return boxes
+        rest = _known(part, known)
+        if rest is decides:
+            return decides
+        if not isinstance(rest, bool):
+            parts[rest] = None
+    if len(parts) > 1:
+        return type(condition)(tuple(parts))
+    return next(iter(parts), not decides)

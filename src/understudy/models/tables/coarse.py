@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.tables.bought_levels import merged_neighbours
+from understudy.models.tables.given_rules import Tie, blocks_of
 from understudy.models.tables.mixture import MixtureOfProducts
 
 FITTED = 768  # levels of all columns together
@@ -68,6 +69,16 @@ class Coarse:
             sums = torch.where(same, within, self._summed(self._summed(matrix).T))
             found.append(sums.diagonal_scatter(self._summed(matrix.diagonal())))
         return found[0], found[1]
+
+    def merged_tie(self, tie: Tie) -> Tie:
+        """Rules on the fewer levels: a group is allowed as far as its people's levels are."""
+        blocks, fewer = blocks_of(self.all_sizes), blocks_of(self.sizes)
+        allowed = []
+        for column, mask in zip(tie.columns, tie.allowed, strict=True):
+            group, share = self.group[blocks[column]] - fewer[column].start, self.share[blocks[column]]
+            sums = mask.new_zeros(len(mask), self.sizes[column])
+            allowed.append(sums.index_add_(1, group, mask * share))
+        return Tie(tie.columns, tuple(allowed))
 
     def _summed(self, matrix: Tensor) -> Tensor:
         """Over the levels of each group, along the first dimension."""

@@ -25,25 +25,37 @@ _TINY = 1e-30
 
 
 def pooled_tables(
-    counts: Tensor, ways: Tensor, variance: Tensor, measured: Tensor, columns: Tensor
+    counts: Tensor,
+    ways: Tensor,
+    variance: Tensor,
+    measured: Tensor,
+    columns: Tensor,
+    independent: Tensor | None = None,
 ) -> Tensor:
     """Two-way tables as all measured ones together say they are, in counts: (width, width).
 
     `counts` and the noise's `variance` are (width, width), known where `measured`; `ways` (width,) are the one-way
-    tables; `columns` (width, m) says of which column each level is.
+    tables; `columns` (width, m) says of which column each level is. `independent` tables that are 0 somewhere, as rules
+    have it, stay 0 there.
     Edges: nothing stands out of the noise, or nothing is measured → independence.
     """
-    independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
+    if independent is None:
+        independent = torch.outer(ways, ways) / ways.sum() * columns.shape[1]
     residual = torch.where(measured, counts - independent, 0)
     noise = torch.where(measured, variance, 0)
     part = low_rank(residual, noise.sqrt(), measured)
     if not bool(part.any()):
         return independent
     joint = (independent + part).clamp(min=0).minimum(torch.minimum(ways[:, None], ways[None, :]))
+    return with_margins(joint * (independent > 0), ways, columns)
+
+
+def with_margins(tables: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
+    """Two-way tables scaled by level so that they have, nearly, these one-way tables; what is 0 stays 0."""
     for _ in range(_MARGINS):
-        scale = (ways[:, None] / (joint @ columns).clamp(min=_TINY)).sqrt() @ columns.T
-        joint = joint * scale * scale.T
-    return joint
+        scale = (ways[:, None] / (tables @ columns).clamp(min=_TINY)).sqrt() @ columns.T
+        tables = tables * scale * scale.T
+    return tables
 
 
 def low_rank(residual: Tensor, deviation: Tensor, known: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
 """What a noisy Gram matrix says: total, one-way and two-way tables, with their precision (`fit_gram`, steps 1 and 2).
 
-Guarantee: reads the released matrix alone, so that all here is post-processing.
+What rules forbid (`given_rules`) is 0, and is known: it is no evidence of noise or dependence, and what all tables
+are drawn to is 0 there as well.
+
+Guarantee: reads the released matrix and public rules alone, so that all here is post-processing.
 Edges: cells with infinite noise are never read; noise that leaves fewer than one person counts as one.
 """
 
@@ -15,8 +18,9 @@ from torch.nn import functional
 from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.models.tables.empty_cells import empty_cells
+from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.level_prior import common_share, level_prior
-from understudy.models.tables.low_rank import pooled_tables
+from understudy.models.tables.low_rank import pooled_tables, with_margins
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
@@ -35,6 +39,7 @@ class Tables:
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
     were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
     `empty` (width, width), by levels: the precision with which a cell is known to hold nobody (`empty_cells`).
+    `cells` is how many two-way cells, each twice, were measured and can hold somebody.
     """
 
     people: float
@@ -49,6 +54,7 @@ class Tables:
     least: float
     most: Tensor
     empty: Tensor
+    cells: int
 
     def plain(self, table: Tensor) -> Tensor:
         """`measured` or `target` by levels."""
@@ -56,27 +62,39 @@ class Tables:
 
 
 def read_tables(
-    gram: Tensor, sizes: Sequence[int], *, noise: float | Tensor, people: int | None = None
+    gram: Tensor,
+    sizes: Sequence[int],
+    *,
+    noise: float | Tensor,
+    people: int | None = None,
+    ties: Sequence[Tie] = (),
 ) -> Tables:
-    """Total, one-way and two-way tables out of a noisy Gram matrix (steps 1 and 2 above).
+    """Total, one-way and two-way tables out of a noisy Gram matrix (steps 1 and 2 above), given rules.
 
     Edges: no table measured as a whole, and the number of people not known → ConfigError; noise that leaves fewer than
     one person counts as one.
     """
     counts, variance = checked(gram, sizes, noise)
     columns = functional.one_hot(torch.repeat_interleave(torch.tensor(sizes))).double().to(gram.device)
-    total, ways, ways_variance = _one_way(counts, variance, columns, people)
+    never = forbidden(sizes, ties, gram.device)
+    counts = torch.where(never, 0, counts)
+    exact, none = torch.where(never, 0, variance), never.diagonal()
+    total, ways, ways_variance = _one_way(counts, exact, columns, none, people)
     measured = ((1 - columns @ columns.T) > 0) & variance.isfinite()
-    known = torch.where(measured, variance, 0)
-    independent = torch.outer(ways, ways) / total * measured
+    known, open_cells = torch.where(measured, variance, 0), measured & ~never
+    independent = torch.outer(ways, ways) / total
+    if ties:
+        independent = with_margins(Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns)
+    apart = independent * measured
     expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
-    prior = level_prior(counts - independent, known, measured, expected, columns)
+    heard = torch.where(never & measured, _drawn(known), counts)  # as if all cells were measured alike
+    prior = level_prior(heard - apart, known, measured, expected, columns)
 
     def pool(cells: Tensor, noise: float = 1.0) -> Tensor:
-        return pooled_tables(cells, ways, noise * known, measured, columns) * measured
+        return pooled_tables(cells, ways, noise * known, measured, columns, independent) * measured
 
-    share = common_share(counts, known, measured, independent, prior, lambda cells: pool(cells, 2.0))
-    mean = independent + share * (pool(counts) - independent)
+    share = common_share(heard, known, measured, apart, prior, lambda cells: pool(cells, 2.0))
+    mean = apart + share * (pool(counts) - apart)
     pull = _CAUTION * known / prior.variance.clamp(min=_TINY)
     pull = torch.where(measured & (known > 0), pull.clamp(max=_TIGHTEST), 0)
     resolution = (RESOLUTION * total) ** 2
@@ -92,10 +110,26 @@ def read_tables(
         precision=weight * (1 + pull),
         basis=prior.basis,
         columns=columns,
-        least=1 - 3 * (2 / max(int(measured.triu().sum()), 1)) ** 0.5,
-        most=_most(columns.T @ measured.double() @ columns),
-        empty=empty_cells(counts, known, measured, ways, columns) * weight,
+        least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
+        most=_most(columns.T @ open_cells.double() @ columns),
+        empty=empty_cells(counts, known, open_cells, ways, columns) * weight,
+        cells=int(open_cells.sum()),
     )
+
+
+def forbidden(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device) -> Tensor:
+    """Which cells of the Gram matrix no row that keeps the rules adds to: (width, width)."""
+    anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=device)
+    column = torch.repeat_interleave(torch.tensor(sizes, device=device))
+    counted = (column[:, None] != column) | torch.eye(len(column), dtype=torch.bool, device=device)
+    return (Ruled.of(anything, sizes, ties).gram() == 0) & counted
+
+
+def _drawn(variance: Tensor) -> Tensor:
+    """Symmetric noise of this variance, always the same: (width, width)."""
+    generator = torch.Generator().manual_seed(1)
+    draw = torch.randn(variance.shape, generator=generator, dtype=torch.float64).to(variance.device)
+    return variance.sqrt() * (draw.triu() + draw.triu(1).T)
 
 
 def _most(cells: Tensor) -> Tensor:
@@ -115,12 +149,13 @@ def most_of(cells: Tensor, tables: int) -> Tensor:
 
 
 def _one_way(
-    counts: Tensor, variance: Tensor, columns: Tensor, known_people: int | None
+    counts: Tensor, variance: Tensor, columns: Tensor, none: Tensor, known_people: int | None
 ) -> tuple[float, Tensor, Tensor]:
     """The number of people, the one-way tables (width,) in counts, and the variance of their cells.
 
     Weighted means of every whole table (for the total) and of every whole row of a table (for a cell). A
-    table or row with an unmeasured cell has infinite variance, hence no weight.
+    table or row with an unmeasured cell has infinite variance, hence no weight. Nobody has a level
+    in `none` (width,).
     """
     noise = variance.clamp(min=1e-12)
     own, other = columns.bool(), 1 - columns
@@ -137,7 +172,7 @@ def _one_way(
     weight = known.sum(1)
     ways = torch.where(weight > 0, (sums * known).sum(1) / weight.clamp(min=_TINY), torch.nan)
     for own_levels in own.T:
-        ways[own_levels] = _to_simplex(ways[own_levels], people)
+        ways[own_levels & ~none] = _to_simplex(ways[own_levels & ~none], people)
     return people, ways, 1 / weight
 
 

@@ -14,21 +14,26 @@ Guarantee: reads the fitted mixture alone, so the choice is post-processing of t
 Edges: a number below that of the tree's pairs → the strongest of the tree; above all that may be chosen → ConfigError.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from scipy.sparse.csgraph import minimum_spanning_tree
 from torch import Tensor
 
 from understudy.check import in_range
+from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.mixture import MixtureOfProducts
 
 
-def strongest_pairs(mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None) -> Tensor:
+def strongest_pairs(
+    mixture: MixtureOfProducts, wanted: int, *, besides: Tensor | None = None, ties: Sequence[Tie] = ()
+) -> Tensor:
     """The numbers of the columns of each pair, the lower first: (wanted, 2), int64, in rising order.
 
-    `besides` (n, 2): pairs that are not to be chosen.
+    `besides` (n, 2): pairs that are not to be chosen. `ties`: rules that the mixture was fitted given.
     """
-    strength = pair_strength(mixture).cpu().numpy()
+    strength = pair_strength(mixture, ties).cpu().numpy()
     upper = np.triu(np.ones_like(strength, dtype=bool), 1)
     free = upper.copy()
     if besides is not None:
@@ -41,10 +46,11 @@ def strongest_pairs(mixture: MixtureOfProducts, wanted: int, *, besides: Tensor 
     return torch.from_numpy(pairs.astype(np.int64))
 
 
-def pair_strength(mixture: MixtureOfProducts) -> Tensor:
+def pair_strength(mixture: MixtureOfProducts, ties: Sequence[Tie] = ()) -> Tensor:
     """Total variation distance of every two-way table from independence: (columns, columns)."""
     with torch.no_grad():
-        gram = mixture.gram().double()
+        odds = mixture.odds().double()
+        gram = Ruled.of(odds, mixture.sizes, [tie.to(odds.device, odds.dtype) for tie in ties]).gram()
     ways = gram.diagonal()
     column = torch.repeat_interleave(torch.tensor(mixture.sizes, device=gram.device))
     apart = (gram - torch.outer(ways, ways)).abs() * (column[:, None] != column)

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from understudy.answers import Release
-from understudy.answers.rules import structural_zeros, with_rules
+from understudy.answers.rule_boxes import rule_ties
+from understudy.answers.rules import with_rules
 from understudy.check import in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
@@ -56,7 +57,6 @@ OUTSIDE_ROWS = (
     "the size and the timing of messages; the number of people is counted within ε",
 )
 _FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
-_SURE = 0.1  # a cell that no row can have is 0, and has so much of the noise of one that was measured
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
@@ -83,7 +83,7 @@ class Config:
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
-    measured for it: cells that no row can have are 0 to the fit, and what is drawn keeps the rules.
+    measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
     holders state it; noise is for a person who moves every count by so much.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
@@ -171,14 +171,12 @@ def train(
 
     def fit(released: Released, **more: Any) -> MixtureOfProducts:
         noise, codec = torch.where(released.measured, released.noise, torch.inf), _codec(released, schema)
-        gram = released.gram
-        if (zeros := structural_zeros(codec)) is not None:
-            gram, noise = gram * ~zeros, torch.where(zeros, _SURE * noise, noise)
         return fit_gram(
-            gram.to(device),
+            released.gram.to(device),
             codec.sizes,
             noise=noise.to(device),
             people=released.people,
+            ties=rule_ties(codec),
             components=config.components,
             steps=config.steps,
             rate=config.rate,
@@ -187,7 +185,8 @@ def train(
         )
 
     def choose(released: Released, chosen: Tensor) -> Tensor:
-        return strongest_pairs(fit(released), config.refined, besides=chosen)
+        ties = rule_ties(_codec(released, schema))
+        return strongest_pairs(fit(released), config.refined, besides=chosen, ties=ties)
 
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)

@@ -1,0 +1,210 @@
+"""Public rules (`data.rules`) as boxes: what they leave of a model, in closed form.
+
+Rules that have no column in common leave boxes that have none in common either. So rules are taken in groups that share
+columns, also by others (`tied`): a fit has each group by itself (`rule_ties`), an answer all together (`rule_boxes`).
+
+An order between two columns is a box for each level of the one: of the other it allows each level as far as its values
+stand in that order, if values are even in a level.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.answers.question import Box, Levels, Question, TooManyError
+from understudy.data.conditions import And, Condition, Order, columns, tests
+from understudy.data.pieces import Pieces
+from understudy.data.schema import Schema
+from understudy.models.tables import Tie
+
+_FITTED = 64  # boxes of a group of rules that a fit takes at most
+_STEPS = 64  # to find a box
+
+
+def rule_boxes(
+    levels: Levels, most: int, first: Sequence[str] = ()
+) -> tuple[list[Box], Mapping[int, Pieces], int]:
+    """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
+
+    Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing.
+    """
+    groups = tied(conditions(levels.schema))
+    groups.sort(key=lambda some: not set(first) & set(columns(And(tuple(some)))))
+    found: list[Box] = [{}]
+    pieces: dict[int, Pieces] = {}
+    left_out = 0
+    for some in groups:
+        own, its_pieces, left = _boxes(some, levels, most // len(found))
+        found, left_out = [{**box, **other} for box in found for other in own], left_out + left
+        pieces |= its_pieces
+    return found, pieces, left_out
+
+
+def rule_ties(levels: Levels) -> list[Tie]:
+    """The same as ties between columns, for a fit: as far as each group of rules alone is not too much."""
+    found = []
+    for some in tied(conditions(levels.schema)):
+        boxes, pieces, _ = _boxes(some, levels, _FITTED)
+        places = sorted({j for box in boxes for j in box})
+        if places:
+            allowed = (_by_level(j, boxes, pieces[j], levels.sizes[j]) for j in places)
+            found.append(Tie(tuple(places), tuple(allowed)))
+    return found
+
+
+def _by_level(j: int, boxes: Sequence[Box], pieces: Pieces, size: int) -> Tensor:
+    """How far each box allows each level of a column: (boxes, levels)."""
+    allowed = np.stack([box.get(j, np.ones(len(pieces.level))) for box in boxes]) * pieces.share
+    sums = torch.zeros(len(boxes), size, dtype=torch.float64)
+    return sums.index_add_(1, torch.from_numpy(pieces.level.astype(np.int64)), torch.from_numpy(allowed))
+
+
+def _boxes(
+    some: Sequence[Condition], levels: Levels, most: int
+) -> tuple[list[Box], Mapping[int, Pieces], int]:
+    """Rules that have columns in common as at most so many boxes, their pieces, and how many rules are left out."""
+    found, kept = _at_most_boxes(some, levels, most), list(some)
+    if found is None:
+        found, kept = [{}], []
+        for condition in some:
+            if (more := _at_most_boxes([*kept, condition], levels, most)) is not None:
+                found, kept = more, [*kept, condition]
+    question = Question.of(And(tuple(kept)) if kept else None, levels)
+    return found, pieces_of(question, levels), len(some) - len(kept)
+
+
+def _at_most_boxes(some: Sequence[Condition], levels: Levels, most: int) -> list[Box] | None:
+    question, found = Question.of(And(tuple(some)), levels), list[Box]()
+    pieces = pieces_of(question, levels)
+    try:
+        for box, orders in question.leaves(_STEPS * most):
+            own = [box]
+            for order, is_so in orders.items():
+                others = _order_boxes(order, is_so, pieces, levels)
+                own = [one for a in own for b in others if (one := _times(a, b)) is not None]
+            found += own
+            if len(found) > most:
+                return None
+    except TooManyError:
+        return None
+    return found
+
+
+def pieces_of(question: Question, levels: Levels) -> dict[int, Pieces]:
+    """Of all columns that a condition speaks of, those that it compares with others too."""
+    orders = [] if question.condition is None else tests(question.condition)
+    both = {j for order in orders if isinstance(order, Order) for j in pair_of(order, levels.schema)}
+    return {j: levels.pieces(j) for j in both} | dict(question.pieces)
+
+
+def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
+    """The two columns by number."""
+    return schema.names.index(order.column), schema.names.index(order.other)
+
+
+# Orders between two columns
+
+
+def _allowed(order: Order, a: int, b: int, levels: Levels) -> NDArray[np.float64]:
+    """How far each level of `b` stands in the order to each level of `a`: (levels a, levels b), 0 to 1.
+
+    Of values that are even within their levels. Of what is missing an order says nothing.
+    """
+    one, other = _spans(levels, a), _spans(levels, b)
+    if order.order in (">", ">="):
+        part = _at_most(other, one, strict=order.order == ">").T
+    else:
+        part = _at_most(one, other, strict=order.order == "<")
+    cells = np.ones((levels.sizes[a], levels.sizes[b]))
+    cells[: part.shape[0], : part.shape[1]] = part
+    return cells
+
+
+_Spans = tuple[
+    NDArray[np.float64], NDArray[np.float64], bool
+]  # where levels begin and end; whether they are whole
+
+
+def _spans(levels: Levels, j: int) -> _Spans:
+    """Where each level with values begins and ends; of whole numbers and categories the first and the last."""
+    pieces = levels.pieces(j)
+    there, size = pieces.there, levels.sizes[j] - pieces.column.nullable
+    whole = pieces.edges is None or pieces.edges.dtype.kind == "i"
+    begins = np.arange(there) if pieces.edges is None else pieces.edges[:-1]
+    ends = np.arange(there) if pieces.edges is None else pieces.edges[1:] - (1 if whole else 0)
+    low, high = np.full(size, np.inf), np.full(size, -np.inf)
+    np.minimum.at(low, pieces.level[:there], begins)
+    np.maximum.at(high, pieces.level[:there], ends)
+    return low, high, whole
+
+
+def _at_most(one: _Spans, other: _Spans, *, strict: bool) -> NDArray[np.float64]:
+    """The chance that a value of a level of the one is at most (below, if strict) one of the other: (one, other)."""
+    (a, z, whole), (low, high, also) = one, other
+    a, z = a[:, None], z[:, None]
+    if whole and also:
+        if strict:
+            low, high = low - 1, high - 1
+        width = high - low + 1
+        below = (np.minimum(z, low - 1) - a + 1).clip(min=0) * width  # pairs: all of the other are above
+        first, last = np.maximum(a, low), np.minimum(z, high)
+        inside = (last - first + 1).clip(min=0)
+        pairs = below + inside * ((high - first + 1) + (high - last + 1)) / 2
+        return np.asarray(pairs / ((z - a + 1) * width))
+    (a, z), (low, high) = ((x - 0.5 * w, y + 0.5 * w) for x, y, w in ((a, z, whole), (low, high, also)))
+    width = np.maximum(high - low, 1e-300)
+
+    def heap(x: NDArray[np.float64]) -> NDArray[np.float64]:  # ∫ of the share of the other above it, up to x
+        inner = np.clip(x, low, high)
+        return np.asarray(np.minimum(x, low) + width / 2 - (high - inner) ** 2 / (2 * width))
+
+    part = (heap(z) - heap(a)) / np.maximum(z - a, 1e-300)
+    return np.where(a >= high, 0.0, np.where(z <= low, 1.0, part.clip(0, 1)))
+
+
+def _order_boxes(order: Order, is_so: bool, pieces: Mapping[int, Pieces], levels: Levels) -> list[Box]:
+    """A box for each level of the one column in which the other can stand in the order, or against it."""
+    a, b = pair_of(order, levels.schema)
+    allowed = _allowed(order, a, b, levels)
+    allowed = allowed if is_so else 1 - allowed
+    return [
+        {a: pieces[a].level == level, b: own[pieces[b].level]}
+        for level, own in enumerate(allowed)
+        if own.any()
+    ]
+
+
+def _times(one: Box, other: Box) -> Box | None:
+    """What both allow."""
+    box = dict(one)
+    for j, mask in other.items():
+        box[j] = box[j] * mask if j in box else mask
+        if not box[j].any():
+            return None
+    return box
+
+
+# Rules by their form
+
+
+def conditions(schema: Schema) -> list[Condition]:
+    """What holds in every row by itself."""
+    return [rule.condition for rule in schema.rules if rule.condition is not None]
+
+
+def tied(conditions: Sequence[Condition]) -> list[list[Condition]]:
+    """Those that speak of common columns, also by others, together: what contradicts each other does."""
+    groups: list[tuple[set[str], list[Condition]]] = []
+    for condition in conditions:
+        own, some = set(columns(condition)), [condition]
+        apart = []
+        for names, others in groups:
+            if names & own:
+                own, some = own | names, others + some
+            else:
+                apart.append((names, others))
+        groups = [*apart, (own, some)]
+    return [some for _, some in groups]

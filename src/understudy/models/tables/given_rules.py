@@ -1,0 +1,147 @@
+"""The law of a mixture given public rules: no row that a rule forbids has any of it.
+
+Rules over columns that they tie together are boxes that do not overlap (`Tie`). Within a component columns are
+independent, so a box has the product of its columns' parts, and given the rules columns of different ties are
+independent still. With z the probability of a tie's boxes under a component, the component's share is in proportion to
+the product of all z; a column's odds, and the joint odds of columns of one tie, are sums over boxes divided by z.
+
+So all tables given the rules are those of a mixture with `own` odds and `share`s, but for pairs of columns of one tie,
+which have their own: `table`. All of it is differentiable, and costs little more than without rules.
+
+Guarantee: a combination of levels that no box holds has probability 0, and no gradient.
+Edges: a component that the rules leave nothing has share 0.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import accumulate, combinations
+
+import torch
+from torch import Tensor
+
+_TINY = 1e-30  # in place of 0: what the rules leave of a component
+
+
+@dataclass(frozen=True, eq=False)
+class Tie:
+    """Columns that rules tie, by number, as boxes that do not overlap.
+
+    `allowed` has for each column how far each box allows each of its levels: (boxes, levels), 0 to 1.
+    """
+
+    columns: tuple[int, ...]
+    allowed: tuple[Tensor, ...]
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> "Tie":
+        return replace(self, allowed=tuple(mask.to(device, dtype) for mask in self.allowed))
+
+    def within(self, columns: Sequence[int]) -> Tensor:
+        """How far each box allows each combination of levels of some of its columns: (boxes, combinations)."""
+        first, *others = (self.allowed[self.columns.index(column)] for column in columns)
+        for other in others:
+            first = (first[:, :, None] * other[:, None, :]).flatten(1)
+        return first
+
+
+@dataclass(frozen=True, eq=False)
+class Ruled:
+    """A mixture's `odds` (components, width) given ties: its `own` odds, and each component's `share`, with mean 1."""
+
+    odds: Tensor
+    sizes: tuple[int, ...]
+    ties: tuple[Tie, ...]
+
+    @classmethod
+    def of(cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()) -> "Ruled":
+        return cls(odds, tuple(sizes), tuple(ties))
+
+    @cached_property
+    def own(self) -> Tensor:
+        """(components, width)."""
+        if not self.ties:
+            return self.odds
+        return torch.cat([self._joint((column,)) for column in range(len(self.sizes))], 1)
+
+    @cached_property
+    def share(self) -> Tensor | None:
+        """(components,). None without rules."""
+        return None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
+
+    @cached_property
+    def left(self) -> Tensor | None:
+        """The logarithm of what the rules leave of each component: (components,). None without rules."""
+        return torch.stack([z.log() for z in self._left.values()]).sum(0) if self.ties else None
+
+    def weighed(self, rows: Tensor) -> Tensor:
+        """Rows (components, …) by their components' shares."""
+        return rows if self.share is None else rows * self.share[:, None]
+
+    def table(self, columns: Sequence[int]) -> Tensor:
+        """The joint probabilities of these columns' levels, one axis for each."""
+        groups: dict[object, list[int]] = {}
+        for column in columns:
+            groups.setdefault(self._tie.get(column, column), []).append(column)
+        *first, last = map(self._joint, groups.values())
+        rows = self.odds.new_ones(len(self.odds), 1)
+        for other in first:
+            rows = (rows[:, :, None] * other[:, None, :]).flatten(1)
+        found = self.weighed(rows).T @ last / len(rows)
+        order = [column for group in groups.values() for column in group]
+        found = found.reshape([self.sizes[column] for column in order])
+        return found.permute([order.index(column) for column in columns])
+
+    def gram(self) -> Tensor:
+        """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
+        blocks = blocks_of(self.sizes)
+        gram = self.weighed(self.own).T @ self.own / len(self.own)
+        for a, b in tied_pairs(self.ties):
+            gram[blocks[a], blocks[b]] = table = self.table((a, b))
+            gram[blocks[b], blocks[a]] = table.T
+        column = torch.repeat_interleave(torch.tensor(self.sizes, device=gram.device))
+        return gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
+
+    @cached_property
+    def _by_column(self) -> tuple[Tensor, ...]:
+        return torch.split(self.odds, list(self.sizes), 1)
+
+    @cached_property
+    def _tie(self) -> dict[int, Tie]:
+        return {column: tie for tie in self.ties for column in tie.columns}
+
+    @cached_property
+    def _parts(self) -> dict[int, Tensor]:
+        """The probability of each box in each tied column: (components, boxes)."""
+        tied = (
+            (column, mask) for tie in self.ties for column, mask in zip(tie.columns, tie.allowed, strict=True)
+        )
+        return {column: self._by_column[column] @ mask.T for column, mask in tied}
+
+    @cached_property
+    def _left(self) -> dict[Tie, Tensor]:
+        """z of each tie: (components,)."""
+        return {tie: self._besides(tie, ()).sum(1).clamp(min=_TINY) for tie in self.ties}
+
+    def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
+        """The probability of each box in the tie's other columns: (components, boxes), or (1, boxes) where none are."""
+        others = [self._parts[column] for column in tie.columns if column not in columns]
+        return reduce(torch.mul, others, tie.allowed[0].new_ones(1, len(tie.allowed[0])))
+
+    def _joint(self, columns: Sequence[int]) -> Tensor:
+        """Of columns of one tie, or of one column: the odds of their combinations of levels, (components, …)."""
+        odds, *others = (self._by_column[column] for column in columns)
+        for other in others:
+            odds = (odds[:, :, None] * other[:, None, :]).flatten(1)
+        if (tie := self._tie.get(columns[0])) is None:
+            return odds
+        return odds * (self._besides(tie, columns) @ tie.within(columns)) / self._left[tie][:, None]
+
+
+def tied_pairs(ties: Sequence[Tie]) -> list[tuple[int, int]]:
+    """The pairs of columns of one tie, each the lower first."""
+    return [pair for tie in ties for pair in combinations(sorted(tie.columns), 2)]
+
+
+def blocks_of(sizes: Sequence[int]) -> list[slice]:
+    """Where each column lies in a row of all levels."""
+    return [slice(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]

@@ -1,0 +1,179 @@
+"""What parts a mixture's tables from those that were released, and the gradient of it: the parts of `fit_gram`'s loss.
+
+Each part is half the sum of squared gaps over their variance, times the number of components: a function of the law's
+own odds and shares, and of the tables that it has besides (`given_rules`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from understudy.errors import ConfigError
+from understudy.models.tables.given_rules import Ruled, Tie, blocks_of, tied_pairs
+from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
+
+_SURE = 10.0  # times as precise as its measurement: a cell is surely empty
+
+
+@dataclass(frozen=True)
+class Triple:
+    """A released three-way table: its columns' numbers, counts by their levels, and the noise's standard deviation."""
+
+    columns: Sequence[int]
+    table: Tensor
+    noise: float
+
+
+class Slope:
+    """The gradient in the law's `own` odds, in its `share`s, and in each of the `tied` pairs' tables."""
+
+    def __init__(self, law: Ruled, rows: Tensor, tied: list[Tensor]) -> None:
+        """With that of a form of second degree in the odds, whose gradient is `rows` (components, width)."""
+        self.law, self.own, self.tied = law, law.weighed(rows), tied
+        self.share = None if law.share is None else (law.own * rows).sum(1) / 2
+
+    def add(self, levels: Tensor, rows: Tensor) -> None:
+        """The same of some levels' odds."""
+        self.own[:, levels] += self.law.weighed(rows)
+        if self.share is not None:
+            self.share += (self.law.own[:, levels] * rows).sum(1) / 2
+
+    def add_ways(self, ways: Tensor) -> None:
+        """That of a function of the one-way tables."""
+        self.own += self.law.weighed(ways.expand_as(self.own))
+        if self.share is not None:
+            self.share += self.law.own @ ways
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Into a basis that mixes levels of one column, and back; columns that it leaves as they are cost nothing."""
+
+    blocks: tuple[tuple[slice, Tensor], ...]
+
+    @classmethod
+    def of(cls, basis: Tensor, sizes: Sequence[int]) -> "_Turn":
+        own = [(part, basis[part, part].contiguous()) for part in blocks_of(sizes)]
+        return cls(tuple((part, axes) for part, axes in own if bool((axes - axes.diag().diag()).any())))
+
+    def __call__(self, odds: Tensor) -> Tensor:
+        turned = odds.clone()
+        for part, axes in self.blocks:
+            turned[:, part] = odds[:, part] @ axes
+        return turned
+
+    def back(self, turned: Tensor) -> Tensor:
+        odds = turned.clone()
+        for part, axes in self.blocks:
+            odds[:, part] = turned[:, part] @ axes.T
+        return odds
+
+
+class TwoWay:
+    """All two-way tables, in the basis of their prior; those of `tied` pairs are the law's own."""
+
+    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
+        self.target, self.precision = tables.target.float(), (tables.precision * scale).float()
+        self.measured, self.weight = tables.measured.float(), tables.weight.float()
+        self.columns, self.most = tables.columns.float(), tables.most.float()
+        self.basis, self.least, self.cells = tables.basis.float(), tables.least, max(tables.cells, 1)
+        self.turn, blocks = _Turn.of(self.basis, sizes), blocks_of(sizes)
+        self.tied = [(blocks[a], blocks[b]) for a, b in tied_pairs(ties)]
+
+    def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """The odds in the basis (components, width), and the law's tables (width, width)."""
+        turned = self.turn(law.own)
+        pairs = law.weighed(turned).T @ turned / len(turned)
+        for (a, b), table in zip(self.tied, tied, strict=True):
+            pairs[a, b] = self.basis[a, a].T @ table @ self.basis[b, b]
+            pairs[b, a] = pairs[a, b].T
+        return turned, pairs
+
+    def residual(self, pairs: Tensor) -> tuple[float, bool]:
+        """The mean square over the noise's, and whether it is no more than noise, in all and in every table."""
+        left = (pairs - self.measured).square() * self.weight
+        mean = float(left.sum() / self.cells)
+        return mean, mean <= self.least and bool((self.columns.T @ left @ self.columns <= self.most).all())
+
+    def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
+        """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough."""
+        gap, tied = (pairs - self.target) * self.precision, []
+        for a, b in self.tied:
+            tied.append(len(turned) * self.basis[a, a] @ gap[a, b] @ self.basis[b, b].T)
+            gap[a, b], gap[b, a] = 0, 0
+        return Slope(law, self.turn.back(turned @ gap), tied)
+
+
+class EmptyCells:
+    """The levels of pairs with empty cells, the precision of each, and which are sure; of tied pairs by themselves."""
+
+    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
+        sure, precision, blocks = (
+            (tables.empty > _SURE * tables.weight).float(),
+            tables.empty * scale,
+            blocks_of(sizes),
+        )
+        self.tied = []
+        for a, b in tied_pairs(ties):
+            here, there = (blocks[a], blocks[b]), (blocks[b], blocks[a])
+            self.tied.append((precision[here].float(), sure[here].clone()))
+            precision[here], precision[there], sure[here], sure[there] = 0, 0, 0, 0
+        self.levels = precision.any(1).nonzero()[:, 0]
+        self.precision, self.sure = (
+            cells[self.levels][:, self.levels].float() for cells in (precision, sure)
+        )
+        self.columns = tables.columns[self.levels].float()
+
+    def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
+        """The largest share of people whom a pair has in cells that are surely empty."""
+        most = [float((table * sure).sum()) for table, (_, sure) in zip(tied, self.tied, strict=True)]
+        if len(self.levels):
+            own = law.own[:, self.levels]
+            stray = self.columns.T @ (law.weighed(own).T @ own / len(own) * self.sure) @ self.columns
+            most.append(float(stray.max()))
+        return max(most, default=0.0)
+
+    def add_to(self, slope: Slope, tied: Sequence[Tensor]) -> None:
+        if len(self.levels):
+            own = slope.law.own[:, self.levels]
+            slope.add(self.levels, own @ (slope.law.weighed(own).T @ own / len(own) * self.precision))
+        for place, (table, (precision, _)) in enumerate(zip(tied, self.tied, strict=True)):
+            slope.tied[place] += len(slope.own) * table * precision
+
+
+@dataclass(frozen=True)
+class WideTable:
+    """A three-way table in frequencies, and 0 where rules leave nobody.
+
+    Squares over the noise's that add up to no more than `most` show no more than noise.
+    """
+
+    columns: tuple[int, ...]
+    target: Tensor
+    precision: float
+    most: float
+
+    @classmethod
+    def of(
+        cls, triple: Triple, sizes: Sequence[int], people: float, tables: int, ties: Sequence[Tie] = ()
+    ) -> "WideTable":
+        """One of so many `tables`."""
+        shape = tuple(sizes[column] for column in triple.columns)
+        if triple.table.shape != shape:
+            raise ConfigError(f"a three-way table is {tuple(triple.table.shape)}, not {shape}.")
+        anything = torch.ones(1, sum(sizes), dtype=torch.float64, device=triple.table.device)
+        some = Ruled.of(anything, sizes, ties).table(triple.columns) > 0
+        target = torch.where(some, triple.table.double() / people, 0).float()
+        most = most_of(some.sum().double().cpu(), tables)
+        return cls(
+            tuple(triple.columns), target, 1 / max(triple.noise / people, RESOLUTION) ** 2, float(most)
+        )
+
+    def is_noise(self, table: Tensor) -> bool:
+        return float((table - self.target).square().sum()) * self.precision <= self.most
+
+    def slope(self, table: Tensor, components: int, scale: float) -> Tensor:
+        """In the law's own table."""
+        return (table - self.target) * (components * self.precision * scale)
