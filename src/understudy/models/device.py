@@ -1,4 +1,7 @@
-"""Where tensors live."""
+"""Where tensors live, and the public seed of a network's first weights."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -21,3 +24,14 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device {name!r} was asked for, but this machine has no GPU that PyTorch can use.")
     return device
+
+
+@contextmanager
+def first_weights(seed: int) -> Iterator[None]:
+    """Inside, torch draws on the CPU from this public seed; afterwards it goes on as if nothing had been drawn.
+
+    Not `torch.manual_seed`: it keeps a stack trace for the devices that are not in use, one more at every call.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield

@@ -24,6 +24,7 @@ from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.evaluate.utility.marginals import Figure
+from understudy.models.device import first_weights
 
 Images = NDArray[Any]
 
@@ -89,8 +90,7 @@ class SmallCnn(nn.Module):
         cls, images: Tensor, labels: Tensor, *, classes: int, epochs: int = 5, seed: int = 0
     ) -> "SmallCnn":
         """Adam at 0.002, batches of 64. Deterministic by the seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with first_weights(seed):
             network = cls(images.shape[1], classes)
             optimiser = torch.optim.Adam(network.parameters(), lr=0.002)
             for batch in (b for _ in range(epochs) for b in torch.split(torch.randperm(len(images)), 64)):

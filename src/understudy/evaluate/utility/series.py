@@ -26,6 +26,7 @@ from torch import nn
 from understudy.check import one_of, positive, whole
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.marginals import Better, Figure, bootstrap, shuffled
+from understudy.models.device import first_weights
 
 Series = NDArray[np.floating[Any]]
 """(series, steps, channels)"""
@@ -101,8 +102,7 @@ def next_step_mae(
     """
     whole(hidden=hidden, steps=steps, batch=batch)
     rows, truth = (torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with first_weights(seed):
         lstm, head = nn.LSTM(rows.shape[2], hidden, batch_first=True), nn.Linear(hidden, rows.shape[2])
         optimiser = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=0.005)
         for _ in range(steps):

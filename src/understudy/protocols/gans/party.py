@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from understudy.check import not_negative
 from understudy.data.described import Rows
 from understudy.data.table import Table
 from understudy.errors import PartyError
-from understudy.models.device import pick_device
+from understudy.models.device import first_weights, pick_device
 from understudy.models.nets import Critic, width_of
 from understudy.privacy.accounts.accounting import DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
@@ -219,8 +218,7 @@ class GanParty(AlignedParty):
 
     def initial_critic(self) -> Critic:
         """A critic that has seen no row; its seed is public."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+        with first_weights(self.config.seed):
             return Critic(self.width, self.config.critic_hidden).to(self.device)
 
     def encoded(self) -> Tensor:

@@ -12,6 +12,7 @@ from understudy.data.described import AnySchema
 from understudy.data.mixed import MixedSchema, side_by_side
 from understudy.errors import PartyError
 from understudy.generator import Generator
+from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.protocols.core import (
@@ -46,8 +47,7 @@ class Server:
         self.config, self.parties, self.device = config, parties, torch.device(device)
         self.schemas = {name: schemas[name] for name in parties.names}
         outputs = {name: output_of(schema) for name, schema in self.schemas.items()}
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(config.seed)
+        with first_weights(config.seed):
             network = BranchedGenerator.for_parties(outputs, latent=config.latent, common=config.common)
         self.network = network.to(device)
         self.optimizer = RmsProp(self.network.parameters(), lr=config.learning_rate)

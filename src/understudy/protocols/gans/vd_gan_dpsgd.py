@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from dp_accounting import dp_event
 from torch import Tensor
 
 from understudy.data.table import Table
+from understudy.models.device import first_weights
 from understudy.models.nets import BranchedGenerator, RmsProp
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.ledger import Ledger
@@ -98,8 +98,7 @@ class DpSgdParty(VdGanParty):
     def work(self) -> CriticRound:
         """The critic with its optimiser and this party's rows, and the generator of the warm-up."""
         if self._work is None:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.config.seed)  # of no row, and public
+            with first_weights(self.config.seed):  # of no row, and public
                 network = BranchedGenerator.for_parties({self.name: self.output}).to(self.device)
             self._work = CriticRound.from_settings(
                 self.config,

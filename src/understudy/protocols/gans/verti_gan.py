@@ -32,7 +32,7 @@ from understudy.data.described import AnySchema, Rows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError
-from understudy.models.device import pick_device
+from understudy.models.device import first_weights, pick_device
 from understudy.models.nets import BranchedGenerator, ImageCritic, Values, densify, sparsify
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.ledger import Ledger, Receipt
@@ -194,8 +194,7 @@ class VertiGanParty(GanParty):
         """Where images are held, a critic of images; its seed is public, too."""
         if not isinstance(self.output, Values) or not self.output.image:
             return None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.config.seed)
+        with first_weights(self.config.seed):
             return ImageCritic(self.output.shape).to(self.device)
 
     @property
