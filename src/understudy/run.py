@@ -37,6 +37,8 @@ from understudy.data.mixed import side_by_side
 from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
+from understudy.data.visits import VisitSchema
+from understudy.data.writing import write_visits
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
@@ -83,7 +85,10 @@ class Result:
         return self.artefact
 
     def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
-        """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/."""
+        """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
+
+        Of people with events, synthetic/ holds people.parquet and events.parquet; `rows` are people then.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _write_json(folder / "privacy.json", self.privacy.to_dict())
@@ -92,10 +97,15 @@ class Result:
         if isinstance(
             self.artefact, Generator
         ):  # last: what was paid for is saved, whatever becomes of the draw
+            schema, said = self.artefact.schema, first_said(self.artefact.card)
+            if isinstance(schema, VisitSchema):
+                frames = self.artefact.visits(rows or self.people)
+                for frame in frames:
+                    frame.attrs |= said
+                write_visits(frames, folder / "synthetic", schema, ".parquet")
+                return folder
             drawn = self.artefact.sample(rows or self.people)
-            drawn.attrs |= first_said(
-                self.artefact.card
-            )  # pandas writes them into the file, and reads them again
+            drawn.attrs |= said  # pandas writes them into the file, and reads them again
             drawn.to_parquet(folder / "synthetic.parquet", index=False)
         return folder
 

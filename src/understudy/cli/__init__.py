@@ -63,16 +63,25 @@ def demo(
     ] = None,
     protocol: Annotated[str, typer.Option(help="gram, or verti-gan.")] = "gram",
     epsilon: Annotated[float, typer.Option(help="What the run may cost each holder.")] = 2.0,
+    visits: Annotated[
+        bool, typer.Option("--visits", help="People with many rows: two insurers, all years of each person.")
+    ] = False,
 ) -> None:
     """Two holders publish one joint synthetic table, from real data.
 
     A clinic and an insurer hold different facts about partly the same people (RAND Health Insurance
     Experiment). They find the shared people without showing ids, obtain one generator without showing
     rows, and write down what it cost. The page at the end shows how good it is.
+    With --visits two insurers have people of their own with several years each, and publish two tables.
     """
-    from understudy.demo import run_demo
+    from understudy.demo import run_demo, run_visits_demo
 
+    if visits and protocol != "gram":
+        raise ConfigError("--visits is a protocol of its own. Nothing was read or charged.")
     with training() as watch:
+        if visits:
+            run_visits_demo(to, epsilon=epsilon, say=_say, watch=watch)
+            return
         run_demo(to, protocol=protocol, epsilon=epsilon, say=_say, watch=watch)
 
 

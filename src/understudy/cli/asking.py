@@ -24,9 +24,14 @@ def mount(app: typer.Typer) -> None:
 
 def sample(
     folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="How many rows.")] = 1000,
+    rows: Annotated[
+        int, typer.Option("--rows", "-n", min=1, help="How many rows, or people with events.")
+    ] = 1000,
     to: Annotated[
-        Path | None, typer.Option("--out", help="CSV or Parquet; default: CSV to the terminal.")
+        Path | None,
+        typer.Option(
+            "--out", help="CSV or Parquet; a folder for people and events. Default: CSV to the terminal."
+        ),
     ] = None,
     where: Annotated[
         str | None,
@@ -39,13 +44,23 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
-    from understudy.data.writing import csv_text, write_table
+    from understudy.data.visits import VisitSchema
+    from understudy.data.writing import csv_text, write_table, write_visits
     from understudy.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
     generator = Generator.load(folder)
     if said := rehearsal_of(generator.card):
         note(said)
+    if to is not None and isinstance(generator.schema, VisitSchema):
+        if where is not None or shares:
+            raise ConfigError("--where and --share are for tables. Nothing was drawn.")
+        frames = generator.visits(rows, seed=seed)
+        for one in frames:
+            one.attrs |= first_said(generator.card)
+        write_visits(frames, to, generator.schema, ".csv")
+        out.print(f"{len(frames[0]):,} people with {len(frames[1]):,} events written to {to}")
+        return
     frame = generator.sample(rows, where=where, weights=_weights(generator, shares or ()), seed=seed)
     if where is not None:
         err.print(

@@ -19,6 +19,7 @@ ARTEFACTS = {
     "model": "weights, schema and card of the classifier",
     "synthetic.parquet": "the synthetic table",
     "synthetic.csv": "the same, as text",
+    "synthetic": "the synthetic tables: people and their events",
     "schema.toml": "the public schema",
     "report.html": "one page for the holder: is it good, is it safe",
     "privacy.json": "what was spent, per party and per person, against whom",

@@ -97,7 +97,7 @@ YEARS = VisitSchema(
                 name="outpatient",
                 low=0,
                 high=5_000,
-                bins=(0, 0.01, 10, 20, 35, 50, 75, 100, 150, 225, 350, 600, 1_000, 5_000),
+                bins=(0, 0.01, 10, 20, 35, 50, 75, 100, 150, 225, 350, 500, 800, 1_500, 5_000),
             ),
         )
     ),
@@ -115,7 +115,7 @@ def rand_years(holders: int = 2) -> tuple[dict[str, dict[str, pd.DataFrame]], di
     first = everything[~years["zper"].duplicated()]
     who = first[["zper", *YEARS.people.names]] if YEARS.people is not None else first
     events = everything.assign(year=years["year"])[["zper", *YEARS.events.names]]
-    names = [f"insurer {number + 1}" for number in range(holders)]
+    names = [f"insurer-{number + 1}" for number in range(holders)]
     sites = {site: names[number % holders] for number, site in enumerate(SITES.values())}
     holder = dict(zip(who["zper"], who["site"].map(sites), strict=True))
     tables = {

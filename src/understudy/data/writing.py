@@ -12,6 +12,7 @@ import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Real
 from understudy.data.schema import Schema
+from understudy.data.visits import VisitSchema
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
@@ -21,6 +22,16 @@ def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
         frame.to_parquet(path, index=False)
     else:
         path.write_text(csv_text(frame, schema), encoding="utf-8")
+
+
+def write_visits(
+    frames: tuple[pd.DataFrame, pd.DataFrame], folder: Path, schema: VisitSchema, suffix: str
+) -> None:
+    """Two files in the folder, people and events: as a holder brings them (`data.visits.reading`)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, frame, part in zip(("people", "events"), frames, (schema.people, schema.events), strict=True):
+        if part is not None:
+            write_table(frame, folder / f"{name}{suffix}", part)
 
 
 def csv_text(frame: pd.DataFrame, schema: object) -> str:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from understudy.bounded import read_json, read_toml
-from understudy.data.described import AnySchema, one_kind_of_row
+from understudy.data.described import PublicSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
+from understudy.data.visits import VisitSchema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
 
@@ -26,7 +27,7 @@ class Artefacts:
     """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
 
     A run that trained a `model` has no synthetic rows. `schema` is that of a table; where the rows are of another kind,
-    `kind` says so: "series", "image" or "mixed".
+    `kind` says so: "series", "image", "visits" (then `synthetic` are the events) or "mixed".
     """
 
     folder: Path
@@ -109,7 +110,7 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         card=card,
         schema=described if isinstance(described, Schema) else None,
         kind="table" if described is None else getattr(described, "kind", "table"),
-        synthetic=None if home == "model" else piece("synthetic.parquet", pd.read_parquet),
+        synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
         transcript=piece("transcript.json", _rows),
         audit=piece("audit.json", _audit) if (folder / "audit.json").exists() else None,
@@ -157,8 +158,12 @@ def _audit(path: Path) -> dict[str, Any]:
     return body
 
 
-def _schema(path: Path) -> AnySchema | MixedSchema:
+def _schema(path: Path) -> PublicSchema | MixedSchema:
     if not path.exists():
         raise FileNotFoundError(path)
-    schema = load_any(path)
-    return schema if isinstance(schema, MixedSchema) else one_kind_of_row(schema)
+    return load_any(path)
+
+
+def _drawn(described: PublicSchema | MixedSchema | None) -> str:
+    """The file of synthetic rows."""
+    return "synthetic/events.parquet" if isinstance(described, VisitSchema) else "synthetic.parquet"

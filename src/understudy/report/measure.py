@@ -20,6 +20,7 @@ from understudy.report.ledgers import Timeline, timeline
 KINDS = {
     "series": "the rows are series",
     "image": "the rows are images",
+    "visits": "the rows are people and their events",
     "mixed": "the rows are of several kinds, series or images among them",
 }
 
