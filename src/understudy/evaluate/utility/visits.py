@@ -1,0 +1,188 @@
+"""How near synthetic people with their events are to real ones: tables, sums of a person, and who comes again.
+
+`evaluate_visits` compares two tables of people and two of events by the tables that a release counts
+(`data/visits/counts.py`), in which a person weighs 1 whatever they did:
+
+    avd2_people, avd2_events, avd2_across, avd2_next    mean variation distance of two-way tables of people's columns,
+                    of the columns of one event, of a person and an event, and of an event and the next one
+    avd1_number     the distance of the numbers of events
+    total_mean_X, total_q90_X, mean_q90_X    of a number X: the error of the mean over people of their sums, of the 90 %
+                    quantile of these, and of that of their averages, each as a share of the real one
+    tstr_again_auc  AUC, on real events, of a model that learned from synthetic ones whether another one follows, from
+                    the person's columns and the event's; its good end learned from real ones
+    integrity       the share of events whose person is there
+
+A distance stands between a bootstrap of real people, with all their events, and people and events whose columns are
+shuffled by themselves.
+
+Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: what cannot be computed has a
+reason; synthetic events without a person count in `integrity` alone.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.column import Integer, Real
+from understudy.data.visits import VisitCodes, VisitLayout, VisitSchema, count_visits, read_visits
+from understudy.evaluate.utility.downstream import Examples, downstream
+from understudy.evaluate.utility.marginals import Figure, bootstrap, shuffled
+from understudy.privacy.noise import FastRng
+
+Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
+
+KINDS = {"person": "people", "event": "events", "across": "across", "next": "next"}
+_UNIT = 27_720  # divisible by every number up to 12
+
+
+def evaluate_visits(
+    real: Frames, synthetic: Frames, schema: VisitSchema, *, test: Frames | None = None, seed: int = 0
+) -> tuple[Figure, ...]:
+    """All figures. `test` are people whom no training saw; without them a fifth of the real ones is held out."""
+    synthetic, whole = _with_a_person(synthetic, schema)
+    layout, rng = VisitLayout.of(schema), np.random.default_rng([seed, 0])
+    before, after = (read_visits(frames, schema).codes(FastRng(seed)) for frames in (real, synthetic))
+    held = None if test is None else read_visits(test, schema).codes(FastRng(seed))
+    return (
+        *table_figures(before, after, layout, rng),
+        *total_figures(real, synthetic, schema),
+        _again(before, after, held, layout, rng, seed),
+        Figure(name="integrity", value=whole, ceiling=1.0, better="higher"),
+    )
+
+
+def table_figures(
+    real: VisitCodes, synthetic: VisitCodes, layout: VisitLayout, rng: np.random.Generator
+) -> tuple[Figure, ...]:
+    """Distances of all tables, kind by kind, and of the number of events."""
+    if not len(real.people) or not len(synthetic.people):
+        names = [f"avd2_{name}" for name in KINDS.values()] + ["avd1_number"]
+        return tuple(Figure.absent(name, "there are no people.") for name in names)
+    again = take(real, bootstrap(len(real.people), len(synthetic.people), rng))
+    mixed = VisitCodes(
+        shuffled(real.people, len(real.people), rng),
+        shuffled(real.events, len(real.events), rng),
+        real.starts,
+    )
+    mine = _shares(real, layout)
+    near, low, high = (
+        _distances(mine, _shares(codes, layout), layout) for codes in (synthetic, again, mixed)
+    )
+    high["avd1_number"] = None
+    return tuple(
+        Figure(name=name, value=value, floor=low[name], ceiling=high[name])
+        if value is not None
+        else Figure.absent(name, "no such table is counted, or nobody is in it.")
+        for name, value in near.items()
+    )
+
+
+def take(codes: VisitCodes, people: NDArray[np.int64]) -> VisitCodes:
+    """These people, with all their events, in this order."""
+    numbers = codes.numbers[people]
+    starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+    at = np.arange(starts[-1]) + np.repeat(codes.starts[people] - starts[:-1], numbers)
+    return VisitCodes(codes.people[people], codes.events[at], starts)
+
+
+def flat(codes: VisitCodes, layout: VisitLayout, most: int = 10) -> tuple[NDArray[np.int32], tuple[int, ...]]:
+    """A row for each person with all events side by side, up to `most`, and the levels of each column.
+
+    An event that is not there has a level of its own. So an attack on rows takes a person with all rows as its target.
+    """
+    columns = len(layout.events)
+    rows = np.tile(np.array(layout.events, dtype=np.int32), (len(codes.people), most))
+    first = np.flatnonzero(codes.order < most)
+    at = codes.order[first, None] * columns + np.arange(columns)
+    rows[codes.owner[first, None], at] = codes.events[first]
+    sizes = (*layout.people, *(size + 1 for size in layout.events * most))
+    return np.concatenate([codes.people, rows], axis=1), sizes
+
+
+def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple[Figure, ...]:
+    """Errors of the sums and averages of people, for every column of events that holds numbers."""
+    found = []
+    for column in schema.events.columns:
+        if isinstance(column, Integer | Real) and column.name != schema.time:
+            (total, mean), (other, others) = (
+                sums_of(frames, schema, column.name) for frames in (real, synthetic)
+            )
+            found += [
+                _error(f"total_mean_{column.name}", float(total.mean()), float(other.mean())),
+                _error(f"total_q90_{column.name}", float(total.quantile(0.9)), float(other.quantile(0.9))),
+                _error(f"mean_q90_{column.name}", float(mean.quantile(0.9)), float(others.quantile(0.9))),
+            ]
+    return tuple(found)
+
+
+def sums_of(
+    frames: Frames, schema: VisitSchema, column: str
+) -> tuple["pd.Series[float]", "pd.Series[float]"]:
+    """Each person's sum of a column, 0 for who has no events, and the average of those who have some."""
+    events = frames["events"].groupby(schema.person)[column]
+    total, mean = events.sum().astype(float), events.mean().dropna().astype(float)
+    if schema.people is not None:
+        total = total.reindex(frames["people"][schema.person], fill_value=0.0)
+    return total, mean
+
+
+def _error(name: str, real: float, other: float) -> Figure:
+    if not np.isfinite([real, other]).all() or real == 0:
+        return Figure.absent(name, "there is nothing to compare with, or the real one is 0.")
+    return Figure(name=name, value=abs(other - real) / abs(real), floor=0.0)
+
+
+def _shares(codes: VisitCodes, layout: VisitLayout) -> dict[tuple[str, int, int], NDArray[np.float64]]:
+    split = layout.split(count_visits(codes, layout, _UNIT).astype(np.float64))
+    return {block: table / max(table.sum(), 1.0) for block, table in split.items()}
+
+
+def _distances(
+    real: Mapping[tuple[str, int, int], NDArray[np.float64]],
+    other: Mapping[tuple[str, int, int], NDArray[np.float64]],
+    layout: VisitLayout,
+) -> dict[str, float | None]:
+    """The mean over all two-way tables of each kind, None where there are none."""
+    apart = {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
+    found: dict[str, float | None] = {}
+    for kind, name in KINDS.items():
+        own = [d for (k, a, b), d in apart.items() if k == kind and (a != b or kind in ("across", "next"))]
+        there = own and any(real[block].any() for block in layout.blocks if block[0] == kind)
+        found[f"avd2_{name}"] = float(np.mean(own)) if there else None
+    number = len(layout.people) - 1
+    return found | {"avd1_number": apart["person", number, number]}
+
+
+def _again(
+    real: VisitCodes,
+    synthetic: VisitCodes,
+    test: VisitCodes | None,
+    layout: VisitLayout,
+    rng: np.random.Generator,
+    seed: int,
+) -> Figure:
+    """Whether another event follows, learned from synthetic events and tested on real ones."""
+    if test is None:
+        order, cut = rng.permutation(len(real.people)), len(real.people) // 5
+        real, test = take(real, order[cut:]), take(real, order[:cut])
+    sizes = (*layout.people[:-1], *layout.events)
+    mine, others, held = (_examples(codes) for codes in (real, synthetic, test))
+    figures = downstream(mine, others, held, sizes, classes=2, models=("boosting",), seed=seed)
+    auc = next(figure for figure in figures if figure.name.endswith("_auc"))
+    return Figure(**(vars(auc) | {"name": "tstr_again_auc"}))
+
+
+def _examples(codes: VisitCodes) -> Examples:
+    """Every event with its person's columns but the number of events, and whether another one follows."""
+    features = np.concatenate([codes.people[codes.owner, :-1], codes.events], axis=1)
+    return Examples(features, (codes.order + 1 < codes.numbers[codes.owner]).astype(np.int64))
+
+
+def _with_a_person(frames: Frames, schema: VisitSchema) -> tuple[Frames, float]:
+    """The same without events that are nobody's, and the share of events that are somebody's."""
+    if schema.people is None or not len(frames["events"]):
+        return frames, 1.0
+    there = frames["events"][schema.person].isin(frames["people"][schema.person])
+    return {**frames, "events": frames["events"][there]}, float(there.mean())
