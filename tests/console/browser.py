@@ -78,8 +78,8 @@ class Browser:
         return found["result"].get("value")
 
     def text(self) -> str:
-        """What can be read on the page."""
-        return str(self.js("document.body.innerText"))
+        """What can be read on the page, spaces made one."""
+        return " ".join(str(self.js("document.body.innerText")).split())
 
     def click(self, selector: str) -> None:
         """With the mouse, in the middle of the first such element; a new page is waited for."""
