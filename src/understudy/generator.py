@@ -55,6 +55,7 @@ from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.models.visits import MixtureOfChains
+from understudy.models.tied import TiedGaussians
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header
@@ -72,6 +73,7 @@ NETWORKS: dict[str, Any] = {
     "copula": GaussianCopula,
     "gaussians": CellGaussians,
     "chains": MixtureOfChains,
+    "tied": TiedGaussians,
 }
 
 LEVELS = "levels.safetensors"

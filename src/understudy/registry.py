@@ -23,11 +23,13 @@ from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_d
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.visits import protocol as visits
+from understudy.protocols.tied import protocol as tied
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,
     "moments": moments,
     "visits": visits,
+    "tied": tied,
     "dplt": dplt,
     "verti-gan": verti_gan,
     "central-gan": central_gan,

@@ -33,6 +33,7 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.visits import protocol as visits
 from visit_cases import clinic, frames
+from understudy.protocols.tied import protocol as tied
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -241,6 +242,7 @@ MADE_UP = {  # everybody three times, which costs a client the whole budget
 TRADED = {"target": "smoker", "epsilon": 3.0, "steps": 4, "latent": 2, "device": "cpu"}
 MOMENTS = {"features": 12}
 CHAINS = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
+TIED = {"features": 8, "directions": 3, "components": 8, "steps": 20, "chunk": 25}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 8, "steps": 20, "chunk": 10, "device": "cpu"}
 SPLIT = {
@@ -354,6 +356,9 @@ CASES = [
     Case(
         "Gram, columns, a target", "gram", gram, MIXTURE | {"target": "smoker"}, lambda: vertical(2), one_payment=True
     ),
+    Case("Tied, a table, images and series, a label", "tied", tied, TIED | {"target": "grade"}, mixed,
+         one_payment=True),
+    Case("Tied, a table, images and series, two releases", "tied", tied, TIED, mixed, one_payment=True),
     Case("Moments, images of two classes, three parties", "moments", moments, MOMENTS, lambda: images(3),
          one_payment=True),
     Case("Moments, cells by two signs, one party", "moments", moments, MOMENTS | {"bits": 2}, lambda: images(1),

@@ -69,6 +69,7 @@ def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: C
         "gram",
         "moments",
         "visits",
+        "tied",
         "dplt",
     ):  # these begin anew, with new keys and at a new price
         assert any(kind.endswith((".begin", ".subscribe")) for kind in parties.refused)

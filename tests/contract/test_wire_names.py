@@ -27,6 +27,8 @@ KINDS = {
     "product.swap", "product.swapped",
     "run.done", "run.keep", "run.return", "run.settle", "run.settled",
     "sgde.pull", "sgde.pulled", "sgde.push", "sgde.pushed", "sgde.subscribe", "sgde.subscribed",
+    "tied.agree", "tied.agreed", "tied.begin", "tied.begun", "tied.means", "tied.measure", "tied.measured",
+    "tied.share", "tied.shared", "tied.summed",
     "vd-gan.round", "verti-gan.begin", "verti-gan.couple", "verti-gan.round",
     "visits.agree", "visits.agreed", "visits.begin", "visits.begun", "visits.count", "visits.counted",
 }  # fmt: skip

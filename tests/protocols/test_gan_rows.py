@@ -23,8 +23,9 @@ from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core.roster import roster
 from understudy.protocols.gans import vd_gan_dpsgd, vd_gan_pate, verti_gan
-from understudy.protocols.gans.rows import encode, roster
+from understudy.protocols.gans.rows import encode
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 

@@ -40,7 +40,7 @@ def _check(description: Any, outputs: tuple[int, ...], tensors: int, depth: int)
     for key in ("hidden", "common", "channels"):
         if len(_listed(description.get(key))) > MOST_LAYERS:
             raise ConfigError(f'"{key}" has more than {MOST_LAYERS} layers.')
-    for key in ("members", "branches"):
+    for key in ("members", "branches", "parts"):
         parts = _listed(description.get(key))
         if len(parts) > tensors:
             raise ConfigError(f'there are {len(parts):,} "{key}" and only {tensors:,} tensors of weights.')
@@ -75,6 +75,9 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
         case "branched":
             parts = _listed(description.get("branches"))
             return tuple(size for part in parts for size in _listed(part.get("shape", part.get("blocks"))))
+        case "tied":
+            parts = _listed(description.get("parts"))
+            return tuple(size for part in parts for size in _listed(part.get("shape", part.get("sizes"))))
         case "class-image-decoder" | "gaussians":
             return tuple(_listed(description.get("shape")))
         case "decoder-image":

@@ -31,10 +31,6 @@ RADIUS, TAIL = {1: 1.4, 2: 1.2}, {1: 0.25, 2: 1.0}
 MOST_KEPT = 50  # directions
 CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
 SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
-TAIL = {
-    1: 0.25,
-    2: 1.0,
-}  # by sides of the frame: of series most have far less beside the directions than their mean
 _SMOOTH = 15  # neighbours in frequency on either side
 _LEAST, _STEP = 12, 1.5  # of the features that are looked at: from so many on, by this factor
 
@@ -168,9 +164,9 @@ def fit_cells(
         pooled = inner.sum(0) / people.sum()
         inner, own = inner.view(classes, count, k, k).sum(1), people.view(classes, count).sum(1)
         noise = third["moments_noise"] * math.sqrt(count) / own
-        pooled = _shrunk(inner / own[:, None, None], pooled, noise).repeat_interleave(count, 0)
+        pooled = shrunk_covariances(inner / own[:, None, None], pooled, noise).repeat_interleave(count, 0)
     own = third["moments"] / people[:, None, None] - means[:, :, None] * means[:, None, :]
-    covariances = _shrunk(own, pooled, third["moments_noise"] / people)
+    covariances = shrunk_covariances(own, pooled, third["moments_noise"] / people)
     return _network(frame, centre, kept, people, means, covariances, count)
 
 
@@ -199,7 +195,7 @@ def _cell_means(kept: Directions, third: Released, people: Tensor, bits: int) ->
     return prior + beside * signal / (signal + noise).clamp(min=1e-300)
 
 
-def _shrunk(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
+def shrunk_covariances(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
     """Covariances (cells, k, k) with noise of these deviations, shrunk towards the pooled ones, and made positive."""
     beside, k = own - pooled, own.shape[-1]
     expected = noise.square() * k * (k + 1)

@@ -23,22 +23,35 @@ _MOST = 1 << 22  # values of them
 
 def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
     """Give the network a map to these histograms, (channels, bins), in people; whether they were quiet enough."""
-    bins = shades.shape[1]
-    if noise / people * math.sqrt(bins) / 2 > LOUD:
-        return False
     generator = torch.Generator().manual_seed(0)
     rows = max(64, min(_DRAWN, _MOST // math.prod(network.frame.shape)))
     with torch.no_grad():
         raw = network.raw(torch.randn(rows, network.latent, generator=generator))
-        at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
-        edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
-        for channel, counts in enumerate(shades):
-            own = raw[:, :, channel].flatten().double().sort().values
-            shares = on_simplex(counts / counts.sum().clamp(min=1.0))
-            shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
-            network.inner[channel] = own[(at * (len(own) - 1)).round().long()].float()
-            network.outer[channel] = mapped_through(at, shares, edges).float()
-    return True
+        found = shades_map(raw, shades, noise, people)
+        if found is not None:
+            network.inner.copy_(found[0])
+            network.outer.copy_(found[1])
+    return found is not None
+
+
+def shades_map(raw: Tensor, shades: Tensor, noise: float, people: float) -> tuple[Tensor, Tensor] | None:
+    """The points through which values (n, places, channels) are mapped to these histograms: (channels, knots) twice.
+
+    None where they are not quiet enough.
+    """
+    bins = shades.shape[1]
+    if noise / people * math.sqrt(bins) / 2 > LOUD:
+        return None
+    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    inner, outer = [], []
+    for channel, counts in enumerate(shades):
+        own = raw[:, :, channel].flatten().double().sort().values
+        shares = on_simplex(counts / counts.sum().clamp(min=1.0))
+        shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
+        inner.append(own[(at * (len(own) - 1)).round().long()].float())
+        outer.append(mapped_through(at, shares, edges).float())
+    return torch.stack(inner), torch.stack(outer)
 
 
 def on_simplex(values: Tensor) -> Tensor:

@@ -28,7 +28,8 @@ from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import AlignedParty, Ask, Message, Opening, Paid, Public, Reply
 from understudy.protocols.core.base import VIEWS
-from understudy.protocols.gans.rows import encode, output_of, roster
+from understudy.protocols.core.roster import roster
+from understudy.protocols.gans.rows import encode, output_of
 
 
 @dataclass(frozen=True, kw_only=True)

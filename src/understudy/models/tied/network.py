@@ -1,0 +1,203 @@
+"""A table, images and series of one person, drawn together: levels from a mixture, the rest from Gaussians given them.
+
+A latent point picks a component of a mixture of products, and a level of every column of every table by its odds. With
+t the one-hot levels, t̄ their mean and g a normal vector of all directions together, an array's row in its frame is
+
+    mean + (t − t̄) slope + basis · factor[class] · g_own + tail ∘ v
+
+where `mixing` turns independent normals into g, whose parts of different arrays are correlated: what one array says
+about another beyond what the table says of both. The class is the level of one column, if one was declared. The row is
+turned back from the frame, and its values are mapped to the released histograms (`models.moments.gaussians`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from understudy.check import whole
+from understudy.data.frame import Frame
+from understudy.errors import ConfigError
+from understudy.models.moments.gaussians import KNOTS, mapped_through
+from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.mixture import MOST_COMPONENTS
+
+_MOST_PARAMETERS = 1 << 28
+_MOST_PARTS = 64
+
+
+@dataclass(frozen=True)
+class ArrayPart:
+    """A party's images or series: their frame, and how many directions of it vary together."""
+
+    frame: Frame
+    directions: int
+
+    @property
+    def values(self) -> int:
+        return math.prod(self.frame.shape)
+
+
+TablePart = tuple[int, ...]  # the levels of each column
+Part = TablePart | ArrayPart
+
+
+class TiedArray(nn.Module):
+    """The weights of one array."""
+
+    def __init__(self, part: ArrayPart, width: int, classes: int) -> None:
+        super().__init__()
+        frame, k = part.frame, part.directions
+        self.part = part
+        self.mean = nn.Parameter(torch.zeros(frame.features))
+        self.slope = nn.Parameter(torch.zeros(width, frame.features))
+        self.basis = nn.Parameter(torch.zeros(frame.features, k))
+        self.factors = nn.Parameter(torch.zeros(classes, k, k))
+        self.tail = nn.Parameter(torch.zeros(frame.features))
+        line = torch.linspace(0, 1, KNOTS).repeat(frame.channels, 1)
+        self.inner = nn.Parameter(line)
+        self.outer = nn.Parameter(line.clone())
+        self._back: Tensor | None = None
+
+    def raw(self, t: Tensor, classes: Tensor, g: Tensor, v: Tensor) -> Tensor:
+        """Levels about their mean (n, width), classes (n,), normals → values as the Gaussians have them (n, places,
+        channels)."""
+        moved = torch.empty_like(g)
+        for one in sorted(set(classes.tolist())):
+            here = classes == one
+            moved[here] = g[here] @ self.factors[one].T
+        q = self.mean + t @ self.slope + moved @ self.basis.T + v * self.tail
+        if self._back is None:
+            self._back = torch.from_numpy(self.part.frame.matrix()).float()
+        return (0.5 + q @ self._back.to(q.device)).view(len(q), -1, self.part.frame.channels)
+
+    def rows(self, raw: Tensor) -> Tensor:
+        """Values as the Gaussians have them → values in [0, 1], (n, values)."""
+        mapped = [mapped_through(raw[:, :, c], self.inner[c], self.outer[c]) for c in range(raw.shape[2])]
+        return torch.stack(mapped, 2).clamp(0, 1).flatten(1)
+
+
+class TiedGaussians(nn.Module):
+    """All parties' rows at once, in their order: one-hot levels of tables, values in [0, 1] of arrays.
+
+    `label` is the number of the column, over all tables, whose level is the class; None for one class.
+    """
+
+    def __init__(self, parts: Sequence[Part], *, components: int, label: int | None) -> None:
+        super().__init__()
+        self.parts, self.label = tuple(parts), label
+        self.sizes = tuple(size for part in parts if not isinstance(part, ArrayPart) for size in part)
+        self.components = components
+        arrays = [part for part in parts if isinstance(part, ArrayPart)]
+        _check(self.parts, self.sizes, components, label)
+        self.classes = 1 if label is None else self.sizes[label]
+        width, directions = sum(self.sizes), sum(part.directions for part in arrays)
+        self.table = MixtureOfProducts(self.sizes, components) if self.sizes else None
+        self.middle = nn.Parameter(torch.zeros(width))
+        self.mixing = nn.Parameter(torch.eye(directions))
+        self.arrays = nn.ModuleList(TiedArray(part, width, self.classes) for part in arrays)
+        tails = sum(part.frame.features for part in arrays)
+        self.latent = 1 + len(self.sizes) + directions + tails
+
+    @property
+    def own(self) -> list[TiedArray]:
+        """The arrays, in the order of their parties."""
+        return cast(list[TiedArray], list(self.arrays))
+
+    def levels(self, z: Tensor) -> Tensor:
+        """The level of every column of every table: (n, columns)."""
+        if self.table is None:
+            return torch.zeros(len(z), 0, dtype=torch.int64)
+        odds, at, start = self.table.rows(z[:, :1]).double(), torch.special.ndtr(z.double()), 0
+        found = []
+        for column, size in enumerate(self.sizes):
+            heap = odds[:, start : start + size].cumsum(1)
+            below = heap < at[:, 1 + column, None] * heap[:, -1:]
+            found.append(below.sum(1).clamp(max=size - 1))
+            start += size
+        return torch.stack(found, 1)
+
+    def one_hot(self, levels: Tensor) -> Tensor:
+        """Levels (n, columns) as 0/1, (n, width)."""
+        parts = [
+            nn.functional.one_hot(own, size) for own, size in zip(levels.unbind(1), self.sizes, strict=True)
+        ]
+        return torch.cat([torch.zeros(len(levels), 0, device=levels.device), *parts], 1).float()
+
+    def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""
+        levels = self.levels(z)
+        hot, start = self.one_hot(levels), 1 + len(self.sizes)
+        classes = (
+            torch.zeros(len(z), dtype=torch.int64, device=z.device)
+            if self.label is None
+            else levels[:, self.label]
+        )
+        stop = start + len(self.mixing)
+        mixed, out, at = z[:, start:stop] @ self.mixing.T, [], 0
+        for array in self.own:
+            k, features = array.part.directions, array.part.frame.features
+            v = z[:, stop : stop + features]
+            out.append(array.raw(hot - self.middle, classes, mixed[:, at : at + k], v))
+            at, stop = at + k, stop + features
+        return hot, out
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, latent) → all parties' rows side by side, (n, width of all)."""
+        hot, raw = self.raw(z)
+        arrays = (array.rows(own) for array, own in zip(self.own, raw, strict=True))
+        out, at = [], 0
+        for part in self.parts:
+            if isinstance(part, ArrayPart):
+                out.append(next(arrays))
+            else:
+                out.append(hot[:, at : at + sum(part)])
+                at += sum(part)
+        return torch.cat(out, 1)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """As `rows`."""
+        return self.rows(z)
+
+    def describe(self) -> dict[str, Any]:
+        parts = [
+            {**part.frame.describe(), "directions": part.directions}
+            if isinstance(part, ArrayPart)
+            else {"sizes": list(part)}
+            for part in self.parts
+        ]
+        return {"kind": "tied", "parts": parts, "components": self.components, "label": self.label}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "TiedGaussians":
+        """The inverse of `describe`, before weights are loaded."""
+        parts: list[Part] = [
+            tuple(part["sizes"])
+            if "sizes" in part
+            else ArrayPart(Frame(tuple(part["shape"]), part["sides"], part["features"]), part["directions"])
+            for part in description["parts"]
+        ]
+        return cls(parts, components=description["components"], label=description["label"])
+
+
+def _check(parts: Sequence[Part], sizes: tuple[int, ...], components: int, label: int | None) -> None:
+    """Refuse what a stranger's description should not ask for, by arithmetic alone."""
+    arrays = [part for part in parts if isinstance(part, ArrayPart)]
+    whole(components=components, arrays=len(arrays))
+    for size in sizes:
+        whole(sizes=size)
+    if label is not None and (type(label) is not int or not 0 <= label < len(sizes)):
+        raise ConfigError(f"column {label!r} of {len(sizes)} is no label.")
+    classes, width, directions = 1 if label is None else sizes[label], sum(sizes), 0
+    numbers = components * width
+    for part in arrays:
+        whole(directions=part.directions)
+        if part.directions > part.frame.features:
+            raise ConfigError(f"{part.directions} directions are more than the features.")
+        directions += part.directions
+        numbers += (width + part.directions + 2) * part.frame.features + classes * part.directions**2
+    if len(parts) > _MOST_PARTS or components > MOST_COMPONENTS or numbers + directions**2 > _MOST_PARAMETERS:
+        raise ConfigError("these are too many parts, or too large a model.")

@@ -1,0 +1,193 @@
+"""Tied: one party has images, another a table, a third series of the same people; all are measured together, once.
+
+What a table says about images and series that others hold is in the second moments of the joint vector of a person: the
+levels of the tables, and the frequencies of the rest in a public frame. Within a holder they are sums, across holders
+products (`privacy/secure/product.py`). They are released under whole-number noise at one price, and everything after is
+free: a mixture is fitted to the tables, and Gaussians given its levels to the rest (`models/tied`).
+
+A label among the tables' columns has its classes' own covariances, too: the triangle of w wᵀ is a vector that an
+array's holder makes alone, so that its sums by class are a product of two holders, not of three.
+
+Sources: products by Beaver 1991, noise by Canonne, Kamath, Steinke 2020, noise on second moments as in Dwork et al.,
+"Analyze Gauss" (STOC 2014), the frame as `moments`. The protocol that joins them is our own.
+
+Guarantee: (ε, δ)-DP for a person with the rows at all parties, in one price, against the server, against any party, and
+against an outsider. Each party's ledger is charged that whole price; a person pays it once.
+Edges: the server deals the masks of products, so it must not pool what it knows with a holder.
+docs/secure_products.md says who sees what, docs/tied.md what is fitted.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.check import not_negative, whole
+from understudy.data.described import Rows
+from understudy.data.mixed import side_by_side
+from understudy.errors import ConfigError
+from understudy.generator import Generator
+from understudy.models.tied import Joint, Part, Tied, fit_tied
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.secure.moments import moments_event
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core.base import VIEWS
+from understudy.protocols.gram.party import DEALT
+from understudy.protocols.tied.layout import Layout
+from understudy.protocols.tied.messages import Begin
+from understudy.protocols.tied.party import SETTLED, TiedParty, check_settings
+from understudy.protocols.tied.releases import NAMES, Released, Server, release
+
+SAME_PEOPLE = True
+ONE_RELEASE = True
+KINDS = ("table", "image", "series")
+SAVED = "released"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """`features`: how many coefficients of each frame are measured at most, the slow ones.
+
+    `target`: a column of a table whose levels are classes; of each array the covariance of every class is measured,
+    in up to `directions` of its leading directions. What an array's holder sends for it grows with their square.
+    `shares`: of the budget, for the means, for all second moments, and for those by class; without a target the first
+    two have all of it.
+    `components` and `steps` are those of the tables' fit. `chunk`: people per message.
+    """
+
+    features: int = 300
+    target: str | None = None
+    directions: int = 24
+    shares: tuple[float, float, float] = (0.08, 0.57, 0.35)
+    components: int = 128
+    steps: int = 600
+    chunk: int = 1 << 15
+    private: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        whole(components=self.components, steps=self.steps, chunk=self.chunk)
+        not_negative(seed=self.seed)
+        check_settings(asdict(self))
+        object.__setattr__(self, "shares", tuple(map(float, self.shares)))
+
+
+def build_party(name: str, rows: Rows, ledger: Ledger, **more: Any) -> TiedParty:
+    """A party of this protocol."""
+    return TiedParty(name, rows, ledger, **more)
+
+
+def agreed(config: Config) -> dict[str, Any]:
+    """What a holder who knows the settings agrees to, for its `build_party`."""
+    return {"agreed": {key: getattr(config, key) for key in SETTLED}}
+
+
+def train(
+    config: Config,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    *,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    watch: Watcher | None = None,
+) -> Outcome:
+    """Release the joint moments, and fit one generator of all parties' rows to them.
+
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    from there: nothing is measured, or charged, twice. Where the last release does not take place, what there is is
+    fitted, and card and statement say so.
+    """
+    schemas = {name: schemas[name] for name in parties.names}
+    layout = Layout(schemas, config.features, config.target)
+    store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    made: dict[str, Tied] = {}
+
+    def tie(joint: Joint) -> Tied:
+        if "tied" not in made:
+            made["tied"] = Tied.of(joint, components=config.components, steps=config.steps, seed=config.seed)
+        return made["tied"]
+
+    server = Server(
+        parties,
+        layout,
+        config.directions,
+        config.chunk,
+        os.urandom(32) if store is None else store.secret(resume=resume),
+        tie,
+    )
+    told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
+    done = release(
+        server,
+        Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}),
+        first=_saved(store, told) if store and resume else None,
+        keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
+    )
+    privacy = _statement(done, settled(parties, done.begun, at_least=0 if done.ended else None))
+
+    def look(number: int) -> None:
+        if watch is not None:
+            watch(Progress(number, 2, privacy.per_party))
+
+    look(1)
+    tied = tie(server.joint(done))
+    shades = {
+        name: (first["shades"], float(first["shades_noise"]))
+        for name in layout.frames
+        for first in [server.first(done, name)]
+    }
+    parts: dict[str, Part | None] = {name: layout.sizes.get(name) for name in layout.names}
+    place = None if layout.label is None else layout.label.place
+    network, matched = fit_tied(tied, parts, label=place, classwise=server.classwise(done), shades=shades)
+    look(2)
+    card: dict[str, Any] = {
+        "protocol": "tied",
+        "config": asdict(config),
+        "partition": "columns",
+        "rounds": 1,
+        "ended": f"after {done.made} of {layout.releases} releases: {done.ended}"
+        if done.ended
+        else "after all releases",
+        "people": done.people,
+        "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False)),
+        "directions": {name: len(kept.values) for name, kept in tied.kept.items()},
+        "histograms": matched,
+        "privacy": privacy.to_dict(),
+    }
+    return Outcome(Generator(network, side_by_side(schemas), card), privacy, done.people)
+
+
+def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
+    """What was saved, if it was measured as these settings say."""
+    if (saved := store.noted(SAVED)) is None:
+        return None
+    if saved.pop("plan", None) != told:
+        raise ConfigError(
+            "what was measured is not what these settings ask for: resume with those of the run. "
+            "Nothing was charged."
+        )
+    return Released(**saved)
+
+
+def _statement(done: Released, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
+    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
+    paid = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
+    gone = dict.fromkeys(VIEWS, paid)
+    parties = tuple(
+        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
+        for name, info in done.begun.items()
+    )
+    missing = (
+        (
+            f"the last release, which did not take place ({done.ended}): who had answered by then has paid for it",
+        )
+        if done.ended
+        else ()
+    )
+    return PrivacyStatement(
+        parties=parties, same_people=True, one_release=True, outside=OUTSIDE + missing, unguarded=DEALT
+    )

@@ -1,0 +1,392 @@
+"""Tied: what is released of several holders' rows is what was promised, and what is drawn of them is tied."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.images import Images, ImageSchema
+from understudy.data.schema import Categorical, Ordinal, Schema
+from understudy.errors import ConfigError, MessageError, PartyAway, PartyError, PrivacyError, SchemaError
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.models.tied import Joint, Tied
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure.moments import bounded, on_diagonal
+from understudy.protocols.core.base import Ask, Keep
+from understudy.protocols.tied import protocol as tied
+from understudy.protocols.tied.layout import CLASSES, JOINT, Layout
+from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
+from understudy.protocols.tied.releases import Server, release
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+
+IMAGE = ImageSchema(height=4, width=6, person="id")
+TABLE = Schema(
+    columns=(Ordinal(name="side", categories=(0, 1, 2)), Categorical(name="site", categories=("a", "b"))),
+    person="id",
+)
+SMALL: dict[str, Any] = {"features": 10, "directions": 4, "components": 16, "steps": 60, "chunk": 64}
+
+
+def people(count: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """An upper and a lower half whose brightness goes together, and a table: side says which third is bright."""
+    rng = np.random.default_rng(seed)
+    side, site, glow = rng.integers(0, 3, count), rng.integers(0, 2, count), rng.normal(0, 25, count)
+    halves = []
+    for _ in range(2):
+        pixels = 90 + glow[:, None, None] + rng.normal(0, 12, (count, 4, 6))
+        for third in range(3):
+            pixels[side == third, :, 2 * third : 2 * third + 2] += 70
+        halves.append(np.clip(pixels, 0, 255).astype(np.uint8))
+    ids = np.arange(count)
+    frame = pd.DataFrame({"id": ids, "side": side, "site": np.array(["a", "b"], dtype=object)[site]})
+    order = rng.permutation(count)
+    held = {
+        "upper": Images.from_array(halves[0], IMAGE, ids),
+        "registry": frame.iloc[order].reset_index(drop=True),
+        "lower": Images.from_array(halves[1][::-1].copy(), IMAGE, ids[::-1].copy()),
+    }
+    return held, {"registry": TABLE}
+
+
+def federation(count: int = 80, epsilon: float = 3.0, seed: int = 1) -> Federation:
+    held, schemas = people(count)
+    return Federation.rehearsal(held, schemas, budget=Budget(epsilon, 1e-5), seed=seed)
+
+
+def server_of(fed: Federation, parties: Any, config: tied.Config) -> Server:
+    def tie(joint: Joint) -> Tied:
+        return Tied.of(joint, components=config.components, steps=config.steps, seed=0)
+
+    layout = Layout(fed.schemas, config.features, config.target)
+    return Server(parties, layout, config.directions, config.chunk, bytes(32), tie)
+
+
+def begin_of(fed: Federation, config: tied.Config) -> Begin:
+    schemas = {name: schema.to_dict() for name, schema in fed.schemas.items()}
+    return Begin(config=vars(config) | {"shares": list(config.shares)}, schemas=schemas)
+
+
+def test_without_noise_what_is_released_is_what_all_rows_together_give() -> None:
+    """An exact oracle: the aligned people's vectors side by side, multiplied in the open."""
+    fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, target="side", private=False)
+    parties = LocalParties(fed.parties("tied", run="r", config=config))
+    server = server_of(fed, parties, config)
+    done = release(server, begin_of(fed, config))
+    scale = server.layout.noise(JOINT, 0.0).scale
+    frame = server.layout.frames["upper"]
+    held: dict[str, Any] = {name: holder.table for name, holder in fed.holders.items()}
+    order = {name: held[name].people.tolist() for name in held}
+    common = order["registry"]
+    vectors = {}
+    for name in ("upper", "lower"):
+        found = done.found["joint"][name]
+        q = frame.coefficients(held[name].values)[[order[name].index(one) for one in common]]
+        vectors[name] = bounded(q - found["centre"].numpy(), float(found["radius"]), scale)
+    table = held["registry"].frame
+    levels = [table["side"] == one for one in (0, 1, 2)] + [table["site"] == one for one in ("a", "b")]
+    vectors["registry"] = np.stack([level.to_numpy() * 127.0 for level in levels], 1)  # ⌊181/√2⌋
+    for place, (a, b) in enumerate(server.layout.blocks):
+        outer = torch.from_numpy(vectors[a].T @ vectors[b]).long()
+        at = torch.triu_indices(*outer.shape)
+        sums = done.found["joint"][str(place)]["sums"]
+        assert torch.equal(sums, outer[at[0], at[1]] if a == b else outer), (a, b)
+
+
+def test_by_class_second_moments_are_those_of_each_class() -> None:
+    fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, target="side", private=False)
+    parties = LocalParties(fed.parties("tied", run="r", config=config))
+    server = server_of(fed, parties, config)
+    done = release(server, begin_of(fed, config))
+    found = done.found["classes"]["lower"]
+    held: Any = fed.holders["lower"].table
+    frame = server.layout.frames["lower"]
+    about = frame.coefficients(held.values) - found["centre"].numpy()
+    basis = np.zeros((frame.features, found["basis"].shape[1]))
+    basis[: len(found["basis"])] = found["basis"].numpy()
+    scale = server.layout.noise(CLASSES, 0.0).scale
+    w = bounded(np.rint(about @ basis / 4096), float(found["radius"]), scale)
+    side = fed.holders["registry"].table.frame.set_index("id").loc[held.people, "side"].to_numpy()  # type: ignore[union-attr]
+    moments = server.classwise(done)["lower"].moments
+    unit = (int(found["radius"]) / scale) ** 2
+    for one in range(3):
+        own = w[side == one]
+        assert np.allclose(moments[one].numpy(), own.T @ own * unit)
+
+
+def test_what_is_drawn_is_tied_across_holders(tmp_path: Path) -> None:
+    """The table's level says which third of both halves is bright, and a bright upper half goes with a bright lower."""
+    found = train("tied", federation(600, epsilon=20.0), **SMALL, target="side")
+    loaded = Generator.load(found.generator.save(tmp_path / "generator"))
+    drawn: Any = loaded.parts(600, seed=3)
+    assert list(loaded.sample(5, seed=1).columns) == list(found.sample(5, seed=1).columns)
+    for half in ("upper", "lower"):
+        thirds = drawn[half].reshape(600, 4, 3, 2).mean((1, 3))
+        assert (thirds.argmax(1) == drawn["registry"]["side"].to_numpy()).mean() > 0.9
+    upper, lower = (drawn[half].mean((1, 2)) for half in ("upper", "lower"))
+    assert np.corrcoef(upper, lower)[0, 1] > 0.6
+    assert abs(drawn["upper"].mean() - people(600)[0]["upper"].values.mean() * 255) < 8
+    assert abs((drawn["registry"]["site"] == "a").mean() - 0.5) < 0.1
+
+
+def test_tables_need_not_be_there_and_neither_needs_a_label() -> None:
+    held, _ = people(200)
+    held.pop("registry")
+    fed = Federation.rehearsal(held, {}, budget=Budget(20.0, 1e-5), seed=1, same_people=True)
+    drawn: Any = train("tied", fed, **SMALL).generator.parts(300, seed=0)
+    assert np.corrcoef(*(drawn[half].mean((1, 2)) for half in ("upper", "lower")))[0, 1] > 0.5
+
+
+def test_noise_is_there_at_the_stated_deviation() -> None:
+    """Of two runs on the same rows the released numbers differ by the noise alone."""
+    config, found = tied.Config(**SMALL, target="side"), []
+    for seed in (1, 2):
+        fed = federation(seed=seed)
+        parties = LocalParties(fed.parties("tied", run="r", config=config))
+        server = server_of(fed, parties, config)
+        done = server.begin(begin_of(fed, config))
+        fixed = {
+            "means": {
+                name: {"sums": torch.zeros_like(one["sums"])} for name, one in done.found["means"].items()
+            }
+        }
+        found.append(server.next(replace(done, found=fixed)).found["joint"])  # asked alike in both
+    noise = server.layout.noise(JOINT, done.multipliers[JOINT])
+    for place, (a, b) in enumerate(server.layout.blocks):
+        apart = (found[0][str(place)]["sums"] - found[1][str(place)]["sums"]).double()
+        wanted = noise.sigmas[a, b] * 2**0.5 * (1 if a == b else 2**0.5)
+        if a == b:
+            apart = apart / torch.where(on_diagonal(server.layout.width(a)), 2**0.5, 1.0)
+        assert float(apart.square().mean().sqrt()) == pytest.approx(wanted, rel=0.5), (a, b)
+
+
+def test_every_party_pays_the_whole_price_and_a_person_pays_it_once() -> None:
+    found = train("tied", federation(), **SMALL, target="side")
+    prices = [found.privacy.epsilon(name, "server") for name in ("upper", "registry", "lower")]
+    assert len(set(prices)) == 1
+    assert 2.9 < prices[0] <= 3.0
+    assert found.privacy.epsilon(None, "server") == prices[0]
+
+
+# A server that departs
+
+
+class Departing(LocalParties):
+    """A server that changes the asks of one kind before they are sent."""
+
+    def __init__(self, parties: Any, kind: type[Ask], change: Any) -> None:
+        super().__init__(parties)
+        self.kind, self.change = kind, change
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        changed = {
+            name: self.change(name, ask) if isinstance(ask, self.kind) else ask for name, ask in asks.items()
+        }
+        return super().ask(changed)
+
+
+def only(name: str, **more: Any) -> Any:
+    """A change of one party's asks; a function is called with the ask."""
+
+    def change(own: str, ask: Any) -> Any:
+        made = {key: value(ask) if callable(value) else value for key, value in more.items()}
+        return replace(ask, **made) if own == name else ask
+
+    return change
+
+
+SEEN: dict[str, dict[str, bytes]] = {}
+
+
+def repeated(name: str, ask: Measure) -> Measure:
+    """The masks of the joint release once more for the release by class."""
+    if ask.basis is None and not ask.widths.get("upper", 0) < 10:
+        SEEN.setdefault(name, ask.seeds)
+    old = SEEN.get(name, {})
+    return replace(ask, seeds={peer: old.get(peer, seed) for peer, seed in ask.seeds.items()})
+
+
+FAR, NAN = torch.full((10,), 2**40), torch.full((10,), torch.nan)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        (Agree, only("upper", multipliers=[0.1, 0.1, 0.1]), "its budget needs"),
+        (Agree, only("upper", multipliers=[99.0]), "3 scales of noise"),
+        (Agree, only("upper", multipliers=[99.0, 99.0, 99.0]), "not message 1"),
+        (Agree, only("upper", bits=32, chunk=3), "not message 1"),
+        (Means, only("upper", inbox={}), "missing or too many"),
+        (Measure, only("upper", centre=FAR), "whole numbers"),
+        (Measure, only("upper", centre=NAN), "whole numbers"),
+        (Measure, only("upper", centre=None), "whole numbers"),
+        (Measure, only("upper", radius=0), "radius"),
+        (Measure, only("upper", radius=2**60), "radius"),
+        (Measure, only("lower", seeds={}), "a seed is missing"),
+        (Measure, only("lower", seeds=lambda ask: dict.fromkeys(ask.seeds, bytes(32))), "a seed is missing"),
+        (Measure, only("lower", basis=torch.ones(10, 9, dtype=torch.int64)), "not expected|directions"),
+        (Measure, repeated, "used before"),
+        (Share, only("lower", corrections={}), "a correction is missing"),
+        (Share, only("upper", inbox={}), "missing or too many"),
+    ],
+)
+def test_a_server_that_departs_gets_nothing_of_that_release(kind: Any, change: Any, words: str) -> None:
+    SEEN.clear()
+    fed, config = federation(), tied.Config(**SMALL, target="side")
+    parties = Departing(fed.parties("tied", run="r", config=config), kind, change)
+    spent: dict[str, int] = {}
+    with pytest.raises((MessageError, PrivacyError, ConfigError), match=words):
+        tied.train(config, parties, fed.schemas)
+    for name, holder in fed.holders.items():
+        uses = sum(holder.ledger.spend(run="r").values())
+        spent[name] = uses
+    due = {Agree: 0, Means: 0, Measure: 1, Share: 1}[kind] + (change is repeated)
+    victim = "lower" if kind is Share and "correction" in words else "upper"
+    assert spent[victim] <= due, "what was refused was not charged"
+
+
+def test_the_state_is_not_saved_on_the_servers_word_while_a_release_is_due() -> None:
+    fed, config = federation(), tied.Config(**SMALL)
+    parties = fed.parties("tied", run="r", config=config)
+    server = server_of(fed, LocalParties(parties), config)
+    server.begin(begin_of(fed, config))
+    with pytest.raises(MessageError, match="not expected"):
+        parties["upper"].answer(Keep(round=1))
+
+
+class Coming(LocalParties):
+    """Parties that are taken apart into their saved states, and rebuilt, before every single ask."""
+
+    def __init__(self, fed: Federation, config: tied.Config) -> None:
+        self.fed, self.config = fed, config
+        super().__init__(fed.parties("tied", run="r", config=config))
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        fresh = self.fed.parties("tied", run="r", config=self.config)
+        for name, party in self.parties.items():
+            fresh[name].load_state_dict(party.state_dict())
+        self.parties = fresh
+        return super().ask(message, at_least=at_least)
+
+
+def test_a_party_that_comes_back_in_the_middle_goes_on_as_if_it_had_stayed() -> None:
+    config, found = tied.Config(**SMALL, target="side"), []
+    for again in (False, True):
+        fed = federation()
+        stay = LocalParties(fed.parties("tied", run="r", config=config))
+        outcome: Any = tied.train(config, Coming(fed, config) if again else stay, fed.schemas)
+        spent = [holder.ledger.spend() for holder in fed.holders.values()]
+        found.append((outcome.generator.network.state_dict(), spent))
+    assert found[0][1] == found[1][1]
+    assert all(torch.equal(found[0][0][key], found[1][0][key]) for key in found[0][0])
+
+
+class Leaving(LocalParties):
+    """Parties of which one goes away when classes are asked for."""
+
+    left = False
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        self.left = self.left or any(
+            isinstance(ask, Measure) and ask.basis is not None for ask in asks.values()
+        )
+        if self.left and at_least is None:
+            raise PartyAway("lower is away.")
+        here = {name: ask for name, ask in asks.items() if not (self.left and name == "lower")}
+        return super().ask(here, at_least=at_least)
+
+
+def test_without_the_last_release_the_others_are_fitted_and_the_statement_says_so() -> None:
+    fed, config = federation(), tied.Config(**SMALL, target="side")
+    outcome = tied.train(config, Leaving(fed.parties("tied", run="r", config=config)), fed.schemas)
+    assert "after 2 of 3 releases: lower is away" in outcome.generator.card["ended"]
+    assert "did not take place" in str(outcome.privacy)
+    assert len(outcome.generator.sample(4, seed=0)) == 4
+
+
+def test_a_run_is_resumed_after_any_release_and_nothing_is_measured_twice(tmp_path: Path) -> None:
+    fed, config = federation(), tied.Config(**SMALL, target="side")
+    parties = LocalParties(fed.parties("tied", run="r", config=config))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tied, "fit_tied", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt):
+            tied.train(config, parties, fed.schemas, checkpoint=tmp_path)
+    spent = [holder.ledger.spend() for holder in fed.holders.values()]
+    outcome = tied.train(config, parties, fed.schemas, checkpoint=tmp_path, resume=True)
+    assert [holder.ledger.spend() for holder in fed.holders.values()] == spent
+    assert outcome.generator.card["ended"] == "after all releases"
+    other = tied.Config(**SMALL, target="site")
+    with pytest.raises(ConfigError, match="not what these settings ask for"):
+        tied.train(other, parties, fed.schemas, checkpoint=tmp_path, resume=True)
+
+
+# Bad input
+
+
+def test_what_cannot_be_measured_is_refused_before_anything_is_charged() -> None:
+    held, _ = people(40)
+    labelled = ImageSchema(height=4, width=6, person="id", label="c", classes=(0, 1))
+    bad: list[tuple[dict[str, Any], dict[str, Any], type[Exception], str]] = [
+        ({"target": "nothing"}, held, ConfigError, 'no table has a column "nothing"'),
+        ({}, {"a": held["registry"], "b": held["registry"].rename(columns={"side": "s", "site": "t"})},
+         ConfigError, "gram is for tables alone"),
+        ({}, {"upper": held["upper"]}, ConfigError, "two parties or more"),
+        ({}, held | {"lower": Images.from_array(np.zeros((40, 4, 6)), labelled, np.arange(40), labels=[0] * 40)},
+         ConfigError, "takes classes from a table"),
+        ({}, held | {"lower": Images.from_array(np.zeros((40, 4, 6)), IMAGE, np.arange(40) // 2)}, PartyError,
+         "one row of every person"),
+    ]  # fmt: skip
+    other = Schema(
+        columns=tuple(replace(c, name=n) for c, n in zip(TABLE.columns, ("s", "t"), strict=True)), person="id"
+    )
+    for settings, rows, error, words in bad:
+        own = {
+            name: TABLE if name in ("registry", "a") else other
+            for name in rows
+            if name in ("registry", "a", "b")
+        }
+        fed = Federation.rehearsal(rows, own, budget=Budget(2.0, 1e-5), seed=1, same_people=True)
+        with pytest.raises(error, match=words):
+            train("tied", fed, **SMALL | settings)
+        assert not any(holder.ledger.spend() for holder in fed.holders.values())
+
+
+def test_a_party_that_is_told_another_schema_or_other_settings_refuses() -> None:
+    fed, config = federation(), tied.Config(**SMALL, target="side")
+    parties = fed.parties("tied", run="r", config=config)
+    begin = begin_of(fed, config)
+    with pytest.raises(MessageError, match="was agreed to"):
+        parties["upper"].answer(replace(begin, config=begin.config | {"features": 9}))
+    wider = begin.schemas | {"upper": begin.schemas["lower"] | {"width": 7}}
+    with pytest.raises(SchemaError, match="another schema"):
+        parties["upper"].answer(replace(begin, schemas=wider))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"features": 0},
+        {"features": 5000},
+        {"directions": 0},
+        {"directions": 999},
+        {"shares": (0.5, 0.5)},
+        {"shares": (1e-9, 0.5, 0.5)},
+        {"shares": (float("nan"), 0.5, 0.5)},
+        {"target": 3},
+        {"private": 1},
+        {"chunk": 0},
+        {"steps": 0},
+    ],
+)
+def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        tied.Config(**bad)
