@@ -54,8 +54,8 @@ from understudy.models.nets import (
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
-from understudy.models.visits import MixtureOfChains
 from understudy.models.tied import TiedGaussians
+from understudy.models.visits import MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header

@@ -22,8 +22,8 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
-from understudy.protocols.visits import protocol as visits
 from understudy.protocols.tied import protocol as tied
+from understudy.protocols.visits import protocol as visits
 
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
 from understudy.data.codec import Codec
-from understudy.data.described import Rows, schema_from
+from understudy.data.described import Rows, one_kind_of_row, schema_from
 from understudy.data.frame import MOST_FEATURES
 from understudy.data.table import Table
 from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError, SchemaError
@@ -180,7 +180,7 @@ class TiedParty(AlignedParty):
 
     def _take_up(self, ask: Begin) -> Layout:
         config = self._as_agreed(ask.config)
-        schemas = {name: schema_from(schema) for name, schema in ask.schemas.items()}
+        schemas = {name: one_kind_of_row(schema_from(schema)) for name, schema in ask.schemas.items()}
         own = schemas.get(self.name)
         if own is None or _public(own) != _public(self.held.schema):
             raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
