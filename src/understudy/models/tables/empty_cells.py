@@ -36,13 +36,23 @@ _SOME = 1e-3  # probabilities lie so far from 0 and 1
 _TINY = 1e-30
 
 
-def empty_cells(counts: Tensor, noise: Tensor, measured: Tensor, ways: Tensor, columns: Tensor) -> Tensor:
+def empty_cells(
+    counts: Tensor,
+    noise: Tensor,
+    measured: Tensor,
+    ways: Tensor,
+    columns: Tensor,
+    independent: Tensor | None = None,
+) -> Tensor:
     """How sure it is that a cell holds nobody, over the precision of its measurement: (width, width).
 
     `counts` and the variance of their `noise` are (width, width), known where `measured`; `ways` (width,) are the
-    one-way tables; `columns` (width, m) says of which column each level is.
+    one-way tables; `columns` (width, m) says of which column each level is. `independent`: E, where rules leave it 0 in
+    cells that nobody can be in; these are no evidence.
     """
-    pairs = _Pairs(counts, noise, measured & (noise > 0), ways, columns)
+    mean = torch.outer(ways, ways) / (ways.sum() / columns.shape[1]) if independent is None else independent
+    never = mean == 0 if independent is not None else torch.zeros_like(measured)
+    pairs = _Pairs(counts, noise, measured & (noise > 0) & ~never, never, mean, ways, columns)
     share, floor = (torch.full_like(pairs.dispersion, start) for start in (0.5, 0.0))
     share, floor = pairs.likeliest(pairs.mean, share, floor)
     near = (pairs.gain(share, floor) > _CLEARLY) & (floor == 0)
@@ -62,6 +72,8 @@ class _Pairs:
     counts: Tensor
     variance: Tensor
     known: Tensor
+    never: Tensor
+    independent: Tensor
     ways: Tensor
     columns: Tensor
 
@@ -76,7 +88,7 @@ class _Pairs:
     @cached_property
     def mean(self) -> Tensor:
         """E: what independent columns would give."""
-        return torch.where(self.known, torch.outer(self.ways, self.ways) / self.total, 0)
+        return torch.where(self.known, self.independent, 0)
 
     @cached_property
     def dispersion(self) -> Tensor:
@@ -93,7 +105,7 @@ class _Pairs:
     def whole(self) -> Tensor:
         """Which pairs are measured as a whole, so that all people are in them: (m, m)."""
         sizes = self.columns.sum(0)
-        return self.summed(torch.ones_like(self.counts)) == torch.outer(sizes, sizes)
+        return self.columns.T @ (self.known | self.never).double() @ self.columns == torch.outer(sizes, sizes)
 
     def summed(self, cells: Tensor) -> Tensor:
         return self.columns.T @ torch.where(self.known, cells, 0) @ self.columns

@@ -112,7 +112,7 @@ def read_tables(
         columns=columns,
         least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
         most=_most(columns.T @ open_cells.double() @ columns),
-        empty=empty_cells(counts, known, open_cells, ways, columns) * weight,
+        empty=empty_cells(counts, known, measured, ways, columns, independent if ties else None) * weight,
         cells=int(open_cells.sum()),
     )
 
