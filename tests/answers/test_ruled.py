@@ -230,3 +230,66 @@ def test_how_far_two_levels_stand_in_an_order_is_counted_or_integrated(
     allowed = _allowed(schema.rules[0].condition, 0, 1, Codec(schema))  # type: ignore[arg-type]
     np.testing.assert_allclose(allowed, table / every, atol=0.01 if real else 1e-12)
     assert ((allowed == 0) == (table == 0)).all()
+
+
+def binned(*rules: Any) -> Generator:
+    """Two whole numbers in two wide levels each, and a switch."""
+    schema = Schema(
+        columns=(
+            Integer(name="a", low=0, high=9, bins=2),
+            Integer(name="b", low=0, high=9, bins=2, nullable=True),
+            Boolean(name="e"),
+        ),
+        rules=rules,
+    )
+    network = MixtureOfProducts(Codec(schema).sizes, 3)
+    with torch.no_grad():
+        network.logits.copy_(torch.randn(3, network.width, generator=torch.Generator().manual_seed(5)))
+    return Generator(network.requires_grad_(False), schema, {})
+
+
+def by_value(generator: Generator) -> pd.DataFrame:
+    """Every row of `binned` with its probability given the rules, value by value."""
+    parts = torch.split(generator.network.odds().double(), [2, 3, 2], 1)  # type: ignore[attr-defined]
+    values = [(a, b, e) for a in range(10) for b in [*range(10), None] for e in (False, True)]
+    frame = pd.DataFrame(values, columns=["a", "b", "e"])
+    one, two, three = (
+        part[:, codes].numpy()
+        for part, codes in zip(
+            parts,
+            (frame["a"] // 5, frame["b"].floordiv(5).fillna(2).astype(int), frame["e"].astype(int)),
+            strict=True,
+        )
+    )
+    share = np.where(frame["b"].isna(), 1 / 5, 1 / 25)
+    chance = (one * two * three).mean(0) * share * all_keep(generator.schema, frame)  # type: ignore[arg-type]
+    return frame.assign(b=frame["b"].fillna(-1).astype(int), p=chance / chance.sum())
+
+
+WIDE: list[dict[str, Any]] = [{"always": "b >= a"}, {"when": "a < 3", "then": "b > 6 or e == true"}]
+
+
+@pytest.mark.parametrize("rule", WIDE)
+def test_what_is_filled_has_the_law_given_the_rules_value_by_value(rule: dict[str, Any]) -> None:
+    generator = binned(rule)
+    truth = by_value(generator)
+    known = pd.DataFrame({"e": [False]})
+    filled = generator.complete(known, draws=20_000, seed=1)
+    wanted = truth[~truth["e"]].groupby(["a", "b"])["p"].sum()
+    found = filled.fillna(-1).value_counts(["a", "b"], normalize=True)
+    assert wanted.div(wanted.sum()).sub(found, fill_value=0).abs().sum() / 2 < 0.03  # by chance: 0.016
+    filled = generator.complete(known.assign(a=2), draws=20_000, seed=1)
+    some = truth[~truth["e"] & (truth["a"] == 2)].groupby("b")["p"].sum()
+    found = filled["b"].fillna(-1).value_counts(normalize=True)
+    assert some.div(some.sum()).sub(found, fill_value=0).abs().sum() / 2 < 0.02
+
+
+def test_what_is_predicted_from_a_value_keeps_a_rule_that_cuts_its_level() -> None:
+    generator = binned(WIDE[1])
+    truth = by_value(generator)
+    for a in (2, 3):
+        own = truth[(truth["a"] == a) & ~truth["e"] & (truth["b"] >= 0)]
+        chance = own["p"].groupby(own["b"] >= 5).sum()
+        odds = generator.predict_proba(pd.DataFrame({"a": [a], "e": [False]}), "b")
+        high = chance.get(True, 0.0) / chance.sum()
+        np.testing.assert_allclose(odds.to_numpy()[0], [1 - high, high], atol=1e-6)

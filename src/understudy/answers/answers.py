@@ -66,18 +66,31 @@ class Answers:
         `about` are the columns of a question. Their rules come first where all would take too many boxes; the others
         are left to drawing.
         """
+        products, pieces = self._in_pieces(rng, about)
+        return products.levels(pieces, self.levels.sizes) if pieces else products
+
+    def _in_pieces(
+        self, rng: Uniform, about: Sequence[str] = (), *, possible: bool = False
+    ) -> tuple[Products, Mapping[int, Pieces]]:
+        """The same in the pieces that rules cut, which some columns have then.
+
+        `possible`: an order between columns allows levels wholly in which it can be, for rows that are then drawn and
+        kept where they keep it.
+        """
         products = self.exact or Products.of_rows(
             torch.cat(list(self.points(self._points, rng))), self.levels.sizes
         )
         if not self.levels.schema.rules:
-            return products
+            return products, {}
         boxes, pieces, _ = self._rules(about, len(products.weight))
+        if possible:
+            boxes = [{j: mask > 0 for j, mask in box.items()} for box in boxes]
         left = products.cut(pieces).given(boxes)[1]
         if left is None:
             raise ConfigError(
                 "the model gives rows that keep the rules the probability 0. Nothing was drawn."
             )
-        return left.levels(pieces, self.levels.sizes)
+        return left, pieces
 
     def _rules(self, about: Sequence[str], products: int) -> tuple[list[Box], Mapping[int, Pieces], int]:
         """The rules as boxes, an eighth of what products given a question may take."""
@@ -144,29 +157,31 @@ class Answers:
 
     def complete(self, frame: pd.DataFrame, draws: int, rng: Uniform) -> pd.DataFrame:
         """Rows with what they lack drawn from the model given what they have."""
-        products = self.products(rng)
-        filled = completing.complete(frame, draws, self.levels, products, rng)
+        products, pieces = self._in_pieces(rng, possible=True)
+        filled = completing.complete(frame, draws, self.levels, products, rng, pieces)
         filled = refilled(
             self.levels.schema,
             filled,
-            lambda rows: completing.complete(frame.iloc[rows // draws], 1, self.levels, products, rng),
+            lambda rows: completing.complete(
+                frame.iloc[rows // draws], 1, self.levels, products, rng, pieces
+            ),
         )
         return self._said(filled)
 
     def predict_proba(self, frame: pd.DataFrame, target: str, rng: Uniform) -> pd.DataFrame:
         """The probability of each value of the target for each row."""
-        products = self.products(rng, [target])
-        return self._said(completing.probabilities(frame, target, self.levels, products), [target])
+        products, pieces = self._in_pieces(rng, [target])
+        return self._said(completing.probabilities(frame, target, self.levels, products, pieces), [target])
 
     def expectation(self, frame: pd.DataFrame, target: str, rng: Uniform) -> "pd.Series[float]":
         """The mean of a numeric target for each row."""
-        products = self.products(rng, [target])
-        return self._said(completing.expectation(frame, target, self.levels, products), [target])
+        products, pieces = self._in_pieces(rng, [target])
+        return self._said(completing.expectation(frame, target, self.levels, products, pieces), [target])
 
     def quantile(self, frame: pd.DataFrame, target: str, q: float, rng: Uniform) -> "pd.Series[float]":
         """A quantile of a numeric target for each row."""
-        products = self.products(rng, [target])
-        return self._said(completing.quantile(frame, target, q, self.levels, products), [target])
+        products, pieces = self._in_pieces(rng, [target])
+        return self._said(completing.quantile(frame, target, q, self.levels, products, pieces), [target])
 
     def table(
         self, names: Sequence[str], where: str | None, rows: float | None, rng: Uniform

@@ -8,11 +8,14 @@ A gap in a column of the frame is to be filled: it gets a value, never "missing"
 have is drawn as the model draws it, missing values included. A target is predicted as something that is there, and
 there a gap says nothing.
 
+Columns that rules cut come in `pieces`: products have odds of these, and what is known of them is known to the piece.
+
 Edges: a cell outside its declared domain, or a column that is not declared → SchemaError, and nothing is drawn. A row
 that the model holds to be impossible → ConfigError.
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,26 +31,35 @@ from understudy.data.codec import Codes, Uniform
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
 from understudy.data.dtypes import dtype
 from understudy.data.pieces import Pieces, labels_of
+from understudy.data.values import places_of
 from understudy.errors import ConfigError, SchemaError
 from understudy.models.tables import invert
 
 _AT_ONCE = 1 << 21  # numbers of posteriors at a time
 
 Known = Mapping[int, Codes]
+_NONE: Mapping[int, Pieces] = MappingProxyType({})
 
 
 def complete(
-    frame: pd.DataFrame, draws: int, levels: Levels, products: Products, rng: Uniform
+    frame: pd.DataFrame,
+    draws: int,
+    levels: Levels,
+    products: Products,
+    rng: Uniform,
+    pieces: Mapping[int, Pieces] = _NONE,
 ) -> pd.DataFrame:
     """Each row `draws` times, one after another, with what it lacks drawn from the model given what it has.
 
     What is there stays as it is, the index and the person's column too; columns that were not there come last.
     """
     whole(draws=draws)
-    known = known_cells(frame, levels)
-    gaps = {j: levels.pieces(j) for j, codes in known.items() if (codes < 0).any()}
-    absent = {j: levels.pieces(j) for j in range(len(levels.sizes)) if j not in known}
-    model = _there(products.cut({**gaps, **absent}), gaps)
+    known = known_cells(frame, levels, pieces)
+    every = {j: levels.pieces(j) for j in range(len(levels.sizes))} | dict(pieces)
+    gaps = {j: every[j] for j, codes in known.items() if (codes < 0).any()}
+    absent = {j: own for j, own in every.items() if j not in known}
+    whole_levels = {j: own for j, own in {**gaps, **absent}.items() if j not in pieces}
+    model = _there(products.cut(whole_levels), gaps)
     cells = {j: np.zeros((len(frame), draws), dtype=np.int32) for j in (*gaps, *absent)}
     widest = max((model.odds[j].shape[1] for j in cells), default=1)
     for rows, chance in _posteriors(known, len(frame), products, model, gaps, each=draws * widest):
@@ -70,40 +82,52 @@ def complete(
 
 
 def predict(
-    frame: pd.DataFrame, target: str, levels: Levels, products: Products
+    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
 ) -> tuple[Pieces, NDArray[np.float64]]:
     """The target's pieces, and the probability of each for each row, given that the target is there: (rows, pieces)."""
     schema = levels.schema
     place = schema.columns.index(schema.column(target))
     pieces = levels.pieces(place)
-    known = known_cells(frame.drop(columns=target, errors="ignore"), levels)
-    model = _there(products.cut({place: pieces}), {place: pieces})
+    known = known_cells(frame.drop(columns=target, errors="ignore"), levels, cut)
+    whole_target = (
+        _merged(products, place, cut[place], pieces) if place in cut else products.cut({place: pieces})
+    )
+    model = _there(whole_target, {place: pieces})
     chances = np.zeros((len(frame), pieces.there))
     for rows, chance in _posteriors(known, len(frame), products, model, {}):
         chances[rows] = (chance.exp() @ model.odds[place][:, : pieces.there]).numpy()
     return pieces, chances / chances.sum(1, keepdims=True)
 
 
-def probabilities(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> pd.DataFrame:
+def probabilities(
+    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
+) -> pd.DataFrame:
     """A column for each value (or bin) of the target."""
-    pieces, chances = predict(frame, target, levels, products)
+    pieces, chances = predict(frame, target, levels, products, cut)
     return pd.DataFrame(chances, index=frame.index, columns=labels_of(pieces.column)[: pieces.there])
 
 
-def expectation(frame: pd.DataFrame, target: str, levels: Levels, products: Products) -> "pd.Series[float]":
+def expectation(
+    frame: pd.DataFrame, target: str, levels: Levels, products: Products, cut: Mapping[int, Pieces] = _NONE
+) -> "pd.Series[float]":
     """The mean of a numeric target for each row."""
     low, high = bounds(levels, target)
-    _, chances = predict(frame, target, levels, products)
+    _, chances = predict(frame, target, levels, products, cut)
     return pd.Series(chances @ ((low + high) / 2), index=frame.index, name=target)
 
 
 def quantile(
-    frame: pd.DataFrame, target: str, q: float, levels: Levels, products: Products
+    frame: pd.DataFrame,
+    target: str,
+    q: float,
+    levels: Levels,
+    products: Products,
+    cut: Mapping[int, Pieces] = _NONE,
 ) -> "pd.Series[float]":
     """The value below which a numeric target lies with probability `q`, for each row."""
     in_range(0, 1, q=q)
     low, high = bounds(levels, target)
-    pieces, chances = predict(frame, target, levels, products)
+    pieces, chances = predict(frame, target, levels, products, cut)
     order = np.argsort(low)
     low, high, heap = low[order], high[order], np.cumsum(chances[:, order], axis=1)
     place = np.minimum((heap < q).sum(axis=1), len(low) - 1)
@@ -118,8 +142,8 @@ def quantile(
     return pd.Series(values, index=frame.index, name=target)
 
 
-def known_cells(frame: pd.DataFrame, levels: Levels) -> Known:
-    """The levels of a frame's cells, column by column, −1 where one is missing."""
+def known_cells(frame: pd.DataFrame, levels: Levels, pieces: Mapping[int, Pieces] = _NONE) -> Known:
+    """The levels of a frame's cells, or their `pieces`, column by column, −1 where one is missing."""
     names, person = levels.schema.names, levels.schema.person
     if not frame.columns.is_unique:
         raise SchemaError("the frame has two columns of one name. Nothing was drawn.")
@@ -127,7 +151,22 @@ def known_cells(frame: pd.DataFrame, levels: Levels) -> Known:
         raise SchemaError(
             f'there is no column "{strange[0]}".{nearest(strange[0], names)} Nothing was drawn.'
         )
-    return {j: levels.known(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
+    known = {j: levels.known(j, frame[name]) for j, name in enumerate(names) if name in frame.columns}
+    for j in known.keys() & pieces.keys():
+        places = places_of(pieces[j], frame[names[j]]).astype(np.int32)
+        known[j] = np.where(known[j] < 0, np.int32(-1), places)
+    return known
+
+
+def _merged(products: Products, j: int, finer: Pieces, pieces: Pieces) -> Products:
+    """Products in finer pieces of a column in the pieces that these are parts of."""
+    whole_pieces = np.arange(len(finer.level))
+    if finer.edges is not None and pieces.edges is not None:
+        whole_pieces = np.searchsorted(pieces.edges, finer.edges[:-1], side="right") - 1
+        whole_pieces = np.append(whole_pieces, len(pieces.level) - 1)[: len(finer.level)]
+    odds = torch.zeros(len(products.weight), len(pieces.level), dtype=torch.float64)
+    odds.index_add_(1, torch.from_numpy(whole_pieces), products.odds[j])
+    return Products(products.weight, (*products.odds[:j], odds, *products.odds[j + 1 :]))
 
 
 def _there(products: Products, pieces: Mapping[int, Pieces]) -> Products:
