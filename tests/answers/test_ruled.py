@@ -227,7 +227,8 @@ def test_how_far_two_levels_stand_in_an_order_is_counted_or_integrated(
     places, every = (at[0][:, None], at[1][None]), np.zeros(bins)
     np.add.at(table, places, compared(x[:, None], y))
     np.add.at(every, places, 1)
-    allowed = _allowed(schema.rules[0].condition, 0, 1, Codec(schema))  # type: ignore[arg-type]
+    codec = Codec(schema)
+    allowed = _allowed(schema.rules[0].condition, codec.pieces(0), codec.pieces(1))  # type: ignore[arg-type]
     np.testing.assert_allclose(allowed, table / every, atol=0.01 if real else 1e-12)
     assert ((allowed == 0) == (table == 0)).all()
 
@@ -293,3 +294,24 @@ def test_what_is_predicted_from_a_value_keeps_a_rule_that_cuts_its_level() -> No
         odds = generator.predict_proba(pd.DataFrame({"a": [a], "e": [False]}), "b")
         high = chance.get(True, 0.0) / chance.sum()
         np.testing.assert_allclose(odds.to_numpy()[0], [1 - high, high], atol=1e-6)
+
+
+@pytest.mark.parametrize("rules", [[WIDE[0]], [WIDE[1]], WIDE])
+@pytest.mark.parametrize("where", ["a < 2", "a between 1 and 6 and b > 2", "b <= 3 or e == true", "a == 7"])
+def test_a_table_with_a_condition_has_the_law_given_the_rules_value_by_value(
+    rules: list[Any], where: str
+) -> None:
+    generator = binned(*rules)
+    truth = by_value(generator)
+    met = {
+        "a < 2": truth["a"] < 2,
+        "a between 1 and 6 and b > 2": truth["a"].between(1, 6) & (truth["b"] > 2),
+        "b <= 3 or e == true": truth["b"].between(0, 3) | truth["e"],
+        "a == 7": truth["a"] == 7,
+    }[where]
+    table = generator.table("b", "e", where=where)
+    some = truth[met]
+    level = np.where(some["b"] < 0, 2, some["b"] // 5)
+    wanted = [some["p"][(level == b) & (some["e"] == e)].sum() for b in range(3) for e in (False, True)]
+    np.testing.assert_allclose(table["share"], np.array(wanted) / sum(wanted), atol=1e-7)
+    assert table.attrs["probability"] == pytest.approx(sum(wanted), abs=1e-7)

@@ -28,6 +28,7 @@ from understudy.answers.rule_boxes import rule_boxes
 from understudy.answers.rules import refilled
 from understudy.check import not_negative
 from understudy.data.codec import Uniform
+from understudy.data.conditions import Condition
 from understudy.data.pieces import Pieces
 from understudy.errors import ConfigError
 
@@ -67,35 +68,52 @@ class Answers:
         are left to drawing.
         """
         products, pieces = self._in_pieces(rng, about)
-        return products.levels(pieces, self.levels.sizes) if pieces else products
+        return products.levels(pieces, self.levels.sizes)
 
     def _in_pieces(
         self, rng: Uniform, about: Sequence[str] = (), *, possible: bool = False
     ) -> tuple[Products, Mapping[int, Pieces]]:
-        """The same in the pieces that rules cut, which some columns have then.
+        """The same in the pieces that rules cut, which some columns have then."""
+        _, products, pieces = self._given(self._products(rng), about, possible=possible)
+        assert products is not None
+        return products, pieces
 
-        `possible`: an order between columns allows levels wholly in which it can be, for rows that are then drawn and
-        kept where they keep it.
+    def _products(self, rng: Uniform) -> Products:
+        """The network as products, whatever the rules."""
+        if self.exact is not None:
+            return self.exact
+        return Products.of_rows(torch.cat(list(self.points(self._points, rng))), self.levels.sizes)
+
+    def _given(
+        self,
+        products: Products,
+        about: Sequence[str] = (),
+        also: Condition | None = None,
+        boxes: int = 1,
+        *,
+        possible: bool = False,
+    ) -> tuple[float, Products | None, Mapping[int, Pieces]]:
+        """The probability of the rules, and of a condition besides that takes so many boxes, and products given these.
+
+        `possible`: an order between columns allows wholly what it allows in part, for rows that are then drawn and kept
+        where they keep it.
         """
-        products = self.exact or Products.of_rows(
-            torch.cat(list(self.points(self._points, rng))), self.levels.sizes
-        )
-        if not self.levels.schema.rules:
-            return products, {}
-        boxes, pieces, _ = self._rules(about, len(products.weight))
+        found, pieces, _ = self._rules(about, len(products.weight), also, boxes)
         if possible:
-            boxes = [{j: mask > 0 for j, mask in box.items()} for box in boxes]
-        left = products.cut(pieces).given(boxes)[1]
-        if left is None:
+            found = [{j: mask > 0 for j, mask in box.items()} for box in found]
+        share, left = products.cut(pieces).given(found)
+        if left is None and also is None:
             raise ConfigError(
                 "the model gives rows that keep the rules the probability 0. Nothing was drawn."
             )
-        return left, pieces
+        return share, left, pieces
 
-    def _rules(self, about: Sequence[str], products: int) -> tuple[list[Box], Mapping[int, Pieces], int]:
+    def _rules(
+        self, about: Sequence[str], products: int, also: Condition | None = None, boxes: int = 1
+    ) -> tuple[list[Box], Mapping[int, Pieces], int]:
         """The rules as boxes, an eighth of what products given a question may take."""
         most = _NUMBERS // (8 * products * sum(self.levels.sizes))
-        return rule_boxes(self.levels, max(4, min(_MOST_BOXES, most)), about)
+        return rule_boxes(self.levels, max(4, boxes, min(_MOST_BOXES, most)), about, also)
 
     @property
     def _points(self) -> int:
@@ -256,18 +274,21 @@ class Answers:
     ) -> tuple[Tensor, bars.Found | None, dict[str, Any]]:
         """The shares of a table, what was released of it or why nothing was, and how the answer was found."""
         about = [self.levels.schema.names[place] for place in places]
-        products = self.products(rng, about)
         said: dict[str, Any] = {"answer": self._how(about)}
         question = Question.read(where, self.levels)
+        products = self._products(rng)
         if (boxes := question.boxes(self._most_boxes(question.pieces, products))) is None:
             raise ConfigError(
                 f"{where!r} ties too many columns for a table. Draw rows with it and count. Nothing was computed."
             )
+        every, left, pieces = self._given(products, about)
         if where is not None:
-            said["probability"], left = products.cut(question.pieces).given(boxes)
+            share, left, pieces = self._given(products, about, question.condition, len(boxes))
             if left is None:
                 raise _nothing(where)
-            products = left.levels(question.pieces, self.levels.sizes)
+            said["probability"] = share / every
+        assert left is not None
+        products = left.levels(pieces, self.levels.sizes)
         table = products.table(places)
         if release is None:
             return table, None, said

@@ -3,8 +3,9 @@
 Rules that have no column in common leave boxes that have none in common either. So rules are taken in groups that share
 columns, also by others (`tied`): a fit has each group by itself (`rule_ties`), an answer all together (`rule_boxes`).
 
-An order between two columns is a box for each level of the one: of the other it allows each level as far as its values
-stand in that order, if values are even in a level.
+An order between two columns is a box for each piece of the one (of a column with very many pieces, for each level): of
+the other it allows each piece as far as its values stand in that order, values being even in it. Two orders that share
+a column are taken as independent where the same piece leaves both open.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,19 +21,21 @@ from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
 from understudy.models.tables import Tie
 
-_FITTED = 64  # boxes of a group of rules that a fit takes at most
+_FITTED = 256  # boxes of a group of rules that a fit takes at most
 _STEPS = 64  # to find a box
+_FEW = 128  # pieces that an order tells apart
 
 
 def rule_boxes(
-    levels: Levels, most: int, first: Sequence[str] = ()
+    levels: Levels, most: int, first: Sequence[str] = (), also: Condition | None = None
 ) -> tuple[list[Box], Mapping[int, Pieces], int]:
     """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
 
-    Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing.
+    Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing. `also` has to be
+    met besides; by itself it does not take more boxes.
     """
-    groups = tied(conditions(levels.schema))
-    groups.sort(key=lambda some: not set(first) & set(columns(And(tuple(some)))))
+    groups = tied(([] if also is None else [also]) + conditions(levels.schema))
+    groups.sort(key=lambda some: (also not in some, not set(first) & set(columns(And(tuple(some))))))
     found: list[Box] = [{}]
     pieces: dict[int, Pieces] = {}
     left_out = 0
@@ -83,7 +86,7 @@ def _at_most_boxes(some: Sequence[Condition], levels: Levels, most: int) -> list
         for box, orders in question.leaves(_STEPS * most):
             own = [box]
             for order, is_so in orders.items():
-                others = _order_boxes(order, is_so, pieces, levels)
+                others = _order_boxes(order, is_so, pieces, levels.schema)
                 own = [one for a in own for b in others if (one := _times(a, b)) is not None]
             found += own
             if len(found) > most:
@@ -108,36 +111,40 @@ def pair_of(order: Order, schema: Schema) -> tuple[int, int]:
 # Orders between two columns
 
 
-def _allowed(order: Order, a: int, b: int, levels: Levels) -> NDArray[np.float64]:
-    """How far each level of `b` stands in the order to each level of `a`: (levels a, levels b), 0 to 1.
+def _allowed(order: Order, one: Pieces, other: Pieces) -> NDArray[np.float64]:
+    """How far each part of the other column stands in the order to each part of the one: 0 to 1 (`_parts`).
 
-    Of values that are even within their levels. Of what is missing an order says nothing.
+    Of values that are even within their parts. Of what is missing an order says nothing.
     """
-    one, other = _spans(levels, a), _spans(levels, b)
+    a, b = _spans(one), _spans(other)
     if order.order in (">", ">="):
-        part = _at_most(other, one, strict=order.order == ">").T
+        found = _at_most(b, a, strict=order.order == ">").T
     else:
-        part = _at_most(one, other, strict=order.order == "<")
-    cells = np.ones((levels.sizes[a], levels.sizes[b]))
-    cells[: part.shape[0], : part.shape[1]] = part
+        found = _at_most(a, b, strict=order.order == "<")
+    cells = np.ones((len(a[0]) + one.column.nullable, len(b[0]) + other.column.nullable))
+    cells[: len(a[0]), : len(b[0])] = found
     return cells
+
+
+def _parts(pieces: Pieces) -> NDArray[np.integer]:
+    """The part of each piece: itself, or its level where there are very many pieces."""
+    return np.arange(len(pieces.level)) if len(pieces.level) <= _FEW else pieces.level
 
 
 _Spans = tuple[
     NDArray[np.float64], NDArray[np.float64], bool
-]  # where levels begin and end; whether they are whole
+]  # where parts begin and end; whether they are whole
 
 
-def _spans(levels: Levels, j: int) -> _Spans:
-    """Where each level with values begins and ends; of whole numbers and categories the first and the last."""
-    pieces = levels.pieces(j)
-    there, size = pieces.there, levels.sizes[j] - pieces.column.nullable
+def _spans(pieces: Pieces) -> _Spans:
+    """Where each part with values begins and ends; of whole numbers and categories the first and the last."""
+    there, parts = pieces.there, _parts(pieces)[: pieces.there]
     whole = pieces.edges is None or pieces.edges.dtype.kind == "i"
     begins = np.arange(there) if pieces.edges is None else pieces.edges[:-1]
     ends = np.arange(there) if pieces.edges is None else pieces.edges[1:] - (1 if whole else 0)
-    low, high = np.full(size, np.inf), np.full(size, -np.inf)
-    np.minimum.at(low, pieces.level[:there], begins)
-    np.maximum.at(high, pieces.level[:there], ends)
+    low, high = np.full(int(parts.max()) + 1, np.inf), np.full(int(parts.max()) + 1, -np.inf)
+    np.minimum.at(low, parts, begins)
+    np.maximum.at(high, parts, ends)
     return low, high, whole
 
 
@@ -165,16 +172,13 @@ def _at_most(one: _Spans, other: _Spans, *, strict: bool) -> NDArray[np.float64]
     return np.where(a >= high, 0.0, np.where(z <= low, 1.0, part.clip(0, 1)))
 
 
-def _order_boxes(order: Order, is_so: bool, pieces: Mapping[int, Pieces], levels: Levels) -> list[Box]:
-    """A box for each level of the one column in which the other can stand in the order, or against it."""
-    a, b = pair_of(order, levels.schema)
-    allowed = _allowed(order, a, b, levels)
+def _order_boxes(order: Order, is_so: bool, pieces: Mapping[int, Pieces], schema: Schema) -> list[Box]:
+    """A box for each part of the one column in which the other can stand in the order, or against it."""
+    a, b = pair_of(order, schema)
+    allowed = _allowed(order, pieces[a], pieces[b])
     allowed = allowed if is_so else 1 - allowed
-    return [
-        {a: pieces[a].level == level, b: own[pieces[b].level]}
-        for level, own in enumerate(allowed)
-        if own.any()
-    ]
+    one, other = _parts(pieces[a]), _parts(pieces[b])
+    return [{a: one == part, b: own[other]} for part, own in enumerate(allowed) if own.any()]
 
 
 def _times(one: Box, other: Box) -> Box | None:

@@ -13,7 +13,7 @@ Edges: a component that the rules leave nothing has share 0.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import accumulate, combinations
 
@@ -32,15 +32,24 @@ class Tie:
 
     columns: tuple[int, ...]
     allowed: tuple[Tensor, ...]
+    found: dict[tuple[int, ...], Tensor] = field(default_factory=dict, repr=False)  # by `within`
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Tie":
-        return replace(self, allowed=tuple(mask.to(device, dtype) for mask in self.allowed))
+        return Tie(self.columns, tuple(mask.to(device, dtype) for mask in self.allowed))
 
     def within(self, columns: Sequence[int]) -> Tensor:
-        """How far each box allows each combination of levels of some of its columns: (boxes, combinations)."""
+        """How far each box allows each combination of levels of some of its columns: (boxes, combinations).
+
+        Of all its columns, how far all boxes together do: (1, combinations).
+        """
+        if (known := self.found.get(tuple(columns))) is not None:
+            return known
         first, *others = (self.allowed[self.columns.index(column)] for column in columns)
         for other in others:
             first = (first[:, :, None] * other[:, None, :]).flatten(1)
+        self.found[tuple(columns)] = first = (
+            first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
+        )
         return first
 
 
@@ -123,9 +132,9 @@ class Ruled:
         return {tie: self._besides(tie, ()).sum(1).clamp(min=_TINY) for tie in self.ties}
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
-        """The probability of each box in the tie's other columns: (components, boxes), or (1, boxes) where none are."""
+        """The probability of each box in the tie's other columns: (components, boxes), or 1 where none are."""
         others = [self._parts[column] for column in tie.columns if column not in columns]
-        return reduce(torch.mul, others, tie.allowed[0].new_ones(1, len(tie.allowed[0])))
+        return reduce(torch.mul, others, tie.allowed[0].new_ones(1, 1))
 
     def _joint(self, columns: Sequence[int]) -> Tensor:
         """Of columns of one tie, or of one column: the odds of their combinations of levels, (components, …)."""
