@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.check import not_negative, one_of, plain_name
-from understudy.errors import BudgetExceeded, ConfigError, LedgerError
+from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
 from understudy.html import grid, pre
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.accounts.budget import AGAINST, Budget
@@ -135,10 +135,12 @@ class Ledger:
         people: Iterable[int | str] | None = None,
         insider: DpEvent | None = None,
         insider_count: int | None = None,
+        once: bool = False,
     ) -> Receipt:
         """Write down `count` uses of `event`, for everyone or for each of `people`, or refuse.
 
-        Guarantee: on return the entry is on disk; a refusal writes nothing.
+        Guarantee: on return the entry is on disk; a refusal writes nothing. `once`: a run has one entry of these words,
+        whatever state its party was put back to, since the ledger goes back to none. PrivacyError at the second.
         Edges: no people → an entry that costs nobody anything; a person named twice → ConfigError; a disk that
         fails while the entry is committed → LedgerError, and the entry may stand although nothing was used.
         """
@@ -149,6 +151,10 @@ class Ledger:
                 f'{self.holder}: this ledger is open for the run "{self._run[0]}", not for "{run}". Nothing was sent.'
             )
         with self._store.transaction(write=True):
+            if once and self._store.has_entry(run, what):
+                raise PrivacyError(
+                    f"{self.holder}: once in a run, and it was: {what}. Nothing was charged or sent."
+                )
             self._check(lines, ids)
             entry = self._store.add_entry(run, what, None if ids is None else len(ids))
             self._store.add_lines(entry, run, lines, _listed(ids))

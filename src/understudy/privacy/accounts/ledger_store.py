@@ -192,6 +192,10 @@ class Store:
             owns.setdefault(person, {})[event] = uses
         return owns
 
+    def has_entry(self, run: str, what: str) -> bool:
+        found = self.connection.execute("SELECT 1 FROM entry WHERE run = ? AND what = ? LIMIT 1", (run, what))
+        return found.fetchone() is not None
+
     def add_entry(self, run: str, what: str, people: int | None) -> int:
         return _add_entry(self.connection, run, what, people)
 

@@ -74,6 +74,7 @@ class DpltParty(AlignedParty):
 
     Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the last answer the state is not
     saved on the server's word (`Keep`): a server that could return to it would have two answers made under one pad.
+    Whatever state it is put back to, a step is charged once under its keys.
     Edges: another schema, a price above the budget, a message of a wrong shape, repeated or out of turn → an error,
     and nothing is charged or sent.
     """
@@ -116,21 +117,21 @@ class DpltParty(AlignedParty):
         return super().answer(ask)
 
     def respond(self, ask: Ask) -> Reply:
-        products = self.products
+        agreed, products = self.agreed, self.products
         match ask:
             case Begin():
                 return self._begin(ask)
             case Agree() if self.pair is not None and self.agreed is None:
                 return self._agree(ask)
-            case Group() if self.agreed is not None and products is None:
-                return self._group(ask, self.agreed)
+            case Group() if agreed is not None and products is None:
+                return self._group(ask, agreed)
             case Swap() if products is not None and self.shares is None:
                 if ask.chunk == products.swapped and not products.done:
                     return products.swap(ask)
-            case Correlate() if products is not None and products.done and self.shares is None:
-                return self._correlate(ask, products)
-            case Quantify() if self.shares is not None:
-                return self._quantify(ask)
+            case Correlate() if agreed and products is not None and products.done and self.shares is None:
+                return self._correlate(ask, agreed, products)
+            case Quantify() if agreed is not None and self.shares is not None:
+                return self._quantify(ask, agreed)
         raise self.unexpected(ask)
 
     # Before anything leaves
@@ -169,7 +170,7 @@ class DpltParty(AlignedParty):
     def _group(self, ask: Group, agreed: Agree) -> Grouped:
         confirm(self.channels, agreed.keys, ask.inbox)
         peers, mark = ", ".join(self.channels), fingerprint(agreed.keys)
-        receipt = self._pay(0, f"with {peers}; keys {mark}")
+        receipt = self._pay(0, f"with {peers}", agreed)
         self._charge(f"masked rows for {peers}, sealed: they tell nothing, outside ε; keys {mark}")
         scores = association(self.binary)
         self.groups = group(scores, self.config.group, self._choose)
@@ -188,19 +189,19 @@ class DpltParty(AlignedParty):
 
     # Step 2: correlations
 
-    def _correlate(self, ask: Correlate, products: Products) -> Tables:
+    def _correlate(self, ask: Correlate, agreed: Agree, products: Products) -> Tables:
         shares = products.shares(ask.inbox, ask.corrections)
-        receipt = self._pay(1, f"{self.plan.moved[1]:,} pairs over all parties")
+        receipt = self._pay(1, f"{self.plan.moved[1]:,} pairs over all parties", agreed)
         self.shares = shares
         return self._release(self.plan.pairs({self.name: self.index}), [], step=1, receipt=receipt)
 
     # Step 3 is the server's: the tree. Step 4: its tables
 
-    def _quantify(self, ask: Quantify) -> Tables:
+    def _quantify(self, ask: Quantify, agreed: Agree) -> Tables:
         edges = [(int(known), int(new)) for known, new in ask.edges.view(-1, 2).tolist()]
         if not is_tree(edges, sum(self.plan.latents.values())):
             raise MessageError(f"{self.name}: these edges are no tree. Nothing was charged or sent.")
-        receipt = self._pay(2, f"{self.plan.moved[2]:,} tables over all parties")
+        receipt = self._pay(2, f"{self.plan.moved[2]:,} tables over all parties", agreed)
         pairs = split_edges(edges, self.plan.latents)
         reply = self._release(pairs, leaves_of(self.groups), step=2, receipt=receipt)
         self.forget()
@@ -236,9 +237,12 @@ class DpltParty(AlignedParty):
             return torch.zeros(shape, dtype=torch.int64)
         return DiscreteLaplaceNoise(self.plan.scales[step]).draw(math.prod(shape), self.rng).view(shape)
 
-    def _pay(self, step: int, what: str) -> Receipt:
+    def _pay(self, step: int, what: str, agreed: Agree) -> Receipt:
         return self.ledger.charge(
-            self.plan.events[step], run=self.run, what=f"step {step + 1} of 3, {STEPS[step]}: {what}"
+            self.plan.events[step],
+            run=self.run,
+            what=f"step {step + 1} of 3, {STEPS[step]}: {what}; keys {fingerprint(agreed.keys)}",
+            once=True,  # also for a server that puts this party back to before it: pads are for one answer
         )
 
     @property
@@ -273,7 +277,16 @@ class DpltParty(AlignedParty):
         if ask.epsilon is not None:
             positive(epsilon=epsilon)
         people, order = len(self.aligned), list(self.schemas)
-        told = [self.run, asdict(self.begun), order, people, ask.epsilon, ask.bits, ask.chunk]
+        told = [
+            self.run,
+            asdict(self.begun),
+            order,
+            people,
+            ask.epsilon,
+            ask.bits,
+            ask.chunk,
+            fingerprint(ask.keys),
+        ]
         context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
         channels = connect(self.name, self.pair, ask.keys, context=context)
         peers = self.schemas.keys() - {self.name}

@@ -80,6 +80,7 @@ class MomentsParty(Party):
 
     Guarantee: see the module. Each release is answered once and in turn. From `Begin` to the last release the state is
     not saved on the server's word (`Keep`): a server that could return to it would have two releases under one pad.
+    Whatever state it is put back to, a release is charged once under its keys.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
     error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
     """
@@ -240,6 +241,7 @@ class MomentsParty(Party):
             moments_event(agree.multipliers[number]),
             run=self.run,
             what=f"{what} with {', '.join(agreement.channels) or 'nobody'}; keys {fingerprint(agree.keys)}",
+            once=True,  # also for a server that puts this party back to before it: pads are for one release
         )
         agreement.released += 1
         if agreement.released == self._count:

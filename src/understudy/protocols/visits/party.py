@@ -158,6 +158,7 @@ class VisitsParty(Party):
             run=self.run,
             what=f"tables of people and their events with {', '.join(agreement.channels) or 'nobody'}; "
             f"keys {fingerprint(agree.keys)}",
+            once=True,  # also for a server that puts this party back to before it: pads are for one release
         )
         self.agreement = self.pair = None  # a further release takes new keys, and is charged again
         cells = torch.from_numpy(count_visits(self.visits.codes(self.rng), terms.layout, terms.unit))

@@ -1,0 +1,197 @@
+"""A server that goes back in its parties' journals, and then asks something else.
+
+A party answers the same bytes from its journal. At the first other ask it is put back to where it was before, with the
+keys that it had: what leaves it then would be a second release under the pads of the first, and two of those differ by
+one party's own sums and its own part of the noise alone (over columns by its share, which the dealer of the masks can
+take apart). The contracts here have room for a second price, as where a server asks for more noise than is due.
+"""
+
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+sys.path.append(str(Path(__file__).parent.parent / "contract"))
+sys.path.append(str(Path(__file__).parent.parent / "runtime"))
+from network_cases import Network, protocol_contract
+from protocol_cases import CASES, Case
+
+from understudy.errors import PrivacyError
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core import Ask, Party, Reply, relayed
+from understudy.protocols.dplt import messages as dplt
+from understudy.protocols.gram import messages as gram
+from understudy.protocols.moments import messages as moments
+from understudy.protocols.visits import messages as visits
+from understudy.registry import agreed, messages_of
+from understudy.runtime.contract import Contract
+from understudy.runtime.journal import AskId
+from understudy.runtime.local import addressed
+from understudy.runtime.refusals import refusal
+from understudy.runtime.session import Session
+from understudy.runtime.wire import decode, encode
+
+WIDE = Budget(90.0, 1e-5)
+
+
+class Server:
+    """One life of a server: its parties are sessions with journals, and it remembers what it asked."""
+
+    def __init__(self, sessions: Mapping[str, Session], kinds: Any) -> None:
+        self.sessions, self.kinds = sessions, kinds
+        self.id, self.asked = uuid.uuid4().hex, list[dict[str, Ask]]()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.sessions)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        self.asked.append(asks := addressed(message, self.names))
+        return {name: self.put(name, ask) for name, ask in asks.items()}
+
+    def put(self, name: str, ask: Ask) -> Reply:
+        answer = self.sessions[name].answer(AskId(self.id, len(self.asked)), encode(ask))
+        if answer.status == "refusal":
+            raise refusal(name, answer.body)
+        reply = decode(answer.body, self.kinds)
+        assert isinstance(reply, Reply)
+        return reply
+
+
+@contextmanager
+def carried_out(case: Case, folder: Path) -> Iterator[tuple[Server, dict[str, Ledger]]]:
+    """The run to its end, and the ledgers of its parties."""
+    federation = case.federation(seed=None)
+    contract = protocol_contract(case, federation)
+    contract = replace(contract, budgets=dict.fromkeys(contract.budgets, WIDE))
+    network = Network(folder, *federation.schemas)
+
+    def build(name: str) -> Callable[[Contract, Ledger, Path], Party]:
+        def made(contract: Contract, ledger: Ledger, folder: Path) -> Party:
+            more = {"run": contract.run, "budget": case.budget, "folder": folder}
+            more |= agreed(case.module, case.config())
+            party: Party = case.module.build_party(name, federation.holders[name].table, ledger, **more)
+            return party
+
+        return made
+
+    seats = {
+        name: network.seat(name, build=build(name), description=schema)
+        for name, schema in federation.schemas.items()
+    }
+    sessions = {name: seat.open(contract) for name, seat in seats.items()}
+    server = Server(sessions, messages_of(case.module))
+    case.module.train(case.config(), server, federation.schemas)
+    yield server, {name: seat.ledger for name, seat in seats.items()}
+    for session in sessions.values():
+        session.close()
+
+
+def again(server: Server, until: type[Ask]) -> tuple[Server, dict[str, Any]]:
+    """Another life that asks the same until it comes to this ask, which it gives back unasked."""
+    other = Server(server.sessions, server.kinds)
+    for asks in server.asked:
+        if isinstance(next(iter(asks.values())), until):
+            return other, asks
+        other.ask(asks)
+    raise AssertionError(f"{until.kind()} was not asked")
+
+
+def refuses(other: Server, asks: Mapping[str, Ask], ledgers: Mapping[str, Ledger]) -> None:
+    """Nobody answers, and nobody pays."""
+    before = {name: ledger.spend() for name, ledger in ledgers.items()}
+    other.asked.append(dict(asks))
+    for name, ask in asks.items():
+        with pytest.raises(PrivacyError, match="Nothing was sent"):
+            other.put(name, ask)
+    assert {name: ledger.spend() for name, ledger in ledgers.items()} == before
+
+
+def case_of(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def test_other_seeds_of_masks_under_the_same_pads_get_no_second_matrix(tmp_path: Path) -> None:
+    with carried_out(case_of("Gram, columns, three parties"), tmp_path) as (server, ledgers):
+        other, asks = again(server, gram.Agree)
+        zero = {name: replace(ask, seeds=dict.fromkeys(ask.seeds, bytes(32))) for name, ask in asks.items()}
+        other.ask(zero)
+        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["holder 0"], gram.Agree))
+        inboxes = dict[str, Any]()
+        for asks in server.asked[place + 1 :]:
+            if isinstance(next(iter(asks.values())), gram.Share):
+                shares = {
+                    name: replace(ask, inbox=inboxes.get(name, {}))
+                    for name, ask in asks.items()
+                    if isinstance(ask, gram.Share)
+                }
+                refuses(other, shares, ledgers)
+                return
+            replies = other.ask(
+                {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
+            )
+            inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
+
+
+def test_other_pairs_are_not_released_under_the_same_pads(tmp_path: Path) -> None:
+    plain = case_of("Gram, rows, three parties")
+    case = replace(plain, settings=plain.settings | {"refined": 1})
+    with carried_out(case, tmp_path) as (server, ledgers):
+        other, asks = again(server, gram.Propose)
+        chosen = next(iter(asks.values())).pairs.tolist()
+        pairs = torch.tensor([[0, 1] if chosen != [[0, 1]] else [0, 2]])
+        said = other.ask(gram.Propose(pairs=pairs))
+        inboxes = relayed({name: reply.outbox for name, reply in said.items()}, other.names)
+        refine = {name: gram.Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()}
+        refuses(other, refine, ledgers)
+
+
+def test_another_tree_is_not_counted_under_the_same_pads(tmp_path: Path) -> None:
+    with carried_out(case_of("DPLT+, three parties"), tmp_path) as (server, ledgers):
+        other, asks = again(server, dplt.Quantify)
+        edges = next(iter(asks.values())).edges
+        star = torch.tensor([[0, leaf] for leaf in range(1, len(edges) + 1)])
+        assert not torch.equal(star, edges)
+        refuses(other, dict.fromkeys(asks, dplt.Quantify(edges=star)), ledgers)
+
+
+@pytest.mark.parametrize("stage", [moments.Pooling, moments.Cells])
+def test_moments_about_other_means_are_not_summed_under_the_same_pads(
+    stage: type[Ask], tmp_path: Path
+) -> None:
+    with carried_out(case_of("Moments, images of two classes, three parties"), tmp_path) as (server, ledgers):
+        other, asks = again(server, stage)
+        refuses(
+            other,
+            {name: replace(ask, radius=ask.radius + 1) for name, ask in asks.items()},  # type: ignore[call-arg, attr-defined]
+            ledgers,
+        )
+
+
+def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Path) -> None:
+    """The ask is the same; whoever was told of another key in between is put back, and the others are not."""
+    with carried_out(case_of("Visits, three parties"), tmp_path) as (server, ledgers):
+        other, asks = again(server, visits.Agree)
+        first = other.names[0]
+        with pytest.raises(Exception, match="Nothing was sent"):
+            other.ask(
+                {first: replace(asks[first], multiplier=0.0)}
+            )  # refused, and the records after it are gone
+        other.ask(asks)
+        refuses(other, {first: visits.Count()}, ledgers)
+
+
+def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> None:
+    with carried_out(case_of("DPLT, two parties"), tmp_path) as (server, ledgers):
+        before = {name: ledger.spend() for name, ledger in ledgers.items()}
+        other = Server(server.sessions, server.kinds)
+        for asks in server.asked:
+            other.ask(asks)
+        assert {name: ledger.spend() for name, ledger in ledgers.items()} == before
