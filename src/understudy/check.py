@@ -42,6 +42,13 @@ def whole(**values: int) -> None:
             raise ConfigError(f"{name} must be a whole number of at least 1, not {value!r}.")
 
 
+def a_seed(**values: int) -> None:
+    """Every value is a whole number from 0 to 2⁶³ − 1: what every generator takes."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+            raise ConfigError(f"{name} must be a whole number from 0 to 2⁶³ − 1, not {value!r}.")
+
+
 def one_of(choices: Iterable[str], /, **values: str) -> None:
     """Every value is one of the choices; the message names the nearest one."""
     known = tuple(choices)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-from understudy.check import in_range, not_negative, one_of, plain_name, positive, whole
+from understudy.check import a_seed, in_range, one_of, plain_name, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
 from understudy.data.schema import Schema
@@ -59,7 +59,7 @@ class Config:
         whole(components=self.components, steps=self.steps)
         whole(at_least=1 if self.at_least is None else self.at_least)
         in_range(1, MOST_BATCH, batch=self.batch)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         Budget(self.epsilon, self.delta)
         if self.key and not re.fullmatch("[0-9a-f]{64}", self.key):
             raise ConfigError(f"key must be 32 bytes in hex, not {self.key!r}. Nothing was charged.")

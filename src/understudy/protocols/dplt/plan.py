@@ -9,7 +9,7 @@ from itertools import combinations
 
 from dp_accounting import NonPrivateDpEvent
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import a_seed, in_range, whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
@@ -36,7 +36,7 @@ class Config:
 
     def __post_init__(self) -> None:
         whole(group=self.group, chunk=self.chunk)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         object.__setattr__(self, "split", tuple(self.split))
         if len(self.split) != len(STEPS):
             raise ConfigError(f"split must be three weights, not {self.split!r}.")

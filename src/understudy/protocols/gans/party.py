@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from dp_accounting import dp_event
 from torch import Tensor
 
-from understudy.check import not_negative
+from understudy.check import a_seed
 from understudy.data.described import Rows
 from understudy.data.table import Table
 from understudy.errors import PartyError
@@ -57,7 +57,7 @@ class Settings:
     def __post_init__(self) -> None:
         for name in ("rounds", "critic_steps", "batch", "checkpoint_every", "learning_rate", "penalty"):
             honest(**{name: getattr(self, name)})
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         if self.latent is not None:
             honest(latent=self.latent)
         for name in ("common", "critic_hidden"):

@@ -160,6 +160,8 @@ class VertiGanParty(GanParty):
             raise MessageError(
                 f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged."
             )
+        if type(ask.seed) is not int or not 0 <= ask.seed < 1 << 63:
+            raise MessageError(f"{self.name}: the ask has no seed for latent points. Nothing was charged.")
         batches = self._batches(ask.batches)
         receipt = self._pay(ask.round, batches)
         with torch.no_grad():

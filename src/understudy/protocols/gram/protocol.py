@@ -27,7 +27,7 @@ from torch import Tensor
 from understudy.answers import Release
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
-from understudy.check import in_range, not_negative, positive, whole
+from understudy.check import a_seed, in_range, not_negative, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.grid import Grid
 from understudy.data.levels import Levels
@@ -113,7 +113,8 @@ class Config:
         if self.at_least is not None:
             whole(at_least=self.at_least)
         positive(rate=self.rate)
-        not_negative(seed=self.seed, refined=self.refined)
+        a_seed(seed=self.seed)
+        not_negative(refined=self.refined)
         in_range(0.05, 0.95, scouting=self.scouting)
         if self.fine:
             in_range(LEAST_FINE, MOST_FINE, fine=self.fine)

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import a_seed, in_range, not_negative, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError
@@ -78,7 +78,7 @@ class Config:
         if self.bits is not None:
             not_negative(bits=self.bits)
             in_range(0, MOST_BITS, bits=self.bits)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         check_shares(self.shares)
         object.__setattr__(self, "shares", tuple(map(float, self.shares)))
         if type(self.private) is not bool:

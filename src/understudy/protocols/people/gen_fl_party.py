@@ -20,7 +20,7 @@ from dp_accounting import (
 )
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.check import a_seed, in_range, one_of, positive, whole
 from understudy.data.features import Features
 from understudy.data.population import Population
 from understudy.data.table import Table
@@ -100,7 +100,7 @@ class Config:
         positive(epsilon=self.epsilon)
         in_range(0, 1, share=self.share, delta=self.delta)
         one_of(MODELS, model=self.model)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
 
     @property

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.check import a_seed, in_range, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.population import Population
 from understudy.data.schema import Schema
@@ -89,7 +89,7 @@ class Config:
         in_range(1, MOST_HASHES, hashes=self.hashes)
         whole(cap=self.cap, hashes=self.hashes, clique=self.clique, cells=self.cells, batch=self.batch)
         whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
 
     def mechanism(self, schema: Schema) -> Rappor:
         """What randomizes a row. ConfigError where two columns have more cells than a table may."""

@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, one_of, whole
+from understudy.check import a_seed, in_range, one_of, whole
 from understudy.data.population import Population
-from understudy.errors import ArtefactError, ConfigError, PartyError, PrivacyError
+from understudy.errors import ArtefactError, PartyError, PrivacyError
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.pack import Value
@@ -80,8 +80,7 @@ class Settings(Reporting):
         names = ("rounds", "cohort", "epochs", "checkpoint_every")
         whole(**{name: getattr(self, name) for name in names})
         whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        if not isinstance(self.seed, int) or self.seed < 0:
-            raise ConfigError(f"seed must be a whole number of at least 0, not {self.seed!r}.")
+        a_seed(seed=self.seed)
         in_range(*RATES, learning_rate=self.learning_rate, global_rate=self.step)
         one_of(OPTIMIZERS, optimizer=self.optimizer)
         if isinstance(self.poison, Mapping):

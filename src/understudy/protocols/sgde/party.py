@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.check import one_of
+from understudy.check import a_seed, one_of
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.durable import own_folder
@@ -88,6 +88,7 @@ class Recipe:
         honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
         honest_layers(channels=self.channels)
         honest(rate=self.rate)
+        a_seed(seed=self.seed)
 
     def spend(self, noise_multiplier: float) -> Spend:
         """What a silo's networks cost together."""

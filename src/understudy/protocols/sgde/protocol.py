@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from understudy.check import in_range, not_negative, one_of, positive, whole
+from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
@@ -94,7 +94,8 @@ class Config(Recipe):
         one_of(("flagged", "nothing"), leave_out=self.leave_out)
         one_of(LIES, poison=self.poison)
         in_range(0, 1, poison_share=self.poison_share, delta=self.delta)
-        not_negative(seed=self.seed, cheapest=0.0 if self.cheapest is None else self.cheapest)
+        a_seed(seed=self.seed)
+        not_negative(cheapest=0.0 if self.cheapest is None else self.cheapest)
         for name in ("networks", "labels", "silos"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
 

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import not_negative, positive, whole
+from understudy.check import a_seed, positive, whole
 from understudy.data.visits import Visits
 from understudy.data.visits.frames import number_bounds
 from understudy.errors import ConfigError
@@ -76,7 +76,7 @@ class Config:
         whole(kinds=self.kinds, states=self.states, steps=self.steps)
         whole(colluding=self.colluding, most_holders=self.most_holders)
         positive(rate=self.rate)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         if self.at_least is not None:
             whole(at_least=self.at_least)
         if type(self.private) is not bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import a_seed, in_range, whole
 from understudy.errors import ConfigError
 from understudy.models.tables.mixture import MOST_COMPONENTS
 from understudy.privacy.local import check_epsilon
@@ -43,4 +43,4 @@ class Config:
         whole(components=self.components, steps=self.steps, batch=self.batch)
         in_range(1, MOST_COMPONENTS, components=self.components)
         whole(at_least=1 if self.at_least is None else self.at_least, most_holders=self.most_holders)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
