@@ -1,0 +1,63 @@
+"""The benchmark of people with many rows: what it compares is what it says."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+SMALL = {"steps": 5}
+
+
+@pytest.fixture(scope="module")
+def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
+    return load_bench("visits")
+
+
+def measured(bench: ModuleType, method: str, tmp_path: Path, epsilon: float | None = 8.0) -> dict[str, float]:
+    cell = bench.Cell(dataset="markov1", method=method, epsilon=epsilon, seed=0)
+    args = {"data": tmp_path, "people": 600, "device": "cpu", "settings": SMALL}
+    found: dict[str, float] = bench.measure(cell, args)
+    return found
+
+
+def test_real_people_drawn_again_are_nearer_than_columns_by_themselves(
+    bench: ModuleType, tmp_path: Path
+) -> None:
+    again, alone = (measured(bench, method, tmp_path) for method in ("bootstrap", "independent"))
+    for name in ("avd_events", "avd_across", "avd_next"):
+        assert again[name] < alone[name]
+    assert again["mean_error"] < 0.1
+    assert 0.5 < again["again_real"] < 1
+
+
+def test_every_method_says_what_it_can(bench: ModuleType, tmp_path: Path) -> None:
+    distances = set(bench.DISTANCES.values())
+    said = {
+        method: set(measured(bench, method, tmp_path)) for method in ("visits", "aggregates", "rows_split")
+    }
+    assert said["visits"] >= distances | {"mean_error", "q90_error", "avd_second", "again_auc"}
+    assert said["aggregates"] & distances == {"avd_person"}
+    assert said["aggregates"] >= {"mean_error", "q90_error"}
+    assert said["rows_split"] & distances == {"avd_person", "avd_events", "avd_across"}
+    assert "mean_error" not in said["rows_split"], "an event that is nobody's adds to nobody's sum"
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_generated_events_follow_the_law_that_is_said(
+    load_bench: Callable[..., ModuleType], order: int
+) -> None:
+    cases = load_bench("visits", "cases")
+    case = cases.drawn(order, 4_000, 0)
+    events = case.frames["events"].merge(case.frames["people"], on="id")
+    before = events.groupby("id")["state"].shift(order)
+    known = before.notna()
+    moved = ((events["state"] - before)[known] % 4).astype(int)
+    group = events["group"][known]
+    # Moves by one, but for a tenth that may be anywhere
+    assert (moved[group == 1] == 1).mean() == pytest.approx(0.9 * 0.8 + 0.1 / 4, abs=0.02)
+    assert (moved[group == 0] == 1).mean() == pytest.approx(0.9 * 0.2 + 0.1 / 4, abs=0.02)
+    other = ((events["state"] - events.groupby("id")["state"].shift(3 - order)).dropna() % 4).astype(int)
+    if order == 2:
+        assert np.allclose(np.bincount(other, minlength=4) / len(other), 1 / 4, atol=0.02)
