@@ -5,8 +5,8 @@
    columns and the next one's, over people who have two. Each has a total, one-way tables and priors of its own.
 2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
    jittered one-way tables. It makes all tables those of one law of people with their events.
-3. *Stop* as `fit_gram`: when no residual, neither of all cells nor of one table, is more than noise could leave. That
-   is asked at every fifth step.
+3. *Stop* as `fit_gram`, but half as late again: no residual, neither of all cells nor of one table, is more than noise
+   could leave, and the strongest pairs, which come last, have had time to come nearer.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of the next.
@@ -28,6 +28,7 @@ _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
+_LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 0.5  # of the initial logits: enough for the kinds to part
 
@@ -50,7 +51,8 @@ def fit_visits(
 
     `numbers`: the least and the largest number of events that each level of the last person column stands for.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
-    which comes at `steps`, or once no residual is more than noise. The same seed gives the same mixture on one device.
+    which comes at `steps`, or half as late again as no residual is more than noise. The same seed gives the same
+    mixture on one device.
     """
     whole(steps=steps)
     positive(rate=rate)
@@ -181,18 +183,18 @@ def _descend(
     mixture: MixtureOfChains, parts: Sequence[_Part], steps: int, rate: float, watch: Watch | None
 ) -> MixtureOfChains:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
-    scale = mixture.kinds * float(
-        parts[0].ways_precision.mean().rsqrt()
-    )  # gradients near 1, far above Adam's ε
+    # Gradients near 1, far above Adam's epsilon.
+    scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
     weights = [own for own in mixture.parameters() if own.numel()]  # without an order there is no next
     optimizer = torch.optim.Adam(weights, lr=rate, betas=(0.9, 0.99))
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
     cells = max(sum(int(torch.count_nonzero(part.weight)) for part in parts), 1)
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
+    end = steps
     for step in range(steps + 1):
         chain = mixture.tables()
         grams = [part.of(chain) for part in parts]
-        if step == steps or step % _EVERY == 0:
+        if step == end or step % _EVERY == 0:
             with torch.no_grad():
                 left = [part.left(gram) for part, (gram, _) in zip(parts, grams, strict=True)]
             residual = sum(squares for squares, _, _ in left) / cells
@@ -200,7 +202,9 @@ def _descend(
                 watch(step, residual)
             noise = residual <= least and all(within for _, within, _ in left)
             waited = step >= _WAIT * steps or all(stray <= _STRAY for _, _, stray in left)
-            if step == steps or (noise and waited):
+            if noise and waited:
+                end = min(end, round(_LONGER * step))
+            if step >= end:
                 break
         loss = torch.stack([part.loss(*own) for part, own in zip(parts, grams, strict=True)]).sum()
         for one, slope in zip(weights, torch.autograd.grad(loss * scale, weights), strict=True):
