@@ -26,7 +26,7 @@ from understudy.runtime.local import LocalParties, addressed
 OPEN = Plan(private=False)
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 FREE = Budget(epsilon=math.inf, delta=0.0)
-FRAME, SCHEMA = toy(rows=70, seed=3)
+FRAME, SCHEMA = toy(rows=30, seed=3)
 SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
 
 Schemas = dict[str, Schema]

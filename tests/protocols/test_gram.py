@@ -65,7 +65,7 @@ from understudy.runtime.local import BytesParties, LocalParties
 # What is measured
 
 
-@pytest.mark.parametrize(("parties", "chunk"), [(2, 1000), (2, 13), (3, 35), (4, 70)])
+@pytest.mark.parametrize(("parties", "chunk"), [(2, 1000), (2, 7), (3, 15), (4, 30)])
 def test_without_noise_the_measured_matrix_over_columns_is_exact(parties: int, chunk: int) -> None:
     tables, schemas = by_columns(parties)
     found = measured(tables, schemas, OPEN, chunk=chunk)
@@ -364,7 +364,7 @@ def test_a_party_that_goes_away_ends_the_run_and_only_what_was_released_is_charg
         return message
 
     with pytest.raises(PartyAway, match="went away"):
-        release(Seen(parties, leave), schemas, chunk=30)
+        release(Seen(parties, leave), schemas, chunk=12)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -430,7 +430,7 @@ def test_a_sealed_message_that_was_touched_is_refused_and_nothing_is_charged(cha
     tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas)
     with pytest.raises(MessageError, match="changed, repeated or put out of order"):
-        release(Seen(parties, _swap(change)), schemas, chunk=30)
+        release(Seen(parties, _swap(change)), schemas, chunk=12)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -444,7 +444,7 @@ def test_a_repeated_message_is_refused_and_nothing_is_charged() -> None:
         return message
 
     with pytest.raises(MessageError, match="repeated"):
-        release(Seen(parties, repeat), schemas, chunk=30)
+        release(Seen(parties, repeat), schemas, chunk=12)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -459,7 +459,7 @@ def test_an_ask_that_is_repeated_or_out_of_turn_is_refused() -> None:
             return message
 
         with pytest.raises(MessageError, match="not expected"):
-            release(Seen(parties, twice), schemas, chunk=30)
+            release(Seen(parties, twice), schemas, chunk=12)
         spent = [one.ledger.spend().total() for one in parties.values()]
         assert spent == [cells() * (kind is Share)] * 2
     lonely = party("holder 0", tables, schemas)
@@ -483,7 +483,7 @@ def test_a_share_asked_for_before_all_people_were_swapped_is_refused() -> None:
         return message
 
     with pytest.raises(MessageError):
-        release(Seen(parties, hurry), schemas, chunk=30)
+        release(Seen(parties, hurry), schemas, chunk=12)
     assert not any(one.ledger.spent() for one in parties.values())
 
 
@@ -728,10 +728,10 @@ def test_a_person_with_several_rows_is_refused() -> None:
 def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None:
     for cut in (by_columns, by_rows):
         tables, schemas = cut(3)
-        plain = measured(tables, schemas, chunk=20)
+        plain = measured(tables, schemas, chunk=9)
         ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
         build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
-        rebuilt = release(BytesParties(build), schemas, chunk=20)
+        rebuilt = release(BytesParties(build), schemas, chunk=9)
         assert torch.equal(plain.gram, rebuilt.gram)
         assert [ledger.spend().total() for ledger in ledgers.values()] == [cells()] * 3
 

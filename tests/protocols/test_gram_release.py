@@ -141,7 +141,7 @@ def test_it_is_saved_beside_the_weights_listed_in_the_card_and_read_again(tmp_pa
 
 
 COPIES = 32
-PEOPLE = 1500
+PEOPLE = {"rows": 1500, "columns": 200}  # who hold other columns are aligned first, person by person
 A = Categorical(name="a", categories=(1, 2, 5))
 B = Boolean(name="b")
 
@@ -149,11 +149,11 @@ B = Boolean(name="b")
 @cache
 def thousand(cut: str) -> tuple[Release, np.ndarray]:
     """A release of 32 copies of one column and 32 of another: 1,024 times the same table, each under fresh noise."""
-    rng = np.random.default_rng(1)
-    a = rng.choice([1, 2, 5], PEOPLE, p=[0.5, 0.3, 0.2])
-    b = rng.random(PEOPLE) < 0.2 + 0.1 * a
+    rng, people = np.random.default_rng(1), PEOPLE[cut]
+    a = rng.choice([1, 2, 5], people, p=[0.5, 0.3, 0.2])
+    b = rng.random(people) < 0.2 + 0.1 * a
     frame = pd.DataFrame({f"a{n}": a for n in range(COPIES)} | {f"b{n}": b for n in range(COPIES)})
-    frame["id"] = np.arange(PEOPLE)
+    frame["id"] = np.arange(people)
     left = Schema(columns=tuple(replace(A, name=f"a{n}") for n in range(COPIES)), person="id")
     right = Schema(columns=tuple(replace(B, name=f"b{n}") for n in range(COPIES)), person="id")
     both = Schema(columns=(*left.columns, *right.columns), person="id")
@@ -165,7 +165,7 @@ def thousand(cut: str) -> tuple[Release, np.ndarray]:
     done = release(parties, schemas, Plan())
     sizes = {"sizes": torch.tensor(Codec(both).sizes, dtype=torch.int32)}
     truth = pd.crosstab(a, b).to_numpy()
-    return Release.from_tensors(Codec(both), done.kept | sizes, {"people": PEOPLE}), truth
+    return Release.from_tensors(Codec(both), done.kept | sizes, {"people": people}), truth
 
 
 @pytest.mark.parametrize("cut", ["rows", "columns"])
