@@ -28,7 +28,7 @@ from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
-from understudy.privacy.noise.rng import Device, Rng
+from understudy.privacy.noise.rng import Device, Rng, plainly
 
 if TYPE_CHECKING:  # the accountant is loaded with the first event: to draw needs none
     from dp_accounting import DpEvent
@@ -205,14 +205,14 @@ def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
 
 def _bernoulli_exp_below_one(numerator: Tensor, denominator: int, rng: Rng, k: int = 1) -> Tensor:
     """Algorithm 1 for γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
-    odd = torch.zeros_like(numerator, dtype=torch.bool)
-    todo = torch.arange(len(numerator), device=numerator.device)
+    device, found = numerator.device, torch.zeros_like(numerator, dtype=torch.bool)
+    odd, gamma, todo = map(plainly, (found, numerator, torch.arange(len(numerator), device=device)))
     while len(todo):
-        hit = rng.integers(denominator * k, len(todo), device=todo.device) < numerator[todo]
+        hit = plainly(rng.integers(denominator * k, len(todo), device=device)) < gamma[todo]
         if k % 2:
             odd[todo[~hit]] = True
         todo, k = todo[hit], k + 1
-    return odd
+    return found
 
 
 def _first_kept(n: int, propose: Callable[[int], tuple[Tensor, Tensor]]) -> Tensor:
