@@ -163,3 +163,47 @@ def test_what_does_not_fit_the_schema_is_refused_with_the_nearest_name(text: str
 def test_each_level_has_an_answer_to_stand_for_it() -> None:
     assert labels_of(SCHEMA.columns[0]) == ["0–4", "5–9", None]
     assert labels_of(SCHEMA.columns[4]) == [False, True]
+
+
+FINER = Schema(columns=(Real(name="x", low=0, high=2, bins=2, decimals=1, nullable=True),))
+NUMBERS = [step / 10 for step in range(21)]
+FINE_CASES: list[tuple[str, Any]] = [
+    ("x > 0.5", lambda x: x > 0.5),
+    ("x >= 0.5", lambda x: x >= 0.5),
+    ("x <= 0.5", lambda x: x <= 0.5),
+    ("x < 0.5", lambda x: x < 0.5),
+    ("x between 0.45 and 0.61", lambda x: 0.45 <= x <= 0.61),
+    ("x > 0.55 and x < 0.65", lambda x: x == 0.6),
+    ("x == 0.7", lambda x: x == 0.7),
+    ("x in (0, 1.3, 2)", lambda x: x in (0, 1.3, 2)),
+    ("x >= 2", lambda x: x == 2),
+    ("x < 2", lambda x: x < 2),
+    ("x != 2", lambda x: x != 2),
+    ("x > 1 and x <= 1.1", lambda x: x == 1.1),
+    ("x > 2 or x < 0", lambda x: False),
+    ("x > 0.51 and x < 0.59", lambda x: False),
+]
+
+
+@pytest.mark.parametrize(("text", "meaning"), FINE_CASES)
+def test_a_condition_on_numbers_of_few_decimals_holds_and_counts_the_numbers_that_meet_it(
+    text: str, meaning: Any
+) -> None:
+    question = Question.read(text, Codec(FINER))
+    (own,), (box,) = question.pieces.values(), question.boxes(8) or [{0: np.zeros(0)}]
+    some = [x for x in NUMBERS if meaning(x)]
+    if not box or not len(box[0]) or not (own.share[box[0]] > 0).any():
+        assert some == []
+        return
+    chosen = np.flatnonzero(box[0][: own.there] & (own.share[: own.there] > 0))
+    inside = np.linspace(0, 1 - 2**-53, 50)
+    drawn = {x for piece in chosen for x in own.values(np.full(50, piece), inside).tolist()}
+    assert sorted(drawn) == some
+    by_level = np.bincount(own.level[chosen], own.share[chosen], minlength=2)
+    counts = [sum(x < 1 for x in some) / 10, sum(x >= 1 for x in some) / 11]
+    np.testing.assert_allclose(by_level[:2], counts)
+
+
+def test_a_number_between_two_that_there_are_is_refused() -> None:
+    with pytest.raises(SchemaError, match=r"0\.55 is no value of"):
+        Question.read("x == 0.55", Codec(FINER))

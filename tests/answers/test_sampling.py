@@ -14,9 +14,11 @@ from understudy.answers.products import products_of
 from understudy.answers.question import Question
 from understudy.data.codec import Codec
 from understudy.data.images import ImageSchema
+from understudy.data.schema import Boolean, Real, Schema
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.generator import Generator
 from understudy.models.pool import Pool
+from understudy.models.tables import MixtureOfProducts
 
 CONDITIONS = [
     "sex == 'F' and age >= 70",
@@ -159,3 +161,14 @@ def test_bad_questions_are_refused_before_anything_is_drawn() -> None:
         asked().sample(-1, where="age > 3")
     with pytest.raises(ArtefactError, match="answered of tables"):
         Generator(mixture(), ImageSchema(height=2, width=3), {}).sample(3, where="age > 3")
+
+
+def test_rows_with_few_decimals_meet_a_condition_that_is_finer() -> None:
+    schema = Schema(columns=(Real(name="x", low=0, high=2, bins=2, decimals=1), Boolean(name="e")))
+    generator = Generator(MixtureOfProducts((2, 2), 3), schema, {})
+    rows = generator.sample(200, where="x > 0.55 and x < 0.65 or x > 1.9", seed=0)
+    assert sorted(rows["x"].unique()) == [0.6, 2.0]
+    assert rows.attrs["probability"] == pytest.approx(0.5 / 10 + 0.5 / 11)
+    assert generator.sample(50, weights={"x": {0.3: 1.0}}, seed=0)["x"].eq(0.3).all()
+    with pytest.raises(ConfigError, match="nothing meets"):
+        generator.sample(10, where="x > 0.51 and x < 0.59")

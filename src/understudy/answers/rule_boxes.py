@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.answers.question import Box, Levels, Question, TooManyError
+from understudy.data.column import Real
 from understudy.data.conditions import And, Condition, Order, columns, tests
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
@@ -116,7 +117,8 @@ def _allowed(order: Order, one: Pieces, other: Pieces) -> NDArray[np.float64]:
 
     Of values that are even within their parts. Of what is missing an order says nothing.
     """
-    a, b = _spans(one), _spans(other)
+    same = [column.decimals for column in (one.column, other.column) if isinstance(column, Real)]
+    a, b = (_spans(pieces, steps=len(same) == 2 and same[0] == same[1]) for pieces in (one, other))
     if order.order in (">", ">="):
         found = _at_most(b, a, strict=order.order == ">").T
     else:
@@ -136,12 +138,18 @@ _Spans = tuple[
 ]  # where parts begin and end; whether they are whole
 
 
-def _spans(pieces: Pieces) -> _Spans:
-    """Where each part with values begins and ends; of whole numbers and categories the first and the last."""
-    there, parts = pieces.there, _parts(pieces)[: pieces.there]
+def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:
+    """Where each part with values begins and ends; of whole numbers and categories the first and the last.
+
+    `steps`: numbers of so many decimals are whole, in units of the last.
+    """
+    there, parts, column = pieces.there, _parts(pieces)[: pieces.there], pieces.column
     whole = pieces.edges is None or pieces.edges.dtype.kind == "i"
     begins = np.arange(there) if pieces.edges is None else pieces.edges[:-1]
     ends = np.arange(there) if pieces.edges is None else pieces.edges[1:] - (1 if whole else 0)
+    if steps and isinstance(column, Real) and column.decimals is not None and pieces.edges is not None:
+        (begins, ends), whole = column.steps(pieces.edges), True
+        ends = np.maximum(begins, ends)
     low, high = np.full(int(parts.max()) + 1, np.inf), np.full(int(parts.max()) + 1, -np.inf)
     np.minimum.at(low, parts, begins)
     np.maximum.at(high, parts, ends)

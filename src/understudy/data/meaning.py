@@ -75,19 +75,31 @@ def _binned(test: Compare | OneOf, column: Column, begins: NDArray[Any]) -> Mask
 def _edge(test: Compare, column: Binned) -> float:
     """Where the values that meet a range begin or end, within the column's bounds."""
     place: float = _place(column, test.value)
-    if column.edges.dtype.kind == "i":
-        place = math.ceil(place) if test.order in (">=", "<") else math.floor(place) + 1
+    here = test.order in (">=", "<")  # the value itself lies above
     low, high = column.edges[[0, -1]].tolist()
+    if column.edges.dtype.kind == "i":
+        place = math.ceil(place) if here else math.floor(place) + 1
+    elif isinstance(column, Real) and column.decimals is not None:
+        place = _from(column, place) if here else math.nextafter(place, math.inf)
     return float(min(max(place, low), high))
 
 
-def _one(column: Binned, value: Value) -> tuple[int, int]:
-    """Where one whole number or day begins and ends."""
+def _from(column: Real, place: float) -> float:
+    """Where a number begins to be above what lies below it. The last bin holds its upper edge."""
+    return math.nextafter(place, -math.inf) if place == column.high else place
+
+
+def _one(column: Binned, value: Value) -> tuple[float, float]:
+    """Where one number or day begins and ends."""
     place = _place(column, value)
     if isinstance(column, Real):
-        raise column.error(
-            f"a real number is exactly {value!r} with probability 0. Ask for a range, as `between`. {_NOTHING}"
-        )
+        if column.decimals is None:
+            raise column.error(
+                f"a real number is exactly {value!r} with probability 0. Ask for a range, as `between`. {_NOTHING}"
+            )
+        if round(place, column.decimals) != place or not column.low <= place <= column.high:
+            raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")
+        return _from(column, place), min(math.nextafter(place, math.inf), column.high)
     if place != math.floor(place) or not column.edges[0] <= place < column.edges[-1]:
         raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")
     return int(place), int(place) + 1

@@ -1,7 +1,7 @@
 """A column's values in pieces: its levels, cut further where a question tells values of one level apart.
 
 A model knows levels, and a question asks for "70 or older" where a level is 65 to 79. Within a level values are even,
-so the level is cut at 70, and each piece has a share of it: 5/15 and 10/15.
+so the level is cut at 70, and each piece has a share of it: 5/15 and 10/15. A piece that holds no number has none.
 """
 
 from collections.abc import Iterable
@@ -52,10 +52,18 @@ def cut(column: Column, cuts: Iterable[float] = ()) -> Pieces:
     inner = np.array([place for place in cuts if own[0] < place < own[-1]], dtype=own.dtype)
     edges = np.union1d(own, inner)
     level = np.searchsorted(own, edges[:-1], side="right") - 1
-    share = np.diff(edges) / np.diff(own)[level]
+    share = _sizes(column, edges) / _sizes(column, own)[level]
     if column.nullable:
         level, share = np.append(level, column.levels), np.append(share, 1.0)
     return Pieces(column, level.astype(np.int32), share, edges)
+
+
+def _sizes(column: Binned, edges: NDArray[Any]) -> NDArray[Any]:
+    """How much lies between two edges each: of numbers with so many decimals, how many."""
+    if not isinstance(column, Real) or column.decimals is None:
+        return np.diff(edges)
+    first, last = column.steps(edges)
+    return last - first + 1
 
 
 def values_of(
