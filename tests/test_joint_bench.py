@@ -95,3 +95,16 @@ def test_pairs_near_a_function_are_measured_as_they_are(load_bench: Callable[...
     assert sizes == [10] * 4
     assert strong.correlation(np.eye(10) / 10) == pytest.approx(1)
     assert strong.correlation(np.ones((10, 10)) / 100) == pytest.approx(0)
+
+
+def test_a_timed_fit_says_what_it_took_and_how_near_it_came(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = load_bench("joint", "speed")
+    monkeypatch.setattr(speed, "QUICK", True)
+    row = speed.fit_one("copies", 8.0)
+    assert (row["width"], row["columns"], row["steps"]) == (100, 10, 30)
+    assert row["seconds"] > 0
+    assert row["peak_mb"] > 50
+    assert 0 < row["avd2"] < 0.3
+    assert set(row) <= set(speed.FIELDS)

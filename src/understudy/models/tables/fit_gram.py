@@ -48,6 +48,7 @@ _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _KEPT = 0.1  # of the people: so many rows, as if seen to keep the rules, make draws keep them
+_BETAS = (0.9, 0.99)  # of Adam
 _JITTER = 0.5  # of the initial logits: enough for the components to part
 
 
@@ -110,8 +111,7 @@ def _descend(
     two_way = TwoWay(tables, mixture.sizes, scale, ties)
     empty = EmptyCells(tables, mixture.sizes, scale, ties)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
-    optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
+    adam = _Adam(mixture.logits)
     ties, both = [tie.to(ways.device, torch.float32) for tie in ties], tied_pairs(ties)
     for step in range(steps + 1):
         law = Ruled.of(mixture.odds(), mixture.sizes, ties)
@@ -138,7 +138,21 @@ def _descend(
                 -_KEPT * tables.people * scale * share.detach()
             )  # of the logarithm of what the rules leave of all
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
-        (mixture.logits.grad,) = torch.autograd.grad(made, mixture.logits, slopes)
-        optimizer.step()
-        schedule.step()
+        (gradient,) = torch.autograd.grad(made, mixture.logits, slopes)
+        adam.step(gradient, rate * (1 - step / steps) ** 0.5)
     return mixture.requires_grad_(False)
+
+
+class _Adam:
+    """Kingma and Ba, "Adam" (ICLR 2015), Algorithm 1, in place: torch's own first loads its compiler, for seconds."""
+
+    def __init__(self, weights: Tensor) -> None:
+        self.weights, self.steps = weights.detach(), 0
+        self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
+
+    def step(self, gradient: Tensor, rate: float) -> None:
+        self.steps += 1
+        self.mean.lerp_(gradient, 1 - _BETAS[0])
+        self.square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
+        size = (self.square / (1 - _BETAS[1] ** self.steps)).sqrt_().add_(1e-8)
+        self.weights.addcdiv_(self.mean, size, value=-rate / (1 - _BETAS[0] ** self.steps))

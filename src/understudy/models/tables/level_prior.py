@@ -36,7 +36,7 @@ _EXACT = 1e-6  # stands in for the variance of exact counts
 _TINY = 1e-30
 
 Pool = Callable[[Tensor], Tensor]  # noisy counts → tables by what all of them share, both (width, width)
-_Axes = tuple[Tensor, Tensor]  # eigenvalues (levels,), eigenvectors (levels, levels) of S
+_Axes = tuple[Tensor, Tensor]  # eigenvalues (…, levels), eigenvectors (…, levels, levels) of S
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def level_prior(
     pairs = _Pairs(residual, noise, measured, expected, columns)
     for _ in range(_SWEEPS):
         for column, axes in pairs.choices.items():
-            likely = [pairs.likelihood(column, one) for one in axes]
-            pairs.take(column, axes[likely.index(max(likely))])
+            best = int(pairs.likelihoods(column, axes).argmax())
+            pairs.take(column, (axes[0][best], axes[1][best]))
     return pairs.prior()
 
 
@@ -130,53 +130,60 @@ class _Pairs:
         self.basis[levels[:, None], levels] = axes[1]
         self.half_turned[:, levels] = self.residual[:, levels] @ axes[1]
 
-    def likelihood(self, column: int, axes: _Axes) -> float:
-        """Of all tables of a column, with these axes for it."""
+    def likelihoods(self, column: int, axes: _Axes) -> Tensor:
+        """Of all tables of a column, with each of these axes for it: (kernels,). A table has one noise in all cells."""
         levels = self.blocks[column]
-        turned = axes[1].T @ self.half_turned[levels]
-        single = torch.ones(len(levels), 1, dtype=turned.dtype, device=turned.device)
-        found = _likeliest(
+        there = self.measured[levels[0]]
+        others, scale = self.columns[there], self.scale[there]
+        turned = axes[1].mT @ self.half_turned[levels][:, there]  # (kernels, levels, others' levels)
+        return _likeliest(
             turned,
-            torch.outer(axes[0], self.scale),
-            self.noise[levels],
-            self.measured[levels],
-            single,
-            self.columns,
-        )
-        return float(found[1].sum())
+            axes[0][:, :, None] * scale,
+            self.noise[levels[0], there],
+            lambda cells: cells.sum(1) @ others,
+            lambda pairs: (pairs @ others.T)[:, None],
+        )[1].sum(1)
 
     def prior(self) -> LevelPrior:
         turned = self.basis.T @ self.half_turned
         scale = torch.outer(self.scale, self.scale)
-        dispersion, _ = _likeliest(turned, scale, self.noise, self.measured, self.columns, self.columns)
-        return LevelPrior(self.basis, (self.columns @ dispersion @ self.columns.T) * scale)
+
+        def summed(cells: Tensor) -> Tensor:
+            return self.columns.T @ torch.where(self.measured, cells, 0) @ self.columns
+
+        def spread_out(pairs: Tensor) -> Tensor:
+            return self.columns @ pairs @ self.columns.T
+
+        dispersion, _ = _likeliest(turned, scale, self.noise, summed, spread_out)
+        return LevelPrior(self.basis, spread_out(dispersion) * scale)
 
 
 def _likeliest(
-    turned: Tensor, scale: Tensor, noise: Tensor, measured: Tensor, rows: Tensor, columns: Tensor
+    turned: Tensor,
+    scale: Tensor,
+    noise: Tensor,
+    summed: Callable[[Tensor], Tensor],
+    spread_out: Callable[[Tensor], Tensor],
 ) -> tuple[Tensor, Tensor]:
-    """v of every pair, and the log-likelihood of its cells, up to a constant: two matrices (of rows, of columns).
+    """v of every pair, and the log-likelihood of its cells, up to a constant.
 
     A cell is Gaussian with variance v·scale + noise. v is one of some multiples of the v that matches the second
-    moments, where a cell's weight is its scale, since rare ones say little.
+    moments, where a cell's weight is its scale, since rare ones say little. `summed` adds up every pair's measured
+    cells, and `spread_out` gives each cell what its pair has.
     """
-
-    def summed(cells: Tensor) -> Tensor:
-        return rows.T @ torch.where(measured, cells, 0) @ columns
-
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
     moment = moment.clamp(min=0)
     best_v, best = torch.zeros_like(moment), torch.full_like(moment, -torch.inf)
     for factor in _FACTORS:
-        total = (rows @ (factor * moment) @ columns.T) * scale + noise
+        total = spread_out(factor * moment) * scale + noise
         likely = -summed(total.log() + square / total) / 2
         best_v = torch.where(likely > best, factor * moment, best_v)
         best = torch.maximum(likely, best)
     return best_v, best
 
 
-def _axes(expected: Tensor) -> list[_Axes]:
+def _axes(expected: Tensor) -> _Axes:
     """The eigenvalues and eigenvectors of S for every K: first for I, then for those that are smooth."""
     size = len(expected)
     place = torch.arange(size, dtype=expected.dtype, device=expected.device)
@@ -188,5 +195,5 @@ def _axes(expected: Tensor) -> list[_Axes]:
         if length < size
         for share in _SHARES
     ]
-    smooth = [torch.linalg.eigh(root[:, None] * kernel * root) for kernel in kernels]
-    return [(expected, one), *((values.clamp(min=0), vectors) for values, vectors in smooth)]
+    values, vectors = torch.linalg.eigh(root[:, None] * torch.stack(kernels) * root)
+    return torch.cat([expected[None], values.clamp(min=0)]), torch.cat([one[None], vectors])
