@@ -37,7 +37,8 @@ from understudy.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.messages import Agree, Begin, Propose, Refine, Share
-from understudy.protocols.gram.releases import Plan, release
+from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.terms import again_share
 from understudy.runtime.local import LocalParties
 
 # Pairs measured once more, and three-way tables
@@ -275,6 +276,58 @@ def test_pairs_with_the_target_have_less_noise_at_the_price_of_the_others(cut: A
     price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def again_of(found: Released) -> float:
+    """The second release's part of what both spend."""
+    *first, (second, again) = found.releases
+    both = sum(n / sigma**2 for sigma, n in first), again / second**2
+    return both[1] / sum(both)
+
+
+def test_a_targets_pairs_have_more_of_the_budget_where_people_are_few() -> None:
+    shares = [again_share(people, 30.0) for people in (10, 100, 1_000, 4_000, 20_000, 10**400)]
+    assert shares == sorted(shares, reverse=True)
+    assert (shares[0], shares[-1]) == (0.9, 0.2)
+    assert 0.2 < shares[3] < shares[2] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("cut", "people"),
+    [(lambda: by_columns(2), None), (lambda: by_rows(2), 1_000), (by_grid, 1_000)],
+)
+def test_the_share_follows_from_how_many_people_are_known(cut: Any, people: int | None) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, people=people))
+    share = again_of(found)
+    assert 0.2 < share < 0.9
+    first = found.sigmas[0] * math.sqrt(1 - share)  # with all of the budget
+    assert share == pytest.approx(again_share(people or len(FRAME), first), rel=5e-3)
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+
+
+def test_over_rows_no_share_tells_how_many_there_are() -> None:
+    tables, schemas = by_rows(2)
+    fewer = {name: frame.iloc[::2] for name, frame in tables.items()}
+    for people, share in ((None, 0.2), (1, 0.9), (10**400, 0.2)):
+        plan = Plan(target=TARGET, scouting=None, people=people)
+        both = [release(LocalParties(all_parties(held, schemas)), schemas, plan) for held in (tables, fewer)]
+        assert both[0].sigmas == both[1].sigmas
+        assert again_of(both[0]) == pytest.approx(share, rel=5e-3)
+
+
+@pytest.mark.parametrize("people", [0, -1, 1.5, math.nan, math.inf, True, "many"])
+def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(people: Any) -> None:
+    with pytest.raises(ConfigError, match="people"):
+        gram.Config(target=TARGET, people=people)
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+    with pytest.raises(ConfigError, match="people"):
+        release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, people=people))
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 
 def test_a_server_that_leaves_a_pair_with_the_target_for_another_is_refused() -> None:

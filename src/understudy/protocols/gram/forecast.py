@@ -54,8 +54,9 @@ def forecast(
     name, schema = next(iter(schemas.items()))
     terms = Terms.of(name, schema, begin(plan, schemas, config.colluding), {})
     layout, spreads, moves = terms.layout, terms.spreads, terms.moves
-    shares = layout.shares(plan.fine, plan.scouting, again=layout.again(plan.target, plan.refined) > 0)
-    needed = map(terms.sigmas, budgets.values())
+    shared = people if layout.grid.partition == "columns" else None
+    shares = terms.shares(min(budgets.values(), key=lambda budget: budget.epsilon), shared)
+    needed = (terms.sigmas(budget, shared) for budget in budgets.values())
     sigmas = [max(scales) for scales in zip(*needed, strict=True)]
     noise = [_noise(layout, spread, sigma) for spread, sigma in zip(spreads, sigmas, strict=True)]
     spend = sum(map(terms.price, range(len(sigmas)), sigmas), Counter[DpEvent]())

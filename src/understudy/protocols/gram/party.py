@@ -178,7 +178,10 @@ class GramParty(AlignedParty):
         if people < 2 and not terms.rows_only:  # over rows their number is within ε: a refusal would tell it
             raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
         budget.warn_of_delta(self.name, people)
-        self.sigmas = terms.sigmas(budget)
+        apart = (
+            terms.layout.grid.partition == "columns"
+        )  # all holders have the same people then, and know them
+        self.sigmas = terms.sigmas(budget, people if apart else None)
         self.ledger.afford(composed(sum(map(terms.price, range(len(self.sigmas)), self.sigmas), Counter())))
         self.pair = KeyPair(self._fresh())
         return Begun(
@@ -186,7 +189,9 @@ class GramParty(AlignedParty):
                 None if terms.rows_only else people,
                 "the size of the intersection, outside ε; over rows the number stays here",
             ),
-            sigmas=Public(self.sigmas, "computed from the budget and public settings"),
+            sigmas=Public(
+                self.sigmas, "computed from the budget, public settings, and how many people all share"
+            ),
             budget=Public(asdict(budget) if ask.private else None, "the holder's own choice"),
             noise=self.stated_noise(),
             key=Public(self.pair.public, "a fresh public key"),

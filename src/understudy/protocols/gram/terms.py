@@ -4,6 +4,7 @@ Guarantee: settings other than those agreed to, another schema, or a split of th
 and nothing is charged or sent.
 """
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,9 @@ from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spre
 from understudy.protocols.gram.messages import Begin
 
 # Told as they stand in a run's settings
-_SETTLED = ("private", "fine", "target", "refined", "triples", "colluding", "most_holders")
+_SETTLED = ("private", "fine", "target", "refined", "people", "triples", "colluding", "most_holders")
+_AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
+_FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
 
 @dataclass(frozen=True)
@@ -56,20 +59,35 @@ class Terms:
         if ask.refined:
             whole(refined=ask.refined)
         again = layout.again(ask.target, ask.refined)
-        if again:
+        if again and ask.scouting is not None:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
+        if ask.people is not None:
+            whole(people=ask.people)
         return cls(ask, layout, layout.spreads(ask.colluding, across=ask.across, refined=again), moves)
 
     @property
     def rows_only(self) -> bool:
         return self.layout.grid.partition == "rows"
 
-    def sigmas(self, budget: Budget) -> list[float]:
-        """The noise of every release that this budget needs."""
+    def sigmas(self, budget: Budget, shared: int | None = None) -> list[float]:
+        """The noise of every release that this budget needs; `shared` people are known where columns are split."""
         if not self.ask.private:
             return [0.0] * len(self.spreads)
+        return self._noise(budget, self.shares(budget, shared))
+
+    def shares(self, budget: Budget, shared: int | None = None) -> list[float]:
+        """Each release's share of the budget."""
         again = self.layout.again(self.ask.target, self.ask.refined) > 0
-        shares = self.layout.shares(self.ask.fine, self.ask.scouting, again=again)
+        scouting, people = self.ask.scouting, shared or self.ask.people
+        if scouting is None:
+            scouting = 1 - _AGAIN
+            if self.ask.target is not None and people is not None and again and self.ask.private:
+                shares = self.layout.shares(self.ask.fine, scouting, again=again)
+                noise = self._noise(budget, shares)[-2]  # of all pairs, with that part of the budget
+                scouting = 1 - again_share(people, noise * scouting**0.5)
+        return self.layout.shares(self.ask.fine, scouting, again=again)
+
+    def _noise(self, budget: Budget, shares: list[float]) -> list[float]:
         plan = tuple(zip((spread.moved for spread in self.spreads), shares, strict=True))
         return list(shared_noise(plan, budget, self.moves))
 
@@ -85,6 +103,16 @@ class Terms:
         """Those pairs, if they are what was agreed on."""
         again = self.layout.again(self.ask.target, self.ask.refined)
         return self.layout.only(pairs, again, self.ask.target)
+
+
+def again_share(people: int, noise: float) -> float:
+    """Which part of the pairs' budget goes to the pairs with a target, once more.
+
+    `noise` is that of a cell if all pairs had all of it. A fifth, where people are many. Where they are few beside the
+    noise, no pair by itself tells much, and m − 1 of m(m − 1)/2 are cheap: they have up to nine tenths. Public numbers
+    alone decide.
+    """
+    return min(_MOST_AGAIN, max(_AGAIN, _FEW * math.sqrt(noise / min(people, 1 << 53))))
 
 
 def _as_agreed(name: str, ask: Begin, agreed: Mapping[str, Any]) -> None:
