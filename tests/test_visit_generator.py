@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from understudy.cli import app
 from understudy.data.codec import Codec
 from understudy.data.visits import VisitCodes, VisitSchema, read_visits
 from understudy.data.visits.frames import number_bounds, visit_frames
-from understudy.errors import ArtefactError
+from understudy.errors import ArtefactError, ConfigError, UnderstudyError
 from understudy.generator import Generator
 from understudy.models.visits import MixtureOfChains
 from understudy.privacy.noise import FastRng
@@ -115,9 +117,51 @@ def test_a_generator_that_claims_other_rows_than_its_schema_is_refused(
         Generator.load(folder)
 
 
-def test_questions_and_other_kinds_are_refused_by_name() -> None:
+def test_a_condition_on_people_is_met_by_all_and_has_the_law_of_those_who_meet_it() -> None:
+    made = generator(clinic(most_events=5))
+    where = "smoker == true and number_of_events >= 2 and first_day < '2020-01-10'"
+    people, events = made.visits(3_000, where=where, seed=1)
+    numbers = events.groupby("patient").size()
+    assert people["smoker"].all()
+    assert len(numbers) == 3_000
+    assert numbers.min() >= 2
+    assert (events.groupby("patient")["day"].first() < pd.Timestamp("2020-01-10")).all()
+    everybody, all_events = made.visits(40_000, seed=2)
+    counted = all_events.groupby("patient").size().reindex(everybody.index, fill_value=0)
+    first = all_events.groupby("patient")["day"].first().reindex(everybody.index)
+    meets = everybody["smoker"] & (counted >= 2) & (first < pd.Timestamp("2020-01-10"))
+    assert people.attrs["probability"] == pytest.approx(meets.mean(), rel=0.05)
+    assert numbers.mean() == pytest.approx(counted[meets].mean(), rel=0.03)
+    mine = all_events[all_events["patient"].isin(everybody.index[meets])]
+    assert events["severity"].mean() == pytest.approx(mine["severity"].mean(), abs=0.05)
+    assert (people["sex"] == "f").mean() == pytest.approx((everybody["sex"][meets] == "f").mean(), abs=0.04)
+
+
+def test_people_without_events_can_be_asked_for_and_a_condition_without_an_order_is_met() -> None:
+    people, events = generator(clinic()).visits(50, where="number_of_events == 0", seed=0)
+    assert (len(people), len(events)) == (50, 0)
+    assert generator(clinic()).sample(5, where="smoker == true").attrs["answer"] == "exact"
+    people, events = generator(clinic(time=None)).visits(50, where="number_of_events == 2", seed=0)
+    assert set(events.groupby("patient").size()) == {2}
+
+
+def test_what_cannot_be_asked_is_refused_by_name() -> None:
     made = generator(clinic())
-    with pytest.raises(ArtefactError, match="VisitSchema"):
-        made.sample(5, where="smoker")
+    with pytest.raises(UnderstudyError, match="severity"):
+        made.visits(5, where="severity > 1")
+    with pytest.raises(ConfigError, match="probability 0"):
+        made.visits(5, where="smoker == true and smoker == false")
+    with pytest.raises(ConfigError, match="condition"):
+        made.sample(5, weights={"sex": {"f": 1.0}})
     with pytest.raises(ArtefactError, match="no series"):
         made.series(5)
+
+
+def test_the_command_draws_people_who_meet_a_condition_into_two_files(tmp_path: Path) -> None:
+    folder = generator(clinic()).save(tmp_path / "g")
+    asked = ["sample", str(folder), "-n", "20", "--where", "sex == 'f'", "--seed", "1"]
+    done = CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "drawn")])
+    assert done.exit_code == 0, done.output
+    assert "probability" in done.stderr
+    assert set(pd.read_csv(tmp_path / "drawn" / "people.csv")["sex"]) == {"f"}
+    assert CliRunner().invoke(app, asked).exit_code == 0

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from understudy.answers import Answers, Release, Weights
+from understudy.answers.people import people_where
 from understudy.answers.release import FILE as RELEASE
 from understudy.answers.rules import keeping
 from understudy.bounded import read_json
@@ -146,6 +147,15 @@ class Generator:
         draw: str,
     ) -> pd.DataFrame:
         """The same, whatever the rules."""
+        if isinstance(self.schema, VisitSchema):
+            if weights is not None or like is not None or draw != "sample":
+                raise ConfigError(
+                    "people with events are drawn by a condition or by none, and in no other way."
+                )
+            people, events = self._visits(n, rng, where)
+            rows = people.merge(events, on=self.schema.person, how="left")
+            rows.attrs = people.attrs
+            return rows
         if where is not None or weights is not None or like is not None:
             if draw != "sample":
                 raise ConfigError(f"rows that are asked for are drawn, so draw={draw!r} has no meaning here.")
@@ -153,9 +163,6 @@ class Generator:
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self._parts(n, rng, draw))
         one_of(("sample", "argmax"), draw=draw)
-        if isinstance(self.schema, VisitSchema):
-            people, events = self._visits(n, rng)
-            return people.merge(events, on=self.schema.person, how="left")
         if not isinstance(self.schema, Schema):
             return self.schema.frame(*self._labelled(n, rng))
         codec = self.levels or Codec(self.schema)
@@ -246,14 +253,22 @@ class Generator:
             for (name, part), own in zip(parts.items(), torch.split(rows, widths, 1), strict=True)
         }
 
-    def visits(self, n: int, *, seed: int | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """`n` synthetic people, and their events in order: every event has a person in the first table."""
-        return self._visits(n, FastRng(seed))
+    def visits(
+        self, n: int, *, where: str | None = None, seed: int | None = None
+    ) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """`n` synthetic people, and their events in order: every event has a person in the first table.
 
-    def _visits(self, n: int, rng: FastRng) -> tuple[pd.DataFrame, pd.DataFrame]:
+        `where` is a condition on people, with their `number_of_events`, and where events are ordered the time of the
+        first, as `"sex == 'F' and number_of_events >= 3"`. It is met exactly, however rare; `attrs["probability"]`.
+        """
+        return self._visits(n, FastRng(seed), where)
+
+    def _visits(self, n: int, rng: FastRng, where: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
         not_negative(n=n)
         if not isinstance(self.schema, VisitSchema) or not isinstance(self.network, MixtureOfChains):
             raise ArtefactError("This generator draws no people with events: see `sample`.")
+        if where is not None:
+            return people_where(self.network, self.schema, where, n, rng)
         return visit_frames(self.network.draw(n, rng.uniform), self.schema, rng)
 
     def series(self, n: int, *, seed: int | None = None) -> NDArray[np.float64]:

@@ -12,6 +12,8 @@ from understudy.cli.console import err, note, out
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from understudy.answers import Weights
     from understudy.generator import Generator
 
@@ -53,25 +55,29 @@ def sample(
     if said := rehearsal_of(generator.card):
         note(said)
     if to is not None and isinstance(generator.schema, VisitSchema):
-        if where is not None or shares:
-            raise ConfigError("--where and --share are for tables. Nothing was drawn.")
-        frames = generator.visits(rows, seed=seed)
+        if shares:
+            raise ConfigError("--share is for tables of one row a person. Nothing was drawn.")
+        frames = generator.visits(rows, where=where, seed=seed)
+        _say_probability(where, frames[0])
         for one in frames:
             one.attrs |= first_said(generator.card)
         write_visits(frames, to, generator.schema, ".csv")
         out.print(f"{len(frames[0]):,} people with {len(frames[1]):,} events written to {to}")
         return
     frame = generator.sample(rows, where=where, weights=_weights(generator, shares or ()), seed=seed)
-    if where is not None:
-        err.print(
-            f"The model gives this the probability {frame.attrs['probability']:.3g} ({frame.attrs['answer']})."
-        )
+    _say_probability(where, frame)
     frame.attrs |= first_said(generator.card)
     if to is None:
         sys.stdout.write(csv_text(frame, generator.schema))
     else:
         write_table(frame, to, generator.schema)
         out.print(f"{len(frame):,} rows written to {to}")
+
+
+def _say_probability(where: str | None, frame: "pd.DataFrame") -> None:
+    if where is not None:
+        given = frame.attrs
+        err.print(f"The model gives this the probability {given['probability']:.3g} ({given['answer']}).")
 
 
 def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":

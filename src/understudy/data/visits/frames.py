@@ -8,25 +8,31 @@ import pandas as pd
 from understudy.data.codec import Codec, Uniform
 from understudy.data.column import Column
 from understudy.data.dtypes import typed
-from understudy.data.values import Codes
+from understudy.data.values import Codes, numbers_of
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
 
 
-def visit_frames(codes: VisitCodes, schema: VisitSchema, rng: Uniform) -> tuple[pd.DataFrame, pd.DataFrame]:
+def visit_frames(
+    codes: VisitCodes, schema: VisitSchema, rng: Uniform, *, people: pd.DataFrame | None = None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The table of people and the table of events, in the schema's columns and dtypes; people are numbered from 0.
 
     A number is drawn evenly inside its bin, and so are the time of a person's first event and the times between two.
+    `people`: their columns as `person_schema` has them, where these have been drawn already.
     Edges: an event that would come after the last time that the schema declares comes at that time. Without declared
     columns of people their table has the key alone.
     """
-    own = Codec(schema.person_schema).decode(codes.people, rng)
+    own = Codec(schema.person_schema).decode(codes.people, rng) if people is None else people
     declared = () if schema.people is None else schema.people.names
     people = own[list(declared)]
     people.insert(0, schema.person, np.arange(len(own)))
     events = Codec(schema.event_schema).decode(codes.events, rng)
     if (clock := schema.clock) is not None:
-        first = _steps(schema.person_schema.columns[-2], codes.people[:, -2], rng)
+        column = schema.person_schema.columns[-2]
+        first = np.nan_to_num(numbers_of(column, own[column.name])).astype(
+            np.int64
+        )  # who has none has no events
         since = np.cumsum(_steps(schema.event_schema.columns[-1], codes.events[:, -1], rng))
         before = np.append(since, 0)[codes.starts[:-1]]  # a first event has no gap: what others' add up to
         times = np.minimum((first - before)[codes.owner] + since, clock.edges[-1] - 1)

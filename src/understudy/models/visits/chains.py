@@ -211,10 +211,12 @@ class MixtureOfChains(nn.Module):
             people[level == 0, -2] = self.people[-2] - 1
         low, high = torch.tensor(self.numbers).T[:, level]
         number = low + (uniform(n) * (high - low + 1)).long()
-        states = self._walk(kind, number, uniform)
-        events = by_kind(states, _split(self.event_odds(), self.events), uniform)
         starts = functional.pad(number.cumsum(0), (1, 0))
-        return VisitCodes(people.numpy(), events.numpy(), starts.numpy())
+        return VisitCodes(people.numpy(), self.events_of(kind, number, uniform).numpy(), starts.numpy())
+
+    def events_of(self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+        """The events of people of these kinds, so many of each, person by person and in order: (events, columns)."""
+        return by_kind(self._walk(kind, number, uniform), _split(self.event_odds(), self.events), uniform)
 
     def _walk(self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
         """The state of every event, kind of person · states + state, person by person and in order."""
