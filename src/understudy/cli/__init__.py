@@ -175,22 +175,30 @@ def evaluate(
     ] = False,
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
-    """Compare synthetic rows with the real ones, for the holder of the real rows: a table, images or series."""
-    from understudy.data.described import load_schema, one_kind_of_row
+    """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
+    from understudy.data.described import load_schema
     from understudy.data.schema import Schema
+    from understudy.data.visits import VisitSchema
     from understudy.evaluate.beside import evaluate as put_beside
     from understudy.report.page import write_evaluation_page
     from understudy.report.verdict import attack_finding
     from understudy.report.words import capital
 
-    if not isinstance(described := one_kind_of_row(load_schema(schema)), Schema):
+    if not isinstance(described := load_schema(schema), Schema):
         from understudy.evaluate.array_figures import array_figures
+        from understudy.evaluate.people_figures import people_figures
 
         if to is not None or target is not None or another:
             raise ConfigError(
-                "--out, --target and --second-opinion are for tables: of images and series there are figures alone."
+                "--out, --target and --second-opinion are for tables of one row a person: of people with events, of "
+                "images and of series there are figures alone."
             )
-        for figure in array_figures(real, synthetic, described, holdout=holdout):
+        figures = (
+            people_figures(real, synthetic, described, holdout=holdout)
+            if isinstance(described, VisitSchema)
+            else array_figures(real, synthetic, described, holdout=holdout)
+        )
+        for figure in figures:
             out.print(str(figure), markup=False)
         return
     comparison = put_beside(real, synthetic, schema, holdout=holdout, target=target, another=another)

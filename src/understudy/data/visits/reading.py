@@ -115,7 +115,7 @@ class Visits:
 
 def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | None = None) -> Visits:
     """Read both tables, or the one of events, and check every cell against the schema."""
-    tables = _two(source, schema)
+    tables = two_sources(source, schema)
     titles = {part: name if name is None or len(tables) == 1 else f"{name}, {part}" for part in tables}
     events = read_table(tables["events"], schema.events, titles["events"], one_row_each=False)
     if schema.people is None:
@@ -172,7 +172,7 @@ def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes
     return np.where(missing, column.levels, codes).astype(np.int32)[:, None]
 
 
-def _two(source: Source | TwoSources, schema: VisitSchema) -> dict[str, Source]:
+def two_sources(source: Source | TwoSources, schema: VisitSchema) -> dict[str, Source]:
     """The tables that the schema describes, from whatever the holder brought."""
     wanted = ("events",) if schema.people is None else ("people", "events")
     if isinstance(source, Mapping) and not isinstance(source, pd.DataFrame):

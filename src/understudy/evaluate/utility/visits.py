@@ -26,31 +26,54 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Integer, Real
-from understudy.data.visits import VisitCodes, VisitLayout, VisitSchema, count_visits, read_visits
+from understudy.data.files import Source
+from understudy.data.table import read_table
+from understudy.data.visits import TwoSources, VisitCodes, VisitLayout, VisitSchema, count_visits, read_visits
+from understudy.data.visits.reading import two_sources
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Figure, bootstrap, shuffled
 from understudy.privacy.noise import FastRng
 
 Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
+Tables = Source | TwoSources  # a folder with both, or each by its name
 
 KINDS = {"person": "people", "event": "events", "across": "across", "next": "next"}
 _UNIT = 27_720  # divisible by every number up to 12
 
 
 def evaluate_visits(
-    real: Frames, synthetic: Frames, schema: VisitSchema, *, test: Frames | None = None, seed: int = 0
+    real: Tables, synthetic: Tables, schema: VisitSchema, *, holdout: Tables | None = None, seed: int = 0
 ) -> tuple[Figure, ...]:
-    """All figures. `test` are people whom no training saw; without them a fifth of the real ones is held out."""
-    synthetic, whole = _with_a_person(synthetic, schema)
+    """All figures. `holdout` are people whom no training saw; without them a fifth of the real ones is held out."""
+    mine, (drawn, whole) = visit_tables(real, schema), with_a_person(synthetic, schema)
     layout, rng = VisitLayout.of(schema), np.random.default_rng([seed, 0])
-    before, after = (read_visits(frames, schema).codes(FastRng(seed)) for frames in (real, synthetic))
-    held = None if test is None else read_visits(test, schema).codes(FastRng(seed))
+    before, after = (read_visits(frames, schema).codes(FastRng(seed)) for frames in (mine, drawn))
+    held = None if holdout is None else read_visits(holdout, schema).codes(FastRng(seed))
     return (
         *table_figures(before, after, layout, rng),
-        *total_figures(real, synthetic, schema),
+        *total_figures(mine, drawn, schema),
         _again(before, after, held, layout, rng, seed),
         Figure(name="integrity", value=whole, ceiling=1.0, better="higher"),
     )
+
+
+def visit_tables(source: Tables, schema: VisitSchema) -> dict[str, pd.DataFrame]:
+    """Both tables, every cell checked against the schema, with their keys."""
+    found = {}
+    for part, one in two_sources(source, schema).items():
+        declared = schema.events if part == "events" or schema.people is None else schema.people
+        table = read_table(one, declared, one_row_each=part == "people")
+        found[part] = table.frame[list(declared.names)].assign(**{schema.person: table.people})
+    return found
+
+
+def with_a_person(source: Tables, schema: VisitSchema) -> tuple[dict[str, pd.DataFrame], float]:
+    """Both tables without events that are nobody's, and the share of events that are somebody's."""
+    frames = visit_tables(source, schema)
+    if schema.people is None or not len(frames["events"]):
+        return frames, 1.0
+    there = frames["events"][schema.person].isin(frames["people"][schema.person])
+    return frames | {"events": frames["events"][there]}, float(there.mean())
 
 
 def table_figures(
@@ -178,11 +201,3 @@ def _examples(codes: VisitCodes) -> Examples:
     """Every event with its person's columns but the number of events, and whether another one follows."""
     features = np.concatenate([codes.people[codes.owner, :-1], codes.events], axis=1)
     return Examples(features, (codes.order + 1 < codes.numbers[codes.owner]).astype(np.int64))
-
-
-def _with_a_person(frames: Frames, schema: VisitSchema) -> tuple[Frames, float]:
-    """The same without events that are nobody's, and the share of events that are somebody's."""
-    if schema.people is None or not len(frames["events"]):
-        return frames, 1.0
-    there = frames["events"][schema.person].isin(frames["people"][schema.person])
-    return {**frames, "events": frames["events"][there]}, float(there.mean())

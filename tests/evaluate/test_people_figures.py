@@ -1,13 +1,17 @@
 """Synthetic people with events beside real ones: figures by hand, and attacks on a person with all rows."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
+from understudy.cli import app
 from understudy.data.visits import VisitCodes, VisitLayout, read_visits
 from understudy.evaluate.attacks.membership import neighbourhood
+from understudy.evaluate.people_figures import attack_people
 from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, take, total_figures
 from visit_cases import clinic, frames, random_codes
 
@@ -103,6 +107,26 @@ def test_an_attack_finds_people_who_were_copied_with_all_their_events() -> None:
     honest = neighbourhood(lines["a"], lines["b"], lines["c"], targets=90, score="nearest")
     found, none = ({m.name: m.attack.value for m in attack.measures}["auc"] for attack in (copied, honest))
     assert found > 0.85 > 0.65 > none
+
+
+def test_the_command_says_all_figures_and_attacks_of_two_folders(tmp_path: Path) -> None:
+    schema = clinic(most_events=5)
+    schema.save(tmp_path / "clinic.toml")
+    for name, seed in (("real", 0), ("synthetic", 0), ("others", 2)):
+        (tmp_path / name).mkdir()
+        for part, frame in tables(300, seed).items():
+            shift = 1_000 * (name == "others")
+            frame.assign(patient=frame["patient"] + shift).to_csv(
+                tmp_path / name / f"{part}.csv", index=False
+            )
+    places = {"real": "real", "synthetic": "synthetic", "holdout": "others", "schema": "clinic.toml"}
+    asked = [word for option, place in places.items() for word in (f"--{option}", str(tmp_path / place))]
+    done = CliRunner().invoke(app, ["evaluate", *asked])
+    assert done.exit_code == 0, done.output
+    for name in ("avd2_next", "total_mean_severity", "tstr_again_auc", "integrity", "mia", "mia_nearest"):
+        assert f"{name}: " in done.output, name
+    found = attack_people(*(tmp_path / places[name] for name in ("real", "holdout", "synthetic")), schema)
+    assert all(attack.leaks for attack in found), "the synthetic people are the real ones"
 
 
 def test_real_figures_need_no_people_table() -> None:
