@@ -13,8 +13,10 @@ import tomli_w
 from hypothesis import HealthCheck, settings
 
 from forker import Forker
+from known_prices import OF_THE_ACCOUNTANT, KnownPrices
 from postgres import postgres
 from understudy import cli
+from understudy.privacy.accounts import accounting
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -22,6 +24,20 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
+
+WORKED_OUT = accounting._epsilon
+KNOWN = pytest.StashKey[KnownPrices]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Prices are kept in pytest's cache, where there is one."""
+    if (cache := getattr(config, "cache", None)) is not None:
+        config.stash[KNOWN] = KnownPrices(cache.mkdir("known-prices"))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    own = item.path.name in OF_THE_ACCOUNTANT
+    setattr(accounting, "_epsilon", WORKED_OUT if own else item.config.stash.get(KNOWN, WORKED_OUT))  # noqa: B010
 
 
 def pytest_collection_finish() -> None:
