@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -218,12 +218,18 @@ def worst(
     return rows
 
 
+def family(process: int | None) -> Iterator[int | None]:
+    """A process and all that it has started, and those have."""
+    yield process
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in path.read_text().split():
+            yield from family(int(child))
+
+
 def pushed(address: str, token: str, pool: str, data: bytes, server: int | None) -> dict[str, Any]:
     """One push, and the peaks of the processes of the server while it lasted."""
-    children = (path.read_text().split() for path in Path(f"/proc/{server}/task").glob("*/children"))
-    processes = [server, *(int(child) for some in children for child in some)]
     before = {}
-    for process in processes:
+    for process in family(server):
         Path(f"/proc/{process}/clear_refs").write_text("5")  # the peak is counted from now on
         before[process] = held(process)
     begun = time.perf_counter()

@@ -75,7 +75,7 @@ def test_the_process_that_looks_holds_no_accountant(
     offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:
     looked(checkers, tmp_path, offers.accepted["small"](0), offers.POOL)
-    maps = Path(f"/proc/{checkers._idle[-1]._process.pid}/maps").read_text()
+    maps = Path(f"/proc/{checkers._idle[-1].process}/maps").read_text()
     assert "/torch/" in maps
     assert "/scipy/" not in maps  # which dp_accounting loads: a second more at every start
 

@@ -1,7 +1,9 @@
-"""The process that looks at offers: `python -m understudy.exchange.check_worker`. `checker` starts and ends it.
+"""Processes that look at offers, and the one that they are forked from: `python -m understudy.exchange.check_worker`.
 
-It reads one job a line (JSON), and answers with one line. Before a job it gives up the right to more memory and
-processor time than the job may have, so that a file that asks for more cannot take it from others.
+`checker` starts that one, with a socket as its input. At a "+" with another socket it forks a process that speaks
+there; at a "-" with a number it ends the one that has it. A forked one reads one job a line (JSON), and answers with
+one line. Before a job it gives up the right to more memory and processor time than the job may have, so that a file
+that asks for more cannot take it from others.
 """
 
 import contextlib
@@ -10,10 +12,10 @@ import json
 import os
 import resource
 import signal
-import sys
+import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
 import torch
 
@@ -27,20 +29,44 @@ _STATM, _STATUS, _REFS = (Path("/proc/self") / name for name in ("statm", "statu
 
 
 def main() -> None:
-    """Answer jobs until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this, who then closes the pipe
+    """Fork and end processes until nobody asks for them any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who started this, who then closes the socket
     torch.set_num_threads(1)
     gc.freeze()  # what was imported stays: no search for cycles looks at it again
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
-    _say(answers, {"ready": True})
-    for line in sys.stdin.buffer:
-        _say(answers, _answer(json.loads(line)))
+    os.dup2(2, 1)  # whatever a library prints goes where errors go
+    with socket.socket(fileno=os.dup(0)) as orders:
+        while (order := socket.recv_fds(orders, 1, 1))[0]:
+            if order[0] == b"-":
+                _end(int.from_bytes(orders.recv(8, socket.MSG_WAITALL), "big"))
+                continue
+            (line,) = order[1]
+            if os.fork() == 0:
+                orders.close()
+                _work(line)
+            os.close(line)
 
 
-def _say(answers: BinaryIO, value: dict[str, Any]) -> None:
-    answers.write(json.dumps(value).encode() + b"\n")
-    answers.flush()
+def _end(process: int) -> None:
+    """Until this was said, nobody else can have its number: it is a child that was not waited for."""
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+
+
+def _work(handle: int) -> NoReturn:
+    """Answer jobs until nobody asks any more."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        with socket.socket(fileno=handle) as line, line.makefile("rb") as jobs:
+            _say(line, {"ready": os.getpid()})
+            for job in jobs:
+                _say(line, _answer(json.loads(job)))
+    finally:
+        os._exit(0)
+
+
+def _say(line: socket.socket, value: dict[str, Any]) -> None:
+    line.sendall(json.dumps(value).encode() + b"\n")
 
 
 def _answer(job: dict[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 Guarantee: a file of n bytes has `MEMORY + FACTOR · n` bytes and `seconds` to be looked at, whatever it says; then it is
 refused, and the process is ended. The caller's own process reads nothing of the file. Answers come back as JSON.
-Edges: a process is kept for the next file (starting one takes seconds), and replaced after `_JOBS` of them or after a
-refusal for memory. There are at most `most` at once; who comes later waits. Without /proc memory is not limited.
+Edges: a process is kept for the next file, and replaced after `_JOBS` of them or when it was ended; all are forked from
+one that has imported what they need, so that a file which ends its process costs a fork and not the seconds of a start.
+There are at most `most` at once; who comes later waits. Without /proc memory is not limited.
 """
 
 import atexit
@@ -11,6 +12,7 @@ import contextlib
 import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -63,7 +65,8 @@ class Checkers:
     def __init__(self, most: int = PROCESSES) -> None:
         self._free, self._lock = threading.BoundedSemaphore(most), threading.Lock()
         self._idle: list[_Worker] = []
-        self._lost: list[_Worker] = []
+        self._nursery: _Nursery | None = None
+        self._lost: list[object] = []
 
     def check(
         self,
@@ -109,18 +112,22 @@ class Checkers:
         """Have one ready, or on its way."""
         with self._lock:
             if not self._idle:
-                self._idle.append(_Worker())
+                self._idle.append(self._born())
 
     def close(self) -> None:
-        """End all that are idle."""
+        """End all that are idle, and the one that they were forked from."""
         with self._lock:
             while self._idle:
                 self._idle.pop().end()
+            if self._nursery is not None:
+                self._nursery.close()
+                self._nursery = None
 
     def _forked(self) -> None:
         """In a copy of this process: the workers are the other's."""
         self._free, self._lock = threading.BoundedSemaphore(PROCESSES), threading.Lock()
-        self._lost, self._idle = self._idle, []
+        self._lost += [*self._idle, self._nursery]
+        self._idle, self._nursery = [], None
 
     def _take(self) -> "_Worker":
         with self._lock:
@@ -128,7 +135,13 @@ class Checkers:
                 if (worker := self._idle.pop()).alive:
                     return worker
                 worker.end()
-        return _Worker()
+            return self._born()
+
+    def _born(self) -> "_Worker":
+        """A new one. The lock is held."""
+        if self._nursery is None or not self._nursery.alive:
+            self._nursery = _Nursery()
+        return _Worker(self._nursery)
 
 
 @cache
@@ -140,55 +153,94 @@ def checkers() -> Checkers:
     return made
 
 
-class _Worker:
-    """One process. It ends when its input does, and so with this one, however that ends."""
+class _Nursery:
+    """The process that the others are forked from: it imports what they need, which takes seconds, and reads no file.
+
+    It ends when its input does, and so with this one, however that ends.
+    """
 
     def __init__(self) -> None:
         here = str(Path(understudy.__file__).parents[1])
         path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "understudy.exchange.check_worker"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        )  # fmt: skip
-        self._ready, self.jobs = False, 0
+        self._lock = threading.Lock()
+        self.line, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "understudy.exchange.check_worker"], stdin=theirs.fileno(),
+                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+            )  # fmt: skip
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self.process.poll() is None
+
+    def bear(self, line: socket.socket) -> None:
+        """Have one more, which speaks and hears at this socket."""
+        with self._lock:
+            socket.send_fds(self.line, [b"+"], [line.fileno()])
+
+    def end(self, worker: int) -> None:
+        """End one by its process id, which nobody else has before this was said."""
+        with self._lock:
+            self.line.sendall(b"-" + worker.to_bytes(8, "big"))
+
+    def close(self) -> None:
+        """End this process; those that are at work end with their own lines."""
+        self.line.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class _Worker:
+    """One process. It ends when its line does, and so with this one, however that ends."""
+
+    def __init__(self, nursery: _Nursery) -> None:
+        self._nursery, self.process, self.jobs = nursery, 0, 0
+        self._line, theirs = socket.socketpair()
+        with theirs:
+            nursery.bear(theirs)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still listens: it says nothing before it is asked but that it is ready."""
+        poll = select.poll()
+        poll.register(self._line, select.POLLIN)
+        return not self.process or not poll.poll(0)
 
     def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Its answer; {"spent": "time"} when none comes in time, {"spent": "process"} when it died of the job."""
-        if not self._ready:
-            if "ready" not in self._answer(_START):
+        if not self.process:
+            if "ready" not in (said := self._answer(_START)):
                 raise ArtefactError("the process that checks offers does not start. Nothing was exchanged.")
-            self._ready = True
+            self.process = int(said["ready"])
         self.jobs += 1
-        assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        except BrokenPipeError:
+            self._line.sendall(json.dumps(job).encode() + b"\n")
+        except (BrokenPipeError, ConnectionResetError):
             return {"spent": "process"}
         return self._answer(seconds)
 
     def end(self) -> None:
         """End it, whatever it does."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        if self.process:
+            with contextlib.suppress(
+                OSError
+            ):  # where the nursery is gone, the limit of its processor time ends it
+                self._nursery.end(self.process)
+        self._line.close()
 
     def _answer(self, seconds: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        handle, line, until = self._process.stdout.fileno(), bytearray(), time.monotonic() + seconds
+        line, until = bytearray(), time.monotonic() + seconds
         poll = select.poll()
-        poll.register(handle, select.POLLIN)
+        poll.register(self._line, select.POLLIN)
         while not line.endswith(b"\n"):
             if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
                 return {"spent": "time"}
-            if not (chunk := os.read(handle, 1 << 16)) or len(line) > _MOST_ANSWER:
+            try:
+                chunk = self._line.recv(1 << 16)
+            except ConnectionResetError:
+                chunk = b""
+            if not chunk or len(line) > _MOST_ANSWER:
                 return {"spent": "process"}
             line += chunk
         answer: dict[str, Any] = json.loads(line)
