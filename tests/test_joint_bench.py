@@ -7,6 +7,15 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from understudy.protocols.gram import protocol as gram
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fits with as little work as five columns of two levels take."""
+    for setting, few in (("components", 32), ("steps", 100)):
+        monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
+
 
 @pytest.fixture(scope="module")
 def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
