@@ -14,7 +14,8 @@ Once it is released under noise of known size, all that follows is post-processi
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
    (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
    cells together and of every table by itself, since many tables without dependence would outvote a strong one.
-   Where empty cells still hold people it waits for these, up to a tenth of the steps: no residual shows them.
+   Where empty cells still hold people it waits for these, up to a tenth of the steps: no residual shows them. So long
+   it always waits where there are rules: pairs that they tie are the strongest, and come last.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Cells that a pair
 near a function leaves empty are drawn to 0 (`empty_cells`).
@@ -45,7 +46,7 @@ from understudy.models.tables.noisy_tables import Tables, checked, forbidden, re
 Watch = Callable[[int, float], None]
 
 _RAREST = 1e-6  # least initial probability of a level
-_WAIT = 0.1  # of the steps, at most, for cells to become empty
+_WAIT = 0.1  # of the steps: at most for cells to become empty, and at least where there are rules
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _KEPT = 0.1  # of the people: so many rows, as if seen to keep the rules, make draws keep them
 _BETAS = (0.9, 0.99)  # of Adam
@@ -73,7 +74,8 @@ def fit_gram(
     `people`: their number, where it is known. `ties`: public rules; what is fitted is the mixture's law given these.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every step and at the end, which
     comes at `steps`, or once the residual falls to the least that is not noise, no table is left with more, and empty
-    cells are empty. The same seed gives the same mixture on one device.
+    cells are empty; with rules no sooner than at a tenth of the steps. The same seed gives the same mixture on one
+    device.
     """
     whole(steps=steps, components=components)
     positive(rate=rate)
@@ -125,7 +127,7 @@ def _descend(
             if step == steps or (
                 noise_alone
                 and all(one.is_noise(table) for one, table in zip(triples, wide, strict=True))
-                and (step >= _WAIT * steps or empty.held(law, tied) <= _STRAY)
+                and (step >= _WAIT * steps or (not ties and empty.held(law, tied) <= _STRAY))
             ):
                 break
             slope = two_way.slope(law, turned, pairs)
