@@ -62,7 +62,12 @@ def empty_cells(
     share, _ = pairs.likeliest(mean, share, zero, learn=False)
     odds = _READY * pairs.log_odds(mean, share, zero).clamp(max=20).exp()
     there = pairs.known & (pairs.spread_out(near.double()) > 0)
-    return torch.minimum(odds, (pairs.noise / _STRAYS**2).clamp(max=_SUREST)) * there
+    return torch.minimum(odds, surest(pairs.noise)) * there
+
+
+def surest(noise: Tensor) -> Tensor:
+    """How sure it can be that a cell holds nobody, over the precision of its measurement, from its noise's variance."""
+    return (noise / _STRAYS**2).clamp(max=_SUREST)
 
 
 @dataclass(frozen=True)

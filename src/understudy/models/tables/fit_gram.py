@@ -18,7 +18,8 @@ Once it is released under noise of known size, all that follows is post-processi
    it always waits where there are rules: pairs that they tie are the strongest, and come last.
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Cells that a pair
-near a function leaves empty are drawn to 0 (`empty_cells`).
+near a function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns that
+rise together (`ordered_pairs`).
 
 *Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. Cells that they forbid have no
 target and no weight, and the law has nothing there. The mixture itself may have; that it should not have much, so that

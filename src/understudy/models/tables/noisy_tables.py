@@ -17,10 +17,11 @@ from torch.nn import functional
 
 from understudy.check import whole
 from understudy.errors import ConfigError
-from understudy.models.tables.empty_cells import empty_cells
+from understudy.models.tables.empty_cells import empty_cells, surest
 from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.level_prior import common_share, level_prior
 from understudy.models.tables.low_rank import pooled_tables, with_margins
+from understudy.models.tables.ordered_pairs import ordered_means
 
 _CAUTION = 0.3  # share of the prior's precision that enters: the mixture itself pools what pairs share
 _TIGHTEST = 20.0  # the prior is at most so many times as precise as the measurement
@@ -38,7 +39,8 @@ class Tables:
     that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
     were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
-    `empty` (width, width), by levels: the precision with which a cell is known to hold nobody (`empty_cells`).
+    `empty` (width, width), by levels: the precision with which a cell is known to hold nobody (`empty_cells`,
+    `ordered_pairs`).
     `cells` is how many two-way cells, each twice, were measured and can hold somebody.
     """
 
@@ -85,7 +87,7 @@ def read_tables(
     independent = torch.outer(ways, ways) / total
     if ties:
         independent = with_margins(Ruled.of(ways[None] / total, sizes, ties).gram() * total, ways, columns)
-    apart = independent * measured
+    apart, nobody = ordered_means(counts, known, open_cells, ways, columns, independent * measured)
     expected = ways.clamp(min=1) / total**0.5  # a level that nobody seems to have may have a person
     heard = torch.where(never & measured, _drawn(known), counts)  # as if all cells were measured alike
     prior = level_prior(heard - apart, known, measured, expected, columns)
@@ -100,6 +102,7 @@ def read_tables(
     resolution = (RESOLUTION * total) ** 2
     weight = torch.where(measured, total**2 / variance.clamp(min=resolution), 0)
     released = prior.turned(torch.where(measured, counts, 0))
+    empty = empty_cells(counts, known, measured, ways, columns, independent if ties else None)
     return Tables(
         people=total,
         ways=ways / total,
@@ -112,7 +115,7 @@ def read_tables(
         columns=columns,
         least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
         most=_most(columns.T @ open_cells.double() @ columns),
-        empty=empty_cells(counts, known, measured, ways, columns, independent if ties else None) * weight,
+        empty=torch.maximum(empty, surest(known) * nobody) * weight,
         cells=int(open_cells.sum()),
     )
 
