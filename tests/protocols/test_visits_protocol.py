@@ -365,6 +365,16 @@ def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
         visits.Config(**bad)
 
 
+@pytest.mark.parametrize("bad", [{"states": 1}, {"kinds": 10**9}])
+def test_what_the_fit_would_refuse_is_refused_before_it_is_paid_for(bad: dict[str, Any]) -> None:
+    fed = clinics(1)
+    with pytest.raises(ConfigError, match=r"two states|larger than"):
+        train("visits", fed, **SMALL | bad)
+    assert not charged(fed.holders["clinic 0"])
+    with pytest.raises(ConfigError, match=r"two states|larger than"):
+        plan("visits", fed.schemas, budget=USUAL, **SMALL | bad)
+
+
 def test_counts_do_not_depend_on_the_order_of_the_files() -> None:
     who, events = frames()
     tables = []

@@ -21,13 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from understudy.check import a_seed, positive, whole
-from understudy.data.visits import Visits
+from understudy.data.visits import VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.visits import fit_visits
+from understudy.models.visits import MixtureOfChains, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -114,6 +116,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     schema, device = common(schemas), pick_device(config.device)
+    _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     done = _saved(store, told) if store and resume else None
@@ -175,6 +178,7 @@ def forecast(
     """What a run will release, and how uncertain that is. Reads no row."""
     schema = common(schemas)
     check_settled(asdict(config), len(schemas))
+    _check_fit(config, schema)
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
     multiplier = max(needed) if config.private else 0.0
     terms = Terms.of(schema, multiplier, config.most_holders)
@@ -202,6 +206,20 @@ def forecast(
         if few
         else (),
     )
+
+
+def _check_fit(config: Config, schema: VisitSchema) -> None:
+    """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
+    layout = VisitLayout.of(schema)
+    with torch.device("meta"):
+        MixtureOfChains(
+            layout.people,
+            layout.events,
+            number_bounds(schema),
+            ordered=layout.ordered,
+            kinds=config.kinds,
+            states=config.states,
+        )
 
 
 def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
