@@ -17,7 +17,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.visits import protocol as visits
 from understudy.run import run_file
 from understudy.runfile import RunFile
-from visit_cases import clinic, frames
+from visit_cases import beside_visits, clinic, frames
 
 SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
 
@@ -86,6 +86,29 @@ def test_what_is_refused_costs_nothing_and_leaves_no_ledger(tmp_path: Path, spoi
     with pytest.raises(SchemaError, match=said):
         run_file(file)
     assert not (tmp_path / "a.ledger").exists()
+
+
+def test_a_run_file_over_columns_gives_people_with_the_columns_of_all_holders(tmp_path: Path) -> None:
+    tables, schemas = beside_visits()
+    parties = {}
+    for name, held in tables.items():
+        home = tmp_path / name
+        home.mkdir()
+        schemas[name].save(home / "schema.toml")
+        for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
+            rows.to_csv(home / f"{part}.csv", index=False)
+        table = name if isinstance(held, dict) else f"{name}/rows.csv"
+        parties[name] = {"table": table, "schema": f"{name}/schema.toml", "epsilon": 2.0, "delta": 1e-5}
+    body = {"protocol": "visits", "out": "out", "settings": SETTINGS, "parties": parties}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
+    result, out = run_file(RunFile.load(tmp_path / "run.toml"))
+    people = pd.read_parquet(out / "synthetic" / "people.parquet")
+    assert list(people.columns) == ["patient", "sex", "smoker", "income"]
+    assert len(people) == result.people == 53
+    assert "server together with a holder" in str(result.privacy)
+    for name in tables:
+        with Ledger(tmp_path / "ledgers" / f"{name}.ledger") as ledger:
+            assert 1.9 < ledger.spent() <= 2.0
 
 
 def test_the_demo_uses_all_years_of_each_person(tmp_path: Path) -> None:

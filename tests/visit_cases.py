@@ -1,6 +1,8 @@
 """People with many rows for the tests: made up, some without events, some with more than count."""
 
+from dataclasses import replace
 from datetime import date
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,6 +48,30 @@ def frames(people: int = 60, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]
     ward = np.where(rng.random(len(owner)) < 0.1, None, np.where(severity > 1, "b", "a"))
     events = pd.DataFrame({"patient": owner, "day": days, "severity": severity, "ward": ward})
     return who, events
+
+
+def beside_visits(people: int = 60, **more: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same people at three holders: sex at a registry, visits and smoking at a clinic, and income at a bank, which
+    goes with smoking. Each has some people whom the others do not have.
+    """
+    who, events = frames(people)
+    rng = np.random.default_rng(5)
+    wages = np.where(who["smoker"], 0, 2) + rng.integers(0, 2, people)
+    registry = who[["patient", "sex"]].iloc[3:]
+    bank = pd.DataFrame({"client": who["patient"], "income": wages}).sample(frac=1, random_state=1).iloc[2:]
+    own, schema = who[["patient", "smoker"]].iloc[: people - 2], clinic(**more)
+    visits = replace(schema, people=Schema(columns=(Boolean(name="smoker"),)))
+    tables = {
+        "registry": registry.reset_index(drop=True),
+        "clinic": {"people": own, "events": events[events["patient"].isin(own["patient"])]},
+        "bank": bank.reset_index(drop=True),
+    }
+    schemas = {
+        "registry": Schema(person="patient", columns=(Categorical(name="sex", categories=("f", "m")),)),
+        "clinic": visits,
+        "bank": Schema(person="client", columns=(Integer(name="income", low=0, high=3),)),
+    }
+    return tables, schemas
 
 
 def random_codes(rng: np.random.Generator, layout: VisitLayout, numbers: np.ndarray) -> VisitCodes:

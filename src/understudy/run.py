@@ -212,7 +212,8 @@ def opened(
             check_rules(schema)
     if same_people:
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.
-        side_by_side(schemas if people_of(module) else distinct(schemas))
+        if not any(isinstance(schema, VisitSchema) for schema in schemas.values()):
+            side_by_side(schemas if people_of(module) else distinct(schemas))
         require_kinds(protocol, schemas)
     require_kinds(protocol, schemas, visits_alone=True)
     more: dict[str, Any] = {}

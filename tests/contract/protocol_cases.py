@@ -33,7 +33,7 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.visits import protocol as visits
-from visit_cases import clinic, frames
+from visit_cases import beside_visits, clinic, frames
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -365,9 +365,11 @@ CASES = [
          one_payment=True),
     Case("Moments, series, two releases", "moments", moments, MOMENTS | {"shares": (0.4, 0.6, 0.0)},
          lambda: series(2), one_payment=True),
-    Case("Visits, three parties", "visits", visits, CHAINS, lambda: many_rows(3), one_payment=True),
-    Case("Visits, one party, events that are drawn", "visits", visits, CHAINS, lambda: many_rows(1, cut="draw"),
+    RowsCase("Visits, rows, three parties", "visits", visits, CHAINS, lambda: many_rows(3), one_payment=True),
+    RowsCase("Visits, one party, events that are drawn", "visits", visits, CHAINS, lambda: many_rows(1, cut="draw"),
          one_payment=True),
+    Case("Visits, columns, two tables and events that are drawn", "visits", visits, CHAINS | {"chunk": 9},
+         lambda: beside_visits(40, cut="draw"), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(

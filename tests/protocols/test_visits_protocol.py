@@ -28,12 +28,14 @@ from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.releases import release
-from understudy.protocols.visits.terms import UNITS, Terms
+from understudy.protocols.visits.terms import UNITS, Holders
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 from visit_cases import clinic, frames
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
+COUNT = Count(inbox={}, corrections={})
+ONE = Holders.of({"clinic": clinic()})
 SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 
 
@@ -61,12 +63,13 @@ def clinics(
 
 def released(fed: Federation, config: visits.Config) -> VisitTables:
     """The tables that a server gets."""
-    schema = next(iter(fed.schemas.values()))
     begin = Begin(
         config=asdict(config), schemas={name: schema.to_dict() for name, schema in fed.schemas.items()}
     )
-    done = release(LocalParties(fed.parties("visits", run="r", config=config)), schema, begin)
-    return done.tables(schema, config.most_holders)
+    holders = Holders.of(fed.schemas)
+    return release(LocalParties(fed.parties("visits", run="r", config=config)), holders, begin).tables(
+        holders
+    )
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -118,8 +121,8 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     keys = {name: reply.key.value for name, reply in begun.items()}
     most = max(reply.multiplier.value for reply in begun.values())
     for party in parties.values():
-        party.answer(Agree(keys=keys, multiplier=most))
-    return {name: party.answer(Count()) for name, party in parties.items()}
+        party.answer(Agree(keys=keys, multiplier=most, seeds={}, chunk=1))
+    return {name: party.answer(COUNT) for name, party in parties.items()}
 
 
 def charged(holder: Any) -> list[Any]:
@@ -184,7 +187,7 @@ CROOKED = [
     (changed(Begin, schemas=with_schema(most_events=4000)), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(cut="draw")), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])), SchemaError, "another schema"),
-    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), ConfigError, "gram is for"),
+    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), ConfigError, "over columns"),
     (changed(Agree, multiplier=0.0), PrivacyError, "its budget needs"),
     (changed(Agree, multiplier=-1.0), ConfigError, "must be 0 or above"),
     (changed(Agree, multiplier=5e-324), PrivacyError, "its budget needs"),
@@ -193,6 +196,8 @@ CROOKED = [
     (changed(Agree, multiplier=1e9), ConfigError, "more than can be drawn"),
     (changed(Agree, multiplier=True), ConfigError, "multiplier"),
     (changed(Agree, keys={}), MessageError, "does not hold the key"),
+    (changed(Agree, seeds={"clinic 0": b"0" * 32}), MessageError, "a seed"),
+    (changed(Agree, chunk=0), ConfigError, "chunk"),
     (changed(Agree, keys=lambda a: a.keys | {"stranger": b"0" * 32}), MessageError, "not named"),
 ]
 
@@ -225,15 +230,15 @@ def test_the_release_is_made_once_and_in_turn() -> None:
     party: Any = fed.parties("visits", run="r", config=config)["clinic 0"]
     begin = Begin(config=asdict(config), schemas={"clinic 0": clinic().to_dict()})
     with pytest.raises(MessageError, match="not expected"):
-        party.answer(Count())
+        party.answer(COUNT)
     begun = party.answer(begin)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(Keep(round=1))
-    agree = Agree(keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value)
+    agree = Agree(keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value, seeds={}, chunk=1)
     party.answer(agree)
     party.answer(agree)  # who takes part may change until the release
-    party.answer(Count())
-    for again in (Count(), agree):
+    party.answer(COUNT)
+    for again in (COUNT, agree):
         with pytest.raises(MessageError, match="not expected"):
             party.answer(again)
     assert len(charged(fed.holders["clinic 0"])) == 1
@@ -289,23 +294,23 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
     assert not any(map(charged, fed.holders.values()))
     found = train("visits", fed, **SMALL, most_holders=2)
     assert found.privacy.epsilon("a", "server") <= 3.0
-    alone = Terms.of(clinic(), 4.0, 1)
-    both = Terms.of(clinic(), 4.0, 2)
+    alone = ONE.terms(4.0, 1)
+    both = ONE.terms(4.0, 2)
     assert both.sigma / both.unit == pytest.approx(2 * alone.sigma / alone.unit, rel=1e-3)
 
 
 def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
     seen = set()
     for multiplier in (0.0, 0.01, 1.0, 10.0, 100.0, 1000.0):
-        terms = Terms.of(clinic(), multiplier, 1)
+        terms = ONE.terms(multiplier, 1)
         seen.add(terms.unit)
         assert terms.unit in UNITS
         if multiplier * terms.unit > 10:
-            assert terms.sigma / terms.unit == pytest.approx(multiplier * terms.layout.reach(1), rel=1e-2)
-        assert terms.sigma >= multiplier * terms.layout.reach(terms.unit)
+            assert terms.sigma / terms.unit == pytest.approx(multiplier * ONE.layout.reach(1), rel=1e-2)
+        assert terms.sigma >= multiplier * ONE.layout.reach(terms.unit)
     assert len(seen) > 1
     with pytest.raises(ConfigError, match="more than can be drawn"):
-        Terms.of(clinic(), 1e7, 1)
+        ONE.terms(1e7, 1)
 
 
 def test_the_statement_and_the_card_say_what_one_person_means() -> None:

@@ -135,6 +135,29 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     return total
 
 
+def person_vectors(
+    codes: VisitCodes, layout: VisitLayout, root: int, start: int, stop: int
+) -> NDArray[np.int64]:
+    """Of people from start to stop one vector each: `root` for the level of each person column, and the parts of `root`
+    of the person's events for the levels of each event column: (people, width).
+
+    Guarantee: in each column a person's numbers are no less than 0 and add up to `root`, or without events to 0; so the
+    table that two columns' numbers make as a product adds up to root² at most.
+    """
+    found = np.zeros((stop - start, sum(layout.people) + sum(layout.events)), dtype=np.int64)
+    places = np.cumsum((0, *layout.people, *layout.events))
+    rows = np.arange(stop - start)
+    for column in range(len(layout.people)):
+        found[rows, places[column] + codes.people[start:stop, column]] = root
+    numbers = codes.numbers[start:stop]
+    owner, events = np.repeat(rows, numbers), codes.events[codes.starts[start] : codes.starts[stop]]
+    order = np.arange(len(events)) - np.repeat(codes.starts[start:stop] - codes.starts[start], numbers)
+    weights = parts(order, numbers[owner], root).astype(np.int64)
+    for column in range(len(layout.events)):
+        np.add.at(found, (owner, places[len(layout.people) + column] + events[:, column]), weights)
+    return found
+
+
 def parts(order: Places, numbers: Places, unit: int) -> NDArray[np.float64]:
     """The parts of `unit` that an event in this place has, among so many: at least 0, and `unit` for all of them."""
     return np.asarray((unit * (order + 1)) // numbers - (unit * order) // numbers, dtype=np.float64)

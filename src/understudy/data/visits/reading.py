@@ -74,12 +74,13 @@ class Visits:
             people=self.people[people],
         )
 
-    def codes(self, rng: "Uniform | None" = None) -> VisitCodes:
+    def codes(self, rng: "Uniform | None" = None, kept: Places | None = None) -> VisitCodes:
         """What counts of them: of each person `most_events` events at most, by the schema's rule.
 
-        `rng` is what events are drawn by. Edges: the rule draws and there is no `rng` → ConfigError.
+        `rng` is what events are drawn by, unless they are `kept` already. Edges: the rule draws and there is no `rng`
+        → ConfigError.
         """
-        kept = self._kept(rng)
+        kept = self.kept(rng) if kept is None else kept
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
         starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
@@ -98,7 +99,7 @@ class Visits:
         columns.append(_levels(schema.person_schema.columns[-1], numbers, np.zeros(self.rows, dtype=bool)))
         return VisitCodes(np.concatenate(columns, axis=1), np.concatenate(events, axis=1), starts)
 
-    def _kept(self, rng: "Uniform | None") -> Places:
+    def kept(self, rng: "Uniform | None") -> Places:
         """The events that count, as places among all, in their order."""
         most, numbers = self.schema.most_events, self.numbers
         if (numbers <= most).all():

@@ -9,8 +9,14 @@ grow with `most_events`. Everything after the one release is free (`models/visit
 Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
 (`privacy/secure/sums.py`). What is released is our own.
 
-Guarantee: (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of them), against
-the server, an outsider, and up to `colluding` other holders, who may pool what they know with the server.
+Holders have people of their own under one schema (over rows); or one holder has people with their events and the others
+tables of the same people (over columns), and tables across holders are products of their people's vectors, by Beaver
+1991 (`privacy/secure/product.py`).
+
+Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
+them), against the server, an outsider, and up to `colluding` other holders, who may pool what they know with the
+server. Over columns for a person with all rows at all parties, in one price, against the server, any party, and an
+outsider; the server deals the masks, so it must not pool what it knows with a holder.
 Edges: levels and bounds are those of the schema; how many events count (`most_events`) is public.
 """
 
@@ -24,6 +30,7 @@ from typing import Any
 import torch
 
 from understudy.check import a_seed, positive, whole
+from understudy.data.table import Table
 from understudy.data.visits import VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.errors import ConfigError
@@ -33,22 +40,24 @@ from understudy.models.visits import MixtureOfChains, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.core.forecast import Error, Forecast, Stage
+from understudy.protocols.gram.party import DEALT
 from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.party import VisitsParty
 from understudy.protocols.visits.releases import Released, release
-from understudy.protocols.visits.terms import SETTLED, Terms, check_settled, common
+from understudy.protocols.visits.terms import SETTLED, Holders
 
-SAME_PEOPLE = False
-KINDS = ("visits",)
-OUTSIDE = (
+SAME_PEOPLE = None  # rows of different people, or columns of the same ones
+KINDS = ("visits", "table")
+OUTSIDE_ROWS = (
     "the schema: columns, levels, bounds, and how many events of a person count at most, are public",
     "the size and the timing of messages; the number of people is counted within ε",
 )
+OUTSIDE_COLUMNS = (*OUTSIDE[:2], OUTSIDE_ROWS[0], OUTSIDE[3])
 SAVED = "released"
 _FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 
@@ -60,7 +69,7 @@ class Config:
     `steps` and `rate` are the fit's.
     `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
     ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
-    before the release as long as `at_least` are left (None: all must stay).
+    before the release as long as `at_least` are left (None: all must stay). `chunk`: over columns, people per message.
     """
 
     kinds: int = 256
@@ -70,13 +79,14 @@ class Config:
     colluding: int = 1
     at_least: int | None = None
     most_holders: int = 1
+    chunk: int = 1 << 15
     private: bool = True
     device: str = "auto"
     seed: int = 0
 
     def __post_init__(self) -> None:
         whole(kinds=self.kinds, states=self.states, steps=self.steps)
-        whole(colluding=self.colluding, most_holders=self.most_holders)
+        whole(colluding=self.colluding, most_holders=self.most_holders, chunk=self.chunk)
         positive(rate=self.rate)
         a_seed(seed=self.seed)
         if self.at_least is not None:
@@ -85,14 +95,14 @@ class Config:
             raise ConfigError(f"private is true or false, not {self.private!r}.")
 
 
-def build_party(name: str, visits: Visits, ledger: Ledger, **more: Any) -> VisitsParty:
+def build_party(name: str, held: Visits | Table, ledger: Ledger, **more: Any) -> VisitsParty:
     """A party of this protocol."""
-    if not isinstance(visits, Visits):
+    if not isinstance(held, Visits | Table):
         raise ConfigError(
-            f"{name} holds no people with events, and visits takes nothing else: gram is for tables. "
+            f"{name} holds neither people with events nor a table, and visits takes nothing else. "
             "Nothing was charged."
         )
-    return VisitsParty(name, visits, ledger, **more)
+    return VisitsParty(name, held, ledger, **more)
 
 
 def agreed(config: Config) -> dict[str, Any]:
@@ -115,7 +125,8 @@ def train(
     nothing is measured, or charged, twice.
     """
     schemas = {name: schemas[name] for name in parties.names}
-    schema, device = common(schemas), pick_device(config.device)
+    holders, device = Holders.of(schemas), pick_device(config.device)
+    schema = holders.schema
     _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -124,19 +135,25 @@ def train(
         begin = Begin(
             config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}
         )
-        done = release(parties, schema, begin, at_least=config.at_least)
+        done = release(
+            parties,
+            holders,
+            begin,
+            chunk=config.chunk,
+            at_least=config.at_least,
+            secret=None if store is None else store.secret(resume=resume),
+        )
         if store is not None:
             store.note(SAVED, dict(vars(done)) | {"plan": told})
-    privacy = _statement(
-        done, settled(parties, list(done.begun), at_least=config.at_least), config.most_holders
-    )
+    spends = settled(parties, list(done.begun), at_least=config.at_least)
+    privacy = _statement(done, spends, config.most_holders)
 
     def look(made: int = 1) -> None:
         if watch is not None:
             watch(Progress(made, 2, privacy.per_party))
 
     look()
-    tables = done.tables(schema, config.most_holders)
+    tables = done.tables(holders)
     network = fit_visits(
         tables,
         number_bounds(schema),
@@ -149,11 +166,12 @@ def train(
         watch=lambda step, residual: look(),
     )
     look(2)
-    people, noise = max(1, round(tables.people)), done.deviation / done.unit
+    people = max(1, round(tables.people)) if done.people is None else done.people
+    noise = max(tables.noise.values())
     card: dict[str, Any] = {
         "protocol": "visits",
         "config": asdict(config),
-        "partition": "rows",
+        "partition": "rows" if holders.split is None else "columns",
         "rounds": 1,
         "ended": "after the one release",
         "left_out": [name for name in parties.names if name not in done.begun],
@@ -164,6 +182,10 @@ def train(
         "noise": {"people in a cell": noise},
         "privacy": privacy.to_dict(),
     }
+    if holders.split is not None:
+        card["owners"] = dict(
+            zip(schema.person_schema.names, holders.split.owners, strict=True)
+        ) | dict.fromkeys((*schema.events.names, *schema.event_schema.names), holders.split.events)
     if people <= _FEW * noise:
         card["warning"] = (
             f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
@@ -176,23 +198,28 @@ def forecast(
     config: Config, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
 ) -> Forecast:
     """What a run will release, and how uncertain that is. Reads no row."""
-    schema = common(schemas)
-    check_settled(asdict(config), len(schemas))
+    holders = Holders.of(schemas)
+    schema, split = holders.schema, holders.split
+    holders.check(asdict(config))
     _check_fit(config, schema)
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
     multiplier = max(needed) if config.private else 0.0
-    terms = Terms.of(schema, multiplier, config.most_holders)
-    noise = terms.deviation(len(schemas), config.colluding) / terms.unit
-    blocks = len(terms.layout.blocks)
+    terms = holders.terms(multiplier, config.most_holders)
+    parties = (len(schemas),) if split is None else (1, 2)
+    least, noise = (
+        terms.deviation(count, 1 if split else config.colluding) / terms.unit
+        for count in (parties[0], parties[-1])
+    )
+    blocks = len(holders.layout.blocks)
     price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
     few = people is not None and people <= _FEW * noise
     return Forecast(
         protocol="visits",
-        cut="rows",
+        cut="rows" if split is None else "columns",
         budgets=budgets,
         price=price,
         person="A person, with all rows in both tables, pays this once, for all holders together."
-        if config.most_holders > 1
+        if config.most_holders > 1 or split is not None
         else "A person, with all rows in both tables, pays at the holder who has them.",
         people=people,
         facts=(
@@ -200,8 +227,10 @@ def forecast(
             f"at most {schema.most_events:,} events of a person count"
             + (", the first" if schema.cut == "first" else ", drawn by chance"),
         ),
-        stages=(Stage(what="all tables", share=1.0, moved=blocks, noise={" + ".join(schemas): noise}),),
-        errors=(Error(what="a count of people or of their events' average", least=noise, largest=noise),),
+        stages=(
+            Stage(what="all tables", share=1.0, moved=blocks, noise={"one holder": least, "several": noise}),
+        ),
+        errors=(Error(what="a count of people or of their events' average", least=least, largest=noise),),
         warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
         if few
         else (),
@@ -243,10 +272,12 @@ def _statement(
         PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
         for name, info in done.begun.items()
     )
+    split = done.people is not None
     return PrivacyStatement(
         parties=parties,
-        same_people=False,
+        same_people=split,
         most_holders=most_holders,
-        one_release=most_holders > 1,
-        outside=OUTSIDE,
+        one_release=split or most_holders > 1,
+        outside=OUTSIDE_COLUMNS if split else OUTSIDE_ROWS,
+        unguarded=DEALT if split else (),
     )

@@ -1,8 +1,9 @@
-"""The server's side of visits: one release, of which it can put together the sum of all holders with their noise.
+"""The server's side of visits: one release, of which it can put together the sums with the holders' noise.
 
-Of a holder's part alone it sees uniform numbers.
+Of a part that several holders have a share in it sees uniform numbers.
 """
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,63 +11,135 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.visits import VisitSchema
-from understudy.errors import MessageError
+from understudy.data.visits.counts import Block
+from understudy.errors import MessageError, PartyError
 from understudy.models.visits import VisitTables
-from understudy.protocols.core import Parties, Present
+from understudy.protocols.core import Dealing, Parties, Present, Swap, align_people, public_values, relayed
+from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.party import RING
-from understudy.protocols.visits.terms import Terms
+from understudy.protocols.visits.terms import Holders, Terms
+
+Begun = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Released:
     """The parties that took part with what they stated, the noise multiplier, and all cells in parts of a unit.
 
-    All of it is public, or paid for. `deviation`: of the noise on each cell, in the same parts.
+    All of it is public, or paid for. `noise`: the deviation of it in each table, (tables,), in the same parts.
+    `people`: how many are shared, over columns.
     """
 
-    begun: dict[str, dict[str, Any]]
+    begun: Begun
     multiplier: float
     unit: int
     cells: Tensor
-    deviation: float
+    noise: Tensor
+    people: int | None = None
 
-    def tables(self, schema: VisitSchema, most_holders: int) -> VisitTables:
+    def tables(self, holders: Holders) -> VisitTables:
         """In people."""
-        layout = Terms.of(schema, self.multiplier, most_holders).layout
-        return VisitTables.read(layout, self.cells, self.deviation, self.unit)
+        layout = holders.layout
+        exact = VisitTables.read(layout, self.cells, 0.0, self.unit)
+        noise = dict(zip(layout.blocks, (self.noise / self.unit).tolist(), strict=True))
+        return VisitTables(layout, exact.tables, noise)
 
 
-def release(parties: Parties, schema: VisitSchema, begin: Begin, *, at_least: int | None = None) -> Released:
-    """The one release.
+def release(
+    parties: Parties,
+    holders: Holders,
+    begin: Begin,
+    *,
+    chunk: int = 1 << 15,
+    at_least: int | None = None,
+    secret: bytes | None = None,
+) -> Released:
+    """The one release. `secret`: what masks are dealt by, for a server that may have to deal the same ones again.
 
-    Edges: who goes away before it is left out while `at_least` remain; who goes away during it ends the run, as nothing
-    can be unmasked without one of them.
+    Edges: over rows, who goes away before it is left out while `at_least` remain. Else who goes away ends the run, as
+    nothing can be unmasked without one of them; who has released by then has paid.
     """
+    if holders.split is not None:
+        return _over_columns(parties, holders, holders.split, begin, chunk, secret or os.urandom(32))
     present = Present(parties, at_least)
-    begun = {
-        name: {key: public.value for key, public in vars(reply).items()}
-        for name, reply in present.ask(begin).items()
-    }
+    begun: Begun = public_values(present.ask(begin))
     multiplier = max(info["multiplier"] for info in begun.values())
     while True:
-        agree = Agree(keys={name: info["key"] for name, info in begun.items()}, multiplier=multiplier)
+        agree = Agree(keys=_keys(begun), multiplier=multiplier, seeds={}, chunk=1)
         agreed = present.ask(dict.fromkeys(begun, agree))
         if agreed.keys() == begun.keys():
             break
         begun = {name: begun[name] for name in agreed}
-    terms = Terms.of(schema, multiplier, begin.config["most_holders"])
-    cells = _sum(parties.ask(dict.fromkeys(begun, Count())), terms.layout.size)
+    terms = holders.terms(multiplier, begin.config["most_holders"])
+    replies = parties.ask(dict.fromkeys(begun, Count(inbox={}, corrections={})))
+    total = sum(_words(name, reply.cells.value, (holders.layout.size,)) for name, reply in replies.items())
     deviation = terms.deviation(len(begun), begin.config["colluding"])
-    return Released(begun, multiplier, terms.unit, cells, deviation)
+    noise = torch.full((len(holders.layout.blocks),), deviation, dtype=torch.float64)
+    return Released(begun, multiplier, terms.unit, RING.signed(np.asarray(total)), noise)
 
 
-def _sum(replies: dict[str, Any], size: int) -> Tensor:
-    total = np.zeros(size, dtype=RING.dtype)
-    for name, reply in replies.items():
-        value = reply.cells.value
-        if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != (size,):
-            raise MessageError(f"{name}: cells are not {size:,} whole numbers. They were discarded.")
-        total += RING.words(value)
-    return RING.signed(total)
+def _over_columns(
+    parties: Parties, holders: Holders, split: Split, begin: Begin, chunk: int, secret: bytes
+) -> Released:
+    """Align, agree, relay what the holders send each other, and add their parts up."""
+    people = align_people(parties)
+    begun: Begun = public_values(parties.ask(begin))
+    if any(info["people"] != people for info in begun.values()):
+        raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+    multiplier = max(info["multiplier"] for info in begun.values())
+    widths = {name: split.width(name) for name in split.holders}
+    dealing = Dealing(RING, widths, keys=_keys(begun), secret=secret)
+    parties.ask(
+        {
+            name: Agree(keys=_keys(begun), multiplier=multiplier, seeds=dealing.seeds(name), chunk=chunk)
+            for name in split.holders
+        }
+    )
+    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in split.holders}
+    step = split.chunk(chunk)
+    for number, start in enumerate(range(0, people, step)):
+        replies = parties.ask({name: Swap(chunk=number, inbox=inbox[name]) for name in split.holders})
+        inbox = relayed({name: replies[name].outbox for name in split.holders}, split.holders)
+        dealing.deal(min(step, people - start), split.holders)
+    replies = parties.ask(
+        {name: Count(inbox=inbox[name], corrections=dealing.corrections(name)) for name in split.holders}
+    )
+    terms = holders.terms(multiplier, 1)
+    cells, noise = _together(split, terms, replies)
+    return Released(begun, multiplier, terms.unit, cells, noise, people)
+
+
+def _together(split: Split, terms: Terms, replies: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """All tables as one vector, and the deviation of the noise in each."""
+    tables: dict[Block, Tensor] = {}
+    alone: set[Block] = set()
+    for name in split.holders:
+        own = split.own(name)
+        cells = RING.signed(_words(name, replies[name].cells.value, (own.size,)))
+        for block, table in own.split(cells.numpy()).items():
+            tables[split.joint(name, block)] = torch.from_numpy(np.array(table))
+            alone.add(split.joint(name, block))
+    for pair in split.pairs:
+        shape = tuple(map(split.width, pair))
+        both = [_words(a, _part(replies[a], b), shape) for a, b in (pair, pair[::-1])]
+        tables |= split.across(pair, RING.signed(np.asarray(both[0] + both[1])))
+    blocks = split.layout.blocks
+    deviations = terms.deviation(1, 1), terms.deviation(2, 1)
+    noise = torch.tensor([deviations[block not in alone] for block in blocks], dtype=torch.float64)
+    return torch.cat([tables[block].flatten() for block in blocks]), noise
+
+
+def _part(reply: Any, peer: str) -> Any:
+    sent = reply.shared.value
+    return sent.get(peer) if isinstance(sent, dict) else None
+
+
+def _words(name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    if not isinstance(value, Tensor) or value.dtype != torch.int64 or value.shape != shape:
+        raise MessageError(f"{name}: a part is not {shape} whole numbers. It was discarded.")
+    return RING.words(value)
+
+
+def _keys(begun: Begun) -> dict[str, bytes]:
+    return {name: info["key"] for name, info in begun.items()}

@@ -1,11 +1,13 @@
-"""What a run of visits fixes before anything is counted: the one schema, the tables, and their noise.
+"""What a run of visits fixes before anything is counted: the schema, the tables, and their noise.
 
 Guarantee: made of public schemas, settings and the agreed noise multiplier; every party computes it by itself.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from understudy.check import whole
@@ -13,68 +15,90 @@ from understudy.data.visits import VisitLayout, VisitSchema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import LARGEST, noise_for
+from understudy.protocols.visits.columns import Split
 
 SETTLED = ("colluding", "most_holders", "private")
-# What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers.
+# What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
+# tables are products, squares of such.
 UNITS = (27_720, 5_040, 2_520, 840, 360, 120, 60, 24, 12, 6, 2, 1)
+ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The tables, the parts in which they count, and the scale of all holders' noise on a cell, in these parts."""
+class Holders:
+    """Who takes part with what: rows of the same schema (`split` is None), or other columns of the same people."""
 
-    layout: VisitLayout
-    unit: int
-    sigma: float
+    schema: VisitSchema  # of all together
+    names: tuple[str, ...]
+    split: Split | None
 
     @classmethod
-    def of(cls, schema: VisitSchema, multiplier: float, most_holders: int) -> "Terms":
+    def of(cls, schemas: Mapping[str, Any]) -> "Holders":
+        """As the schemas show it: alike, over rows; else over columns."""
+        if not any(isinstance(schema, VisitSchema) for schema in schemas.values()):
+            raise ConfigError(
+                f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
+                "Nothing was charged."
+            )
+        first, *others = schemas.items()
+        if not all(isinstance(schema, VisitSchema) for schema in schemas.values()):
+            split = Split.of(schemas)
+            return cls(split.schema, tuple(schemas), split)
+        for name, schema in others:
+            if public_of(schema) != public_of(first[1]):
+                raise SchemaError(
+                    f"{first[0]} and {name} describe their rows differently: over rows all have one schema, over "
+                    "columns one holder has events. Nothing was charged."
+                )
+        return cls(first[1], tuple(schemas), None)
+
+    @cached_property
+    def layout(self) -> VisitLayout:
+        return VisitLayout.of(self.schema)
+
+    def check(self, config: Mapping[str, Any]) -> None:
+        """The settings that a price depends on."""
+        whole(colluding=config["colluding"], most_holders=config["most_holders"])
+        if type(config["private"]) is not bool:
+            raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
+        if config["most_holders"] > (len(self.names) if self.split is None else 1):
+            raise ConfigError(
+                f"most_holders={config['most_holders']}, and a person is with {len(self.names)} holders at most, over "
+                "columns with all of them. Nothing was charged."
+            )
+
+    def terms(self, multiplier: float, most_holders: int) -> "Terms":
         """Noise of this multiplier for a person who is with so many holders.
 
         Edges: more noise than can be drawn → ConfigError.
         """
-        layout = VisitLayout.of(schema)
-        for unit in UNITS:
-            if multiplier * most_holders * layout.reach(unit) * 1.03 <= LARGEST / 1.5:
+        for unit in UNITS if self.split is None else (root**2 for root in ROOTS):
+            if multiplier * most_holders * self.layout.reach(unit) * 1.03 <= LARGEST / 1.5:
                 break
-        return cls(layout, unit, noise_for(multiplier, most_holders * layout.reach(unit)))
+        return Terms(unit, noise_for(multiplier, most_holders * self.layout.reach(unit)))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The parts in which tables count, and the scale of noise on a cell that has to be left, in these parts."""
+
+    unit: int
+    sigma: float
+
+    @property
+    def root(self) -> int:
+        """Over columns: what a person's vector counts in for each column."""
+        return math.isqrt(self.unit)
 
     def share(self, parties: int, colluding: int) -> Fraction:
-        """The scale of one holder's noise."""
+        """The scale of one holder's noise on what so many have a part in."""
         return noise_share(Fraction(self.sigma), parties, colluding=colluding)
 
     def deviation(self, parties: int, colluding: int) -> float:
-        """Of the noise of all holders together, in parts."""
+        """Of the noise of all of these together, in parts."""
         return float(self.share(parties, colluding)) * (parties**0.5 if parties > 1 else 1.0)
 
 
-def public_of(schema: VisitSchema) -> dict[str, Any]:
+def public_of(schema: Any) -> dict[str, Any]:
     """What of a schema has to be alike at all parties: not what each calls the person."""
     return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}
-
-
-def common(schemas: Mapping[str, Any]) -> VisitSchema:
-    """The one schema of all parties."""
-    for name, schema in schemas.items():
-        if not isinstance(schema, VisitSchema):
-            raise ConfigError(
-                f"{name} holds no people with events, and visits takes nothing else: gram is for tables. "
-                "Nothing was charged."
-            )
-    first, *others = schemas.items()
-    for name, schema in others:
-        if public_of(schema) != public_of(first[1]):
-            raise SchemaError(f"{first[0]} and {name} describe their rows differently. Nothing was charged.")
-    found: VisitSchema = first[1]
-    return found
-
-
-def check_settled(config: Mapping[str, Any], parties: int) -> None:
-    """The settings that a price depends on."""
-    whole(colluding=config["colluding"], most_holders=config["most_holders"])
-    if type(config["private"]) is not bool:
-        raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
-    if config["most_holders"] > parties:
-        raise ConfigError(
-            f"most_holders={config['most_holders']}, and there are {parties} parties. Nothing was charged."
-        )

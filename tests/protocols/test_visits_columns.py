@@ -1,0 +1,265 @@
+"""Visits over columns: events at one holder, tables of the same people at others, one joint release."""
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.data.schema import Schema
+from understudy.data.visits import VisitLayout, read_visits
+from understudy.data.visits.counts import person_vectors
+from understudy.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.federation import Federation
+from understudy.models.visits import VisitTables
+from understudy.planning import plan
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core import Swap, align_people
+from understudy.protocols.core.base import Ask
+from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits.messages import Agree, Begin, Count
+from understudy.protocols.visits.releases import release
+from understudy.protocols.visits.terms import Holders
+from understudy.run import train
+from understudy.runtime.local import LocalParties
+from visit_cases import beside_visits, clinic, random_codes
+
+AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 7}
+
+
+def three(budget: Budget = USUAL, seed: int = 3, **more: Any) -> Federation:
+    tables, schemas = beside_visits(**more)
+    return Federation.rehearsal(tables, schemas, budget=budget, seed=seed)
+
+
+def joint() -> VisitTables:
+    """The tables of the people whom all three have, as one holder would count them."""
+    tables, schemas = beside_visits()
+    split = Holders.of(schemas)
+    people = tables["registry"].merge(tables["clinic"]["people"]).merge(
+        tables["bank"].rename(columns={"client": "patient"})
+    )  # fmt: skip
+    events = tables["clinic"]["events"]
+    held = {"people": people, "events": events[events["patient"].isin(people["patient"])]}
+    return VisitTables.exact(read_visits(held, split.schema).codes(), split.layout)
+
+
+def released(fed: Federation, config: visits.Config) -> VisitTables:
+    begin = Begin(config=asdict(config), schemas={n: schema.to_dict() for n, schema in fed.schemas.items()})
+    holders, parties = Holders.of(fed.schemas), fed.parties("visits", run="r", config=config)
+    return release(LocalParties(parties), holders, begin, chunk=config.chunk).tables(holders)
+
+
+def charged(holder: Any) -> list[Any]:
+    """What stands in a holder's ledger at a price."""
+    return [entry for entry in holder.ledger.entries() if entry.count and "NoOp" not in str(entry.event)]
+
+
+def test_without_noise_the_release_is_the_tables_of_the_shared_people() -> None:
+    found, exact = released(three(AMPLE), visits.Config(**SMALL, private=False)), joint()
+    assert found.layout == exact.layout
+    assert found.people == exact.people == 53
+    for block, table in exact.tables.items():
+        torch.testing.assert_close(found.tables[block], table, rtol=0, atol=1e-9)
+
+
+def test_the_noise_on_a_table_is_that_of_one_holder_or_of_two() -> None:
+    fed = three()
+    found, exact = released(fed, visits.Config(**SMALL)), joint()
+    least, most = min(found.noise.values()), max(found.noise.values())
+    assert most == pytest.approx(least * math.sqrt(2))
+    (event,) = [event for event in fed.holders["bank"].ledger.spend() if hasattr(event, "noise_multiplier")]
+    assert least >= event.noise_multiplier * math.sqrt(len(found.layout.blocks)) * 0.999
+    for noise in (least, most):
+        here = [block for block, own in found.noise.items() if own == noise]
+        beside = torch.cat([(found.tables[block] - exact.tables[block]).flatten() for block in here])
+        assert float(beside.std()) == pytest.approx(noise, rel=0.15)
+    for holder in fed.holders.values():
+        assert 2.9 < holder.ledger.spent() <= 3.0
+        assert len(charged(holder)) == 1
+
+
+def test_a_person_pays_once_for_all_holders_together() -> None:
+    result = train("visits", three(), **SMALL)
+    assert result.people == 53
+    assert result.privacy.epsilon(None, "outsider") <= 3.0
+    assert result.privacy.one_release
+    people, events = result.generator.visits(30, seed=1)
+    assert set(people.columns) == {"patient", "sex", "smoker", "income"}
+    assert set(events["patient"]) <= set(people["patient"])
+    owners = result.generator.card["owners"]
+    assert (owners["sex"], owners["income"], owners["severity"], owners["number_of_events"]) == (
+        "registry",
+        "bank",
+        "clinic",
+        "clinic",
+    )
+
+
+def test_what_goes_together_across_holders_is_learned() -> None:
+    """Income at the bank goes with smoking, which the clinic knows, and so with the severity of visits."""
+    fed = three(Budget(1e5, 1e-5), people=600)
+    found = train("visits", fed, kinds=8, states=2, steps=80, device="cpu").generator
+    people, events = found.visits(3000, seed=2)
+    assert people.groupby("smoker")["income"].mean().diff().iloc[-1] < -1.2
+    mean = events.merge(people, on="patient").groupby("income")["severity"].mean()
+    assert mean[0] > mean[3] + 0.4
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=st.integers(0, 3000), root=st.sampled_from([1, 2, 12, 60, 180]), seed=st.integers(0, 2**32 - 1))
+def test_a_person_weighs_root_in_every_column_however_many_events(n: int, root: int, seed: int) -> None:
+    layout = VisitLayout((2, 3), (3, 2), ordered=True)
+    rng = np.random.default_rng(seed)
+    codes = random_codes(rng, layout, np.array([2, n, 0, 1]))
+    found = person_vectors(codes, layout, root, 0, 4)
+    assert (found >= 0).all()
+    blocks = np.split(found, np.cumsum([2, 3, 3]), axis=1)
+    assert [block.sum(1).tolist() for block in blocks] == [
+        [root] * 4,
+        [root] * 4,
+        [root, root if n else 0, 0, root],
+        [root, root if n else 0, 0, root],
+    ]
+    assert np.array_equal(found[1:3], person_vectors(codes, layout, root, 1, 3)), (
+        "whoever else is in the chunk"
+    )
+
+
+def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None:
+    fed = three()
+    parties = LocalParties(fed.parties("visits", run="r", config=visits.Config(**SMALL)))
+    seen: list[Any] = []
+    ask = parties.ask
+
+    def watched(message: Any, **more: Any) -> Any:
+        replies = ask(message, **more)
+        asks = message.values() if isinstance(message, dict) else [message]
+        if any(isinstance(one, Count) for one in asks):
+            seen.extend(part for reply in replies.values() for part in reply.shared.value.values())
+        return replies
+
+    parties.ask = watched  # type: ignore[method-assign]
+    visits.train(visits.Config(**SMALL), parties, fed.schemas)
+    assert len(seen) == 6
+    for part in seen:
+        assert float(part.abs().double().log2().median()) > 55
+
+
+def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parties that have begun, and what each is to be told."""
+    parties: Any = fed.parties("visits", run="r", config=visits.Config(**SMALL))
+    align_people(LocalParties(parties))
+    begin = Begin(
+        config=asdict(visits.Config(**SMALL)),
+        schemas={n: schema.to_dict() for n, schema in fed.schemas.items()},
+    )
+    begun = {name: party.answer(begin) for name, party in parties.items()}
+    keys = {name: reply.key.value for name, reply in begun.items()}
+    most = max(reply.multiplier.value for reply in begun.values())
+    told = {
+        name: Agree(
+            keys=keys,
+            multiplier=most,
+            seeds={peer: bytes([n]) * 32 for n, peer in enumerate(parties) if peer != name},
+            chunk=7,
+        )
+        for name in parties
+    }
+    return parties, told
+
+
+CROOKED: list[tuple[Any, type[Exception], str]] = [
+    (lambda a: replace(a, multiplier=0.5), PrivacyError, "its budget needs"),
+    (lambda a: replace(a, multiplier=float("nan")), ConfigError, "must be 0 or above"),
+    (lambda a: replace(a, seeds={}), MessageError, "a seed is missing"),
+    (lambda a: replace(a, seeds=dict.fromkeys(a.seeds, b"0" * 32)), MessageError, "a seed is missing or new"),
+    (lambda a: replace(a, seeds=a.seeds | {"x": b"1" * 32}), MessageError, "a seed is missing or new"),
+    (
+        lambda a: replace(a, keys={k: v for k, v in a.keys.items() if k != "bank"}),
+        MessageError,
+        "one is missing",
+    ),
+    (lambda a: replace(a, chunk=0), ConfigError, "chunk"),
+]
+
+
+@pytest.mark.parametrize(("change", "raised", "words"), CROOKED)
+def test_other_terms_are_refused_and_nothing_is_charged(
+    change: Any, raised: type[Exception], words: str
+) -> None:
+    fed = three()
+    parties, told = asked_until_agreed(fed)
+    with pytest.raises(raised, match=words):
+        parties["clinic"].answer(change(told["clinic"]))
+    assert not any(map(charged, fed.holders.values()))
+
+
+def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
+    fed = three()
+    parties, told = asked_until_agreed(fed)
+    clinic_party = parties["clinic"]
+    count = Count(inbox={}, corrections={})
+    for early in (Swap(chunk=0, inbox={}), count):
+        with pytest.raises(MessageError, match="not expected"):
+            clinic_party.answer(early)
+    clinic_party.answer(told["clinic"])
+    wrong: list[Ask] = [told["clinic"], count, Swap(chunk=1, inbox={})]
+    for ask in wrong:
+        with pytest.raises(MessageError, match="not expected"):
+            clinic_party.answer(ask)
+    clinic_party.answer(Swap(chunk=0, inbox={}))
+    with pytest.raises(MessageError):
+        clinic_party.answer(Swap(chunk=0, inbox={}))
+    with pytest.raises(MessageError):
+        clinic_party.answer(Swap(chunk=1, inbox={}))
+    assert not any(map(charged, fed.holders.values()))
+
+
+def test_people_who_are_aligned_anew_end_what_was_begun() -> None:
+    fed = three()
+    parties, told = asked_until_agreed(fed)
+    parties["clinic"].answer(told["clinic"])
+    align_people(LocalParties(parties))
+    with pytest.raises(MessageError, match="not expected"):
+        parties["clinic"].answer(Swap(chunk=0, inbox={}))
+
+
+def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_charged() -> None:
+    _, schemas = beside_visits()
+    with pytest.raises(ConfigError, match="clinic and other has events"):
+        Holders.of({"clinic": schemas["clinic"], "other": clinic(), "bank": schemas["bank"]})
+    nameless = replace(schemas["bank"], person=None)
+    with pytest.raises(ConfigError, match="a table with ids"):
+        Holders.of({"clinic": schemas["clinic"], "bank": nameless})
+    same = replace(schemas["bank"], columns=schemas["clinic"].people.columns)
+    with pytest.raises(SchemaError, match="smoker"):
+        Holders.of({"clinic": schemas["clinic"], "bank": same})
+    with pytest.raises(ConfigError, match="most_holders"):
+        train("visits", three(), **SMALL, most_holders=2)
+    ruled = Schema.from_dict(schemas["bank"].to_dict() | {"rules": [{"always": "income >= 0"}]})
+    with pytest.raises(SchemaError, match="rules"):
+        Holders.of({"clinic": schemas["clinic"], "bank": ruled})
+
+
+def test_two_holders_without_common_people_are_told_so() -> None:
+    tables, schemas = beside_visits()
+    tables["bank"] = tables["bank"].assign(client=tables["bank"]["client"] + 10_000)
+    fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
+    with pytest.raises(AlignmentError, match="No person is held by all"):
+        train("visits", fed, **SMALL)
+    assert not any(map(charged, fed.holders.values()))
+
+
+def test_a_plan_over_columns_says_both_noises() -> None:
+    fed = three()
+    said = plan("visits", fed.schemas, budget=USUAL, people=53, **SMALL)
+    found = released(fed, visits.Config(**SMALL))
+    assert said.errors[0].least == pytest.approx(min(found.noise.values()))
+    assert said.errors[0].largest == pytest.approx(max(found.noise.values()))
+    assert "other columns of the same people" in str(said)
