@@ -35,12 +35,18 @@ def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
 
 
 def sync_folder(path: Path) -> None:
-    """What was renamed or made in the folder survives a power cut from now on."""
+    """What was renamed or made in the folder (or is in the file) survives a power cut from now on."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sync_all(folder: Path) -> None:
+    """Everything in the folder survives a power cut from now on."""
+    for path in (*folder.rglob("*"), folder):
+        sync_folder(path)
 
 
 def replace_json(path: Path, value: Any) -> Path:

@@ -11,6 +11,7 @@
     │   └── BareReplyError     a reply holds a value with neither a receipt nor a public reason
     ├── MessageError           bytes or a message outside the protocol
     ├── PartyError             a party failed, refused or went away
+    │   ├── ContractRefused    it has not signed the contract of the run
     │   └── PartyAway          it was not there, or did not answer, for as long as it was waited for
     ├── ArtefactError          a saved run or generator is missing, damaged, or in the way
     └── ExchangeError          the generator exchange refused, or cannot be reached; carries the HTTP status
@@ -68,6 +69,10 @@ class MessageError(UnderstudyError):
 
 class PartyError(UnderstudyError):
     """A party failed, refused or went away."""
+
+
+class ContractRefused(PartyError):  # noqa: N818  (a refusal, not a fault)
+    """A party has not signed the contract of the run. Nothing was asked."""
 
 
 class PartyAway(PartyError):  # noqa: N818  (a state, not a fault)

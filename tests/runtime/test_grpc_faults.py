@@ -37,10 +37,11 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 
 
 @pytest.fixture
-def service(network: Network) -> Iterator[GrpcParties]:
+def service(network: Network, tmp_path: Path) -> Iterator[GrpcParties]:
     """A server with an honest party "a"; whatever a test does to it, it answers afterwards."""
     with network.serve(contract_for("a", "b"), limits=Limits(hello=0.5, joins=500)) as parties:
-        honest = network.start(network.seat("a", build=counting(seed=None)), parties.port)
+        seat = network.seat("a", build=counting(seed=None), folder=tmp_path / "honest")
+        honest = network.start(seat, parties.port)
         parties.ask({"a": Next()})
         yield parties
         assert isinstance(parties.ask({"a": Next()})["a"], Number)
@@ -295,11 +296,11 @@ def test_a_head_is_taken_only_with_a_type_and_a_size_that_fits(head: dict[str, A
 
 @pytest.mark.parametrize("body", [b"", b"noise", b"\0" * 100], ids=["empty", "noise", "zeros"])
 def test_an_answer_that_is_no_message_is_refused_with_the_party_s_name(
-    network: Network, body: bytes, monkeypatch: pytest.MonkeyPatch
+    network: Network, body: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "encode", lambda *_, **__: body)
     with network.serve(contract_for("b")) as parties:
-        thread = network.start(network.seat("b"), parties.port)
+        thread = network.start(network.seat("b", folder=tmp_path), parties.port)
         with pytest.raises(MessageError, match=r"^b: "):
             parties.ask(Next())
         monkeypatch.undo()

@@ -4,7 +4,7 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -109,13 +109,13 @@ def _take_part(
             err.print(
                 f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
             )
-        log = WatchedLog(folder / "audit.jsonl", _heard)
+        log = WatchedLog(folder / "audit.jsonl", _hearer(dial["patience"]))
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
         with _interruptible(queue.stopped):
             mine = identity_of(shown, folder, log=log, **dial)
             seat = take_seat(
                 mine, table=table, schema=schema, policy=rules, home=folder, ledger=ledger, noise=noise,
-                confirm=queue, log=log,
+                confirm=queue, withdraw=queue.withdraw, log=log,
             )  # fmt: skip
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
             where = dial["address"] or mine.address
@@ -146,15 +146,27 @@ def approve(
         out.print("Accepted." if accept else "Refused.")
 
 
-def _heard(event: str, facts: Mapping[str, Any]) -> None:
-    """A line for what a holder should see while it waits."""
-    match event:
-        case "enrolled":
-            err.print("The invitation was exchanged. The key was made here and stays here.")
-        case "contract accepted":
-            err.print(f"Signed the contract of {facts['run']}.")
-        case "disconnected":
-            err.print(f"No connection ({facts['why']}); trying again.")
+def _hearer(patience: float) -> Callable[[str, Mapping[str, Any]], None]:
+    """A line for what a holder should see while it waits; the same reason is not said twice in a row."""
+    last = ""
+
+    def hear(event: str, facts: Mapping[str, Any]) -> None:
+        nonlocal last
+        match event:
+            case "enrolled":
+                err.print("The invitation was exchanged. The key was made here and stays here.")
+            case "contract accepted":
+                err.print(f"Signed the contract of {facts['run']}.")
+            case "disconnected" if facts["why"] != last:
+                err.print(f"No connection ({facts['why']}); trying again.")
+                if "nothing listens" in facts["why"]:
+                    hours = f"{patience / 3600:.3g} h"
+                    err.print(
+                        f"The server has not begun, or its run is over. Ctrl-C ends; else after {hours}."
+                    )
+        last = facts["why"] if event == "disconnected" else ""
+
+    return hear
 
 
 def _show(contract: "Contract", party: str) -> None:

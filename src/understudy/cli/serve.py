@@ -2,7 +2,8 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -14,7 +15,7 @@ from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import with_grpc
 from understudy.cli.status import status_view
-from understudy.errors import ArtefactError, PartyAway
+from understudy.errors import ArtefactError, ConfigError, PartyAway
 from understudy.runfile import RunFile
 
 if TYPE_CHECKING:
@@ -39,10 +40,23 @@ def serve(
         typer.Option(help="How many seconds a party may be without a connection; default: as patience."),
     ] = None,
     wait: Annotated[float, typer.Option(help="How many seconds to wait until all have joined.")] = 604_800.0,
+    hold: Annotated[
+        bool,
+        typer.Option(
+            "--hold", help="If a party refuses the contract: wait until it signs, or the run file changes."
+        ),
+    ] = False,
+    linger: Annotated[
+        float,
+        typer.Option(
+            min=0, help="How many seconds to stay after the end, for parties that have not heard of it."
+        ),
+    ] = 60.0,
 ) -> None:
     """Carry out a run file with holders on other machines: wait until all have signed, train, save.
 
-    Where the output folder holds an unfinished run under the same contract, it resumes that one.
+    Where the output folder holds an unfinished run under the same contract, it resumes that one. If a party refuses the
+    contract, all are told why and the run is off; with --hold they wait for another contract.
     """
     with_grpc()
     from understudy.network.serve import serve_file
@@ -66,6 +80,7 @@ def serve(
     with ExitStack() as stack:
 
         def ready(parties: "GrpcParties", status: "Status") -> None:
+            stack.close()  # of a contract that was offered before
             stack.enter_context(_shown(status, parties.names))
 
         try:
@@ -77,6 +92,8 @@ def serve(
                 patience=patience,
                 away=away,
                 wait=wait,
+                linger=linger,
+                changed=_changes(run) if hold else None,
                 ready=ready,
             )
         except KeyboardInterrupt:
@@ -91,6 +108,29 @@ def serve(
     for name, note in result.artefact.card.get("gone", {}).items():
         err.print(f"{name} stayed away: it took part in {note['rounds']} rounds, until {note['at']}.")
     out.print(f"\nWritten to {where}. `understudy report {where} --publish` makes the page.")
+
+
+def _changes(path: Path) -> Callable[[], RunFile | None]:
+    """Looks once a second whether the run file is another one that can be used; what is wrong with it is said once."""
+    seen, then = path.read_bytes(), time.monotonic()
+
+    def look() -> RunFile | None:
+        nonlocal seen, then
+        if time.monotonic() < then + 1 or not path.exists():
+            return None
+        then = time.monotonic()
+        if (found := path.read_bytes()) == seen:
+            return None
+        seen = found
+        try:
+            file = RunFile.load(path, elsewhere=True)
+        except ConfigError as error:
+            err.print(f"The run file was changed, and cannot be used: {error}")
+            return None
+        err.print("The run file was changed: its new contract is offered.")
+        return file
+
+    return look
 
 
 def _as_interrupt(number: int, frame: FrameType | None) -> None:
@@ -119,9 +159,8 @@ def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
             signed = tuple(name for name in names if now["parties"][name]["signed"])
             if (fresh := (now["state"], signed)) != said:
                 missing = ", ".join(name for name in names if name not in signed)
-                err.print(
-                    f"{now['state']} at port {now['port']}" + (f": {missing} to sign" if missing else "")
-                )
+                rest = f": {now['error']}" if now["error"] else f": {missing} to sign" if missing else ""
+                err.print(f"{now['state']} at port {now['port']}{rest}")
                 said = fresh
 
     thread = threading.Thread(target=follow, daemon=True)

@@ -32,6 +32,7 @@ class Queue:
     show: Callable[[Contract], None] = lambda contract: None
     prompt: Callable[[], bool | None] | None = None
     stopped: threading.Event = field(default_factory=threading.Event)
+    _withdrawn: set[str] = field(default_factory=set)
 
     def __call__(self, contract: Contract) -> bool:
         """Wait for the decision."""
@@ -43,12 +44,16 @@ class Queue:
                 said = None if self.prompt is None else self.prompt()
                 if said is not None:
                     self.decide(contract, accept=said)
-                elif self.stopped.wait(0.3):
+                elif contract.digest in self._withdrawn or self.stopped.wait(0.3):
                     return False
             return decided.read_text(encoding="utf-8") == "accepted"
         finally:
             waiting.unlink(missing_ok=True)
             decided.unlink(missing_ok=True)
+
+    def withdraw(self, contract: Contract) -> None:
+        """Nobody offers this contract any more: who waits for the decision waits no longer."""
+        self._withdrawn.add(contract.digest)
 
     def later(self, contract: Contract) -> bool:
         """What was decided; if nothing was, it waits for next time, and counts as not accepted now."""

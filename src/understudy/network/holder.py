@@ -89,6 +89,7 @@ def take_seat(
     ledger: Path | None = None,
     noise: str = "secure",
     confirm: Callable[[Contract], bool] | None = None,
+    withdraw: Callable[[Contract], None] | None = None,
     log: WatchedLog | None = None,
 ) -> Seat:
     """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
@@ -127,6 +128,7 @@ def take_seat(
         build=build,
         folder=home / "runs",
         confirm=confirm,
+        withdraw=withdraw,
         examine=lambda contract: config_for(contract.protocol, contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
     )

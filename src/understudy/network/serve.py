@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import Any
 
 from understudy.data.described import PublicSchema
-from understudy.durable import replace, replace_json
-from understudy.errors import ArtefactError, ConfigError
+from understudy.durable import own_folder, replace, replace_json, sync_all
+from understudy.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.served import note_served
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
@@ -58,6 +58,20 @@ class Offer:
         replace(self.out / "run.toml", self.file.to_toml().encode())
         replace(self.out / "contract.json", self.contract.text.encode())
 
+    def begun(self) -> bool:
+        """Whether all have signed it once: then something may have been asked, and paid."""
+        return (self.out / "signed.json").exists() or (self.out / "checkpoint").exists()
+
+    def begin(self) -> None:
+        """All have signed."""
+        replace_json(self.out / "signed.json", {"contract": self.contract.digest})
+
+    def set_aside(self) -> None:
+        """A contract that was refused, and of which nothing was asked, makes room for another in the same folder."""
+        if not self.begun():
+            aside = own_folder(self.out / "refused") / f"{self.contract.digest}.json"
+            (self.out / "contract.json").replace(aside)
+
     def train(self, parties: Any, *, resume: bool, watch: Watcher | None = None) -> Result:
         """Train over these parties and save."""
         with stoppable(watch) as watcher:
@@ -89,6 +103,16 @@ def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     )  # fmt: skip
 
 
+class _AnotherFile(Exception):  # noqa: N818  (a turn, not a fault)
+    """The run file was changed while its contract was refused."""
+
+    state = "replaced"
+
+    def __init__(self, file: RunFile) -> None:
+        super().__init__()
+        self.file = file
+
+
 def serve_file(
     file: RunFile,
     federation: Path,
@@ -98,6 +122,8 @@ def serve_file(
     patience: float = 3600.0,
     away: float | None = None,
     wait: float = 7 * 86_400.0,
+    linger: float = 10.0,
+    changed: Callable[[], RunFile | None] | None = None,
     watch: Watcher | None = None,
     ready: Callable[[GrpcParties, Status], None] | None = None,
 ) -> tuple[Result, Path]:
@@ -105,27 +131,59 @@ def serve_file(
 
     `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`
     how long a party that was asked may be without a connection; over rows, those who take longer are left out where
-    the settings say `at_least` and so many are there.
-    With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
+    the settings say `at_least` and so many are there; `linger` how long the end waits for parties that have not heard
+    of it. With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
+
+    If a party refuses the contract, all are told why, and ContractRefused is raised. With `changed` the run is held
+    instead: the parties wait, the one that refused may come and sign after all, and as soon as `changed` returns a run
+    file, the contract of that one is offered.
     """
     identity = load_server(federation)
-    made = offer(file, identity.roster.name, resume=resume)
-    log = AuditLog(made.out / "audit.jsonl")
-    parties = GrpcParties(
-        made.contract, identity, kinds=made.messages, listen=listen, patience=patience, away=away, log=log
-    )
-    made.note()  # now that the port is ours
-    note_served(identity.folder, made.contract.run, made.out)
-    status = Status(made.out, more=parties.status, role="server", listen=listen or identity.roster.address)
-    with parties, status:
-        if ready is not None:
-            ready(parties, status)
-        status.say(state="waiting")
-        parties.wait(wait, at_least=made.at_least)
-        status.say(state="training")
-        result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
-        status.say(state="done", epsilon=dict(result.privacy.per_party()))
-    return result, made.out
+    while True:
+        made = offer(file, identity.roster.name, resume=resume)
+        parties = GrpcParties(
+            made.contract, identity, kinds=made.messages, listen=listen, patience=patience, away=away, linger=linger,
+            log=AuditLog(made.out / "audit.jsonl"),
+        )  # fmt: skip
+        made.note()  # now that the port is ours
+        note_served(identity.folder, made.contract.run, made.out)
+        status = Status(
+            made.out, more=parties.status, role="server", listen=listen or identity.roster.address
+        )
+        try:
+            with parties:
+                with status:
+                    if ready is not None:
+                        ready(parties, status)
+                    status.say(state="waiting")
+                    parties.wait(wait, at_least=made.at_least, refused=_hold(status, changed))
+                    made.begin()
+                    status.say(state="training", error="")
+                    result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
+                    status.say(state="done", epsilon=dict(result.privacy.per_party()))
+                sync_all(
+                    made.out
+                )  # a party that hears of the end deletes what it could repeat: so all is on the disk here
+            return result, made.out
+        except ContractRefused:
+            made.set_aside()
+            raise
+        except _AnotherFile as another:
+            made.set_aside()
+            file = another.file
+
+
+def _hold(status: Status, changed: Callable[[], RunFile | None] | None) -> Callable[[str], None] | None:
+    """What is done while a party refuses: say so, and look for another run file."""
+    if changed is None:
+        return None
+
+    def held(why: str) -> None:
+        status.say(state="refused", error=why)
+        if (file := changed()) is not None:
+            raise _AnotherFile(file)
+
+    return held
 
 
 def _contract(

@@ -25,12 +25,15 @@ if TYPE_CHECKING:
 
 FILE, LOCK = "status.json", ".status.lock"
 STALE = 10.0  # seconds after which a status that is not written any more means that its process is gone
-OVER = ("done", "stopped", "failed")
+OVER = ("done", "stopped", "failed", "replaced")
 GONE = ("silent", "stopped", "failed")  # nobody is there who would know how the others are
 
 
 class Status:
-    """Keeps the file fresh while it is open. `more` adds what has to be looked up at each writing."""
+    """Keeps the file fresh while it is open. `more` adds what has to be looked up at each writing.
+
+    An error that ends it leaves "failed" and its text, or the `state` that it names itself.
+    """
 
     def __init__(self, folder: Path, *, more: Callable[[], Mapping[str, Any]] = dict, **facts: Any) -> None:
         self.file, self._more = folder / FILE, more
@@ -62,7 +65,8 @@ class Status:
         self._thread.join()
         if error is not None:
             stopped = isinstance(error, KeyboardInterrupt)
-            self.say(state="stopped" if stopped else "failed", error="" if stopped else str(error))
+            state = getattr(error, "state", "stopped" if stopped else "failed")
+            self.say(state=state, error="" if stopped else str(error))
         replace_json(self.file, self.now())
         os.close(self._held)
 
@@ -120,11 +124,11 @@ def party_word(party: Mapping[str, Any], state: str) -> tuple[str, str]:
         return "refused", "poor"
     if state in GONE:
         return "not known", "partly"
+    if party.get("reading"):
+        return "reading the contract", "partly"
     if not party["connected"]:
         return "away", "partly"
-    return "computing" if party["waiting"] else "connected" if party[
-        "signed"
-    ] else "reading the contract", "good"
+    return "computing" if party["waiting"] else "connected", "good"
 
 
 class Prices:

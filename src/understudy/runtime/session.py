@@ -5,6 +5,8 @@ Every answer is written down with the party's state, in one piece, before it is 
 - A repeated ask gets the recorded answer; it is never computed or charged twice. Nor are the asks that a server
   repeats after it was killed and has gone back to its last saved round, or to the beginning.
 - A killed party, started again, goes on from its last answer.
+- When the server has ended the run, the records and states are deleted: nobody can ask for them any more. The contract
+  stays, marked as ended, and is never opened again; what was paid stands in the ledger.
 - A kill after the charge and before the record leaves a charge without an answer. The repeated ask is then a new
   computation with new noise, and is charged again. To reuse the charge would be cheaper and wrong: where a crash
   depends on the rows, answering only the attempt that survived is a choice made by the rows.
@@ -39,6 +41,8 @@ from understudy.runtime.policy import Policy
 from understudy.runtime.refusals import spoken_bytes
 from understudy.runtime.wire import decode, encode
 
+ENDED = "ended"  # a file beside a contract whose run is over
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seat:
@@ -46,7 +50,8 @@ class Seat:
 
     `description` is the public schema (or the features) of the rows, `people` how many there are. `build` makes
     the party of a signed contract with the ledger that it is given, in the folder that it is given. `confirm` is
-    asked about each new contract where the policy says "ask"; without it such contracts are refused. `examine` raises
+    asked about each new contract where the policy says "ask"; without it such contracts are refused. `withdraw` is told
+    that nobody waits for that answer any more, and makes `confirm` return. `examine` raises
     where the protocol refuses the settings of a contract, which is then not signed, whatever the policy says.
     """
 
@@ -58,6 +63,7 @@ class Seat:
     build: Callable[[Contract, Ledger, Path], Party]
     folder: Path
     confirm: Callable[[Contract], bool] | None = None
+    withdraw: Callable[[Contract], None] | None = None
     examine: Callable[[Contract], object] | None = None
     log: AuditLog = field(default_factory=lambda: AuditLog(None))
 
@@ -73,6 +79,8 @@ class Seat:
         """
         if contract.federation != self.invitation.federation:
             raise PartyError(f"{self.name} was invited to another federation. Nothing was read or sent.")
+        if self.ended(contract):
+            raise PartyError(f"{self.name}: the run {contract.run} is over here. Nothing was read or sent.")
         folder = self.folder / contract.digest
         kept = folder / "contract.json"
         new = not kept.exists()
@@ -97,6 +105,15 @@ class Seat:
             "contract accepted" if new else "contract resumed", contract=contract.digest, run=contract.run
         )
         return Session(self, contract, folder)
+
+    def ended(self, contract: Contract) -> bool:
+        """Whether the server has ended the run of this contract here: then it is not opened again."""
+        return (self.folder / contract.digest / ENDED).exists()
+
+    def sweep(self) -> None:
+        """Delete what a process that was killed at a run's end has left of its records."""
+        for mark in self.folder.glob(f"*/{ENDED}"):
+            _forget(mark.parent)
 
     def _examine(self, contract: Contract) -> None:
         if self.examine is None:
@@ -158,6 +175,12 @@ class Session:
         """Close the journal."""
         self._journal.close()
 
+    def end(self) -> None:
+        """The server has ended the run: it is marked as ended, and then its records and states are deleted."""
+        self._journal.close()
+        replace(self._folder / ENDED, b"", sync=True)
+        _forget(self._folder)
+
     def _new(self, ask: AskId, data: bytes | bytearray, digest: str) -> Answer:
         """Compute an answer from where the party stands, and record it."""
         message: Ask | None = None
@@ -211,3 +234,10 @@ class Session:
     def _refused(self, error: Exception) -> Answer:
         self.seat.log.write("failed", kind=type(error).__name__)
         return Answer("refusal", spoken_bytes(self.seat.name, error))
+
+
+def _forget(folder: Path) -> None:
+    """Delete the records of a run and the party's states; the contract stays, and whatever else the party keeps."""
+    for pattern in ("answers.*", "replay.json", "state-*.safetensors"):
+        for file in folder.glob(pattern):
+            file.unlink()

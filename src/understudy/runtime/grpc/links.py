@@ -51,7 +51,8 @@ class Link:
     stream: "asyncio.Task[Any] | None" = None
     signed: str = ""
     refusal: str = ""
-    told: bool = False  # that the run is over
+    reading: "asyncio.Task[Any] | None" = None  # a stream on which the contract is being looked at
+    told: bool = False  # that the run is over, or off
     left_out: bool = False  # the run has gone on without it
     missed: bool = False  # it was given up when it was last asked: it had no connection
     open: Open | None = None

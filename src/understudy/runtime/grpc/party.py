@@ -5,7 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -45,14 +45,16 @@ def join(
     """Take part in one run, until the server ends it; the contract that was kept.
 
     Dials again whenever the stream breaks or nothing is heard for `silence` seconds, after a pause that doubles and is
-    drawn at random, and gives up with PartyError when the server could not be reached for `patience` seconds or turns
-    this party away.
+    drawn at random, and gives up with PartyError when the server could not be reached for `patience` seconds, turns
+    this party away, or has called the run off. What a run has recorded is deleted when the server has ended it.
     """
     address = address or seat.invitation.address
     line = _Line(seat.invitation, address, seat.log, patience, pause, longest_pause, silence)
     attendance = _Attendance(seat, line)
+    seat.sweep()
     try:
         contract = run(line.keep(attendance.converse))
+        attendance.end()
     finally:
         attendance.close()
     seat.log.write("ended", run=contract.run)
@@ -161,13 +163,15 @@ class _Line:
                 raise _Broken(str(error)) from None
 
     def _broken(self, code: grpc.StatusCode, details: str | None) -> Exception:
-        said = (details or "")[:200]
+        said = "".join(letter if letter.isprintable() else " " for letter in (details or "")[:600])
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            return PartyError(f"{self.identity.party}: {said}")
         if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNIMPLEMENTED):
             return PartyError(
                 f"{self.identity.party}: the server refused this party ({said}). "
                 + ("" if "take part" in said else "Ask its operator for a new invitation.")
             )
-        return _Broken(_words(code, details or ""))
+        return _Broken(_words(code, said))
 
 
 class _Attendance:
@@ -176,15 +180,24 @@ class _Attendance:
     def __init__(self, seat: Seat, line: _Line) -> None:
         self.seat, self.line = seat, line
         self.session: Session | None = None
-        self._quick: dict[
-            str, int
-        ] = {}  # how many answers in a row took no time worth mentioning, by kind of ask
+        # The contract that is being looked at, by a policy or a person: that goes on while the line is broken.
+        self._opening: tuple[Contract, Future[Session]] | None = None
+        # How many answers in a row took no time worth mentioning, by kind of ask.
+        self._quick: dict[str, int] = {}
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="understudy-party")
 
+    def end(self) -> None:
+        """The server has ended the run."""
+        if self.session is not None:
+            self.session.end()
+            self.session = None
+
     def close(self) -> None:
+        self._withdraw()
         self._worker.shutdown()
         if self.session is not None:
             self.session.close()
+            self.session = None
 
     async def converse(self, call: Any) -> Contract:
         read = within(call.read, self.line.silence)
@@ -193,7 +206,13 @@ class _Attendance:
         head, body = await receive(read, limit=TEXT)
         expect(head, "contract")
         session_id = str(head.get("session"))[:64]
-        session = await self._signed(call, Contract.from_text(bytes(body)))
+        contract = Contract.from_text(bytes(body))
+        if self.seat.ended(contract):  # heard before, by a process that was killed before it could leave
+            over = PartyError(f"{self.seat.name}: the run {contract.run} is over here.")
+            await send(call.write, {"type": "refusal"}, spoken_bytes(self.seat.name, over))
+            await call.done_writing()
+            return contract
+        session = await self._signed(call, contract)
         while True:
             self.line.contact = time.monotonic()
             head, body = await receive(read, limit=session.contract.message)
@@ -227,7 +246,7 @@ class _Attendance:
                 self.session.close()
                 self.session = None
             try:
-                self.session = await self._work(call, partial(self.seat.open, contract))
+                self.session = await self._opened(call, contract)
             except UnderstudyError as error:
                 said = spoken_bytes(self.seat.name, error)
                 await send(call.write, {"type": "refusal"}, said)
@@ -236,12 +255,46 @@ class _Attendance:
         await send(call.write, {"type": "signature"}, self.session.signature)
         return self.session
 
+    async def _opened(self, call: Any, contract: Contract) -> Session:
+        """The session of a contract. A person who is asked about it is asked once, however often the line breaks."""
+        if self._opening is None or self._opening[0].digest != contract.digest:
+            self._withdraw()
+            self._opening = contract, self._worker.submit(self.seat.open, contract)
+        opening, news, loop = self._opening[1], asyncio.Event(), asyncio.get_running_loop()
+        opening.add_done_callback(lambda _: loop.call_soon_threadsafe(news.set))
+        call.add_done_callback(lambda _: news.set())
+        while not opening.done():
+            if call.done():
+                raise EOFError
+            try:
+                await asyncio.wait_for(news.wait(), self.line.silence / 3)
+            except TimeoutError:
+                await send(call.write, {"type": "beat"})
+        self._opening = None
+        return opening.result()
+
+    def _withdraw(self) -> None:
+        """Nobody needs to know any more what is being decided."""
+        if self._opening is None:
+            return
+        (contract, opening), self._opening = self._opening, None
+        if self.seat.withdraw is not None:
+            self.seat.withdraw(contract)
+        opening.cancel()
+        opening.add_done_callback(_closed)
+
     async def _work(self, call: Any, work: Callable[[], T]) -> T:
         """In the one working thread: asks are answered one after the other. The server hears that we are there."""
         working = asyncio.get_running_loop().run_in_executor(self._worker, work)
         while not (await asyncio.wait({working}, timeout=self.line.silence / 3))[0]:
             await send(call.write, {"type": "beat"})
         return working.result()
+
+
+def _closed(opening: Future[Session]) -> None:
+    """A session that nobody waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 def _answer(session: Session, ask: AskId, body: bytes | bytearray, expires: float) -> Answer:
@@ -266,4 +319,6 @@ _WORDS = {
 
 def _words(code: grpc.StatusCode, details: str) -> str:
     """Why a stream broke, as a person would say it."""
+    if details.startswith("the run waits"):
+        return details
     return next((words for sign, words in _WORDS.items() if sign in details), f"{code.name}: {details[:120]}")

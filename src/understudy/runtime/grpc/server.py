@@ -2,15 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 from grpc import aio
 
-from understudy.check import positive
-from understudy.errors import ConfigError, MessageError, PartyAway, PartyError
+from understudy.check import not_negative, positive
+from understudy.errors import ConfigError, ContractRefused, MessageError, PartyAway, PartyError
 from understudy.protocols.core import Ask, Message, Reply
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract
@@ -32,8 +32,8 @@ class GrpcParties:
     `kinds` are the messages of the protocol (its party's `messages`), `listen` the address to bind (the roster's
     by default), `patience` the seconds that an answer may take, with all interruptions, before PartyError, `away` those
     for which a party that was asked may be without a connection (as `patience`, unless given), `linger` those for which
-    `close` waits for a party that is away, to tell it that the run is over; one that was given up because it had no
-    connection is not waited for again.
+    `close` waits for a party that is away, to tell it that the run is over, or why it is off; one that was given up
+    because it had no connection is not waited for again.
     """
 
     def __init__(
@@ -49,7 +49,8 @@ class GrpcParties:
         limits: Limits | None = None,
         log: AuditLog | None = None,
     ) -> None:
-        positive(patience=patience, away=patience if away is None else away, linger=linger)
+        positive(patience=patience, away=patience if away is None else away)
+        not_negative(linger=linger)
         if contract.federation != identity.roster.name:
             raise ConfigError(f"The contract is of {contract.federation}, not of {identity.roster.name}.")
         if strange := [name for name in contract.parties if name not in identity.roster.parties]:
@@ -93,21 +94,36 @@ class GrpcParties:
             self.log.write("answer", party=name, ask=asks[name].kind(), down=down, up=up)
         return replies
 
-    def wait(self, timeout: float, *, at_least: int | None = None) -> None:
-        """Until every party has signed the contract. PartyError names who is missing, or why one refused.
+    def wait(
+        self,
+        timeout: float,
+        *,
+        at_least: int | None = None,
+        refused: Callable[[str], None] | None = None,
+    ) -> None:
+        """Until every party has signed the contract. PartyAway names who is missing, ContractRefused why one refused.
 
-        With `at_least` so many suffice once the time is over. Who refuses is not away, and ends it.
+        With `at_least` so many suffice once the time is over. Who refuses is not away, and ends it; or, with `refused`,
+        the run is held: the others are told why and come back later, the one that refused may come and sign after all,
+        and `refused` is called with the reason, again and again. What it raises ends the waiting.
         """
         until, enough = time.monotonic() + timeout, len(self._links) if at_least is None else at_least
         while missing := [link for link in self._links.values() if not link.signed]:
-            if refused := [link.refusal for link in missing if link.refusal]:
-                raise PartyError(refused[0])
+            why = next((link.refusal for link in missing if link.refusal), "")
+            if why and refused is None:
+                raise ContractRefused(why)
+            if why != self._streams.held:
+                self._streams.held = why
+                run(self._turn())
+            if why and refused is not None:
+                refused(why)
             if time.monotonic() > until:
                 if len(self._links) - len(missing) >= enough:
                     return
                 names = ", ".join(link.name for link in missing)
                 raise PartyAway(f"{names} did not join within {timeout:g} s. Nothing was sent.")
             time.sleep(0.02)
+        self._streams.held = ""
 
     def status(self) -> dict[str, Any]:
         """What a live view may show: who is there, how much went to and fro. No figure of any row."""
@@ -122,6 +138,7 @@ class GrpcParties:
                 link.name: {
                     "connected": link.stream is not None,
                     "signed": bool(link.signed),
+                    "reading": link.reading is not None,
                     "refusal": link.refusal,
                     "since": link.since,
                     "waiting": link.open is not None,
@@ -132,16 +149,16 @@ class GrpcParties:
             },
         }
 
-    def close(self, *, over: bool = True) -> None:
-        """Tell every party that the run is over, and give the port back.
+    def close(self, *, over: bool = True, off: str = "") -> None:
+        """Tell every party that the run is over, or why it is `off`, and give the port back.
 
-        Without `over` they are told nothing and wait: a server may come back and go on.
+        Without either they are told nothing and wait: a server may come back and go on.
         """
         if self._streams.ended:
             return
-        self._streams.ended, self._streams.over = True, over
+        self._streams.ended, self._streams.over, self._streams.off = True, over and not off, off
         run(self._finish())
-        self.log.write("ended" if over else "stopped", run=self.contract.run)
+        self.log.write("off" if off else "ended" if over else "stopped", run=self.contract.run)
 
     def __enter__(self) -> Self:
         return self
@@ -149,7 +166,7 @@ class GrpcParties:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(over=error is None)
+        self.close(over=error is None, off=str(error) if isinstance(error, ContractRefused) else "")
 
     def _present(
         self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
@@ -198,15 +215,23 @@ class GrpcParties:
         return port
 
     async def _finish(self) -> None:
-        for link in self._links.values():
-            link.rouse()
-        until = time.monotonic() + (self.linger if self._streams.over else 0.0)
-        while time.monotonic() < until and any(
-            link.signed and not link.told and not (link.missed and link.stream is None)
-            for link in self._links.values()
-        ):
+        self._streams.turn()
+        lasting = self._streams.over or self._streams.off
+        until = time.monotonic() + (self.linger if lasting else 0.0)
+        while time.monotonic() < until and any(map(self._must_hear, self._links.values())):
             await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
+
+    def _must_hear(self, link: Link) -> bool:
+        """Whether the end waits for this party: of a run that is off, every one that has not refused it itself."""
+        if link.told:
+            return False
+        if self._streams.off:
+            return not link.refusal
+        return bool(link.signed) and not (link.missed and link.stream is None)
+
+    async def _turn(self) -> None:
+        self._streams.turn()
 
     async def _ask_all(
         self, asks: Mapping[str, Ask], asked: Mapping[str, bytes]

@@ -6,6 +6,7 @@ Everything here runs in the loop's thread.
 import asyncio
 import time
 import uuid
+import weakref
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,9 @@ from understudy.runtime.grpc.loop import loop
 from understudy.runtime.identity import ServerIdentity, common_name, fingerprint, verify
 from understudy.runtime.journal import Answer
 from understudy.runtime.refusals import refusal
+
+_STOPPED = "the server has stopped, and may come back"
+_HELD = "the run waits, since its contract was refused:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +48,8 @@ class Streams:
     """The streams of one contract's parties: a link for each of them, which outlives its stream.
 
     `patience` is how many seconds a party may think about the contract. Once `ended`, parties hear that the run is
-    `over`, or else that the server may come back.
+    `over`, or why it is `off`, or else that the server may come back. While it is `held`, because one has refused, the
+    others hear why, and come back; the one that refused is offered the contract again.
     """
 
     def __init__(
@@ -53,8 +58,11 @@ class Streams:
         self.contract, self.identity, self.patience = contract, identity, patience
         self.limits, self.log = limits, log
         self.links = {name: Link(name) for name in contract.parties}
-        self.ended, self.over = False, False
+        self.ended, self.over, self.off, self.held = False, False, "", ""
         self._session = uuid.uuid4().hex
+        self._turned: weakref.WeakSet[asyncio.Task[Any]] = (
+            weakref.WeakSet()
+        )  # streams that we ended ourselves
         self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
 
     async def join(self, _: Any, context: Any) -> None:
@@ -67,6 +75,8 @@ class Streams:
                 await self._enrol(name, pem, bytes(body), context)
                 return
             link = self._admitted(name, pem)
+            if (self.ended and not (self.over and link.signed)) or (self.held and not link.refusal):
+                await self._leave(link, context)
             read = within(context.read, self.limits.silence)  # one for the stream, and so one timer
             await self._sign(link, pem, context, read)
             await self._attend(link, pem, context, read)
@@ -86,9 +96,19 @@ class Streams:
             self.log.write("left", party=name)
         except asyncio.CancelledError:
             self.log.write("left", party=name)
+            if asyncio.current_task() in self._turned:
+                await self._leave(self.links[name], context)
             if name not in self.links or self.links[name].stream in (None, asyncio.current_task()):
                 raise  # the peer is gone
             await context.abort(grpc.StatusCode.ABORTED, "another stream of this party came after")
+
+    def turn(self) -> None:
+        """It has ended, or is held: every party hears so, also one that still looks at the contract."""
+        for link in self.links.values():
+            link.rouse()
+            if link.reading is not None and not (self.held and link.refusal):
+                self._turned.add(link.reading)
+                link.reading.cancel()
 
     def _known(self, context: Any) -> tuple[str, bytes]:
         """Who shows a certificate that is on the roster, before a byte of theirs is read."""
@@ -123,11 +143,16 @@ class Streams:
     async def _sign(self, link: Link, pem: bytes, context: Any, read: within) -> None:
         """Offer the contract; the party signs it with the key of its certificate."""
         text = self.contract.text.encode()
-        await send(context.write, {"type": "contract", "session": self._session}, text)
-        async with asyncio.timeout(self.patience):
-            head, body = await self._heard(read, TEXT)
+        link.reading = asyncio.current_task()
+        try:
+            await send(context.write, {"type": "contract", "session": self._session}, text)
+            async with asyncio.timeout(self.patience):
+                head, body = await self._heard(read, TEXT)
+        finally:
+            if link.reading is asyncio.current_task():
+                link.reading = None
         if expect(head, "signature", "refusal") == "refusal":
-            link.refusal = str(refusal(link.name, body))
+            link.refusal, link.told = str(refusal(link.name, body)), self.ended
             self.log.write("contract refused", party=link.name, why=link.refusal)
             if link.open is not None:
                 ask, link.open = link.open, None
@@ -145,7 +170,7 @@ class Streams:
     async def _attend(self, link: Link, pem: bytes, context: Any, read: within) -> None:
         """Put the open ask, take its answer, until the run ends or the stream breaks."""
         try:
-            while not self.ended:
+            while not (self.ended or self.held):
                 if (ask := link.open) is None:
                     await self._idle(link, context)
                     continue
@@ -154,13 +179,27 @@ class Streams:
                     raise _Denied(why)
                 await self._put(link, ask, context, read)
             if not self.over:
-                await context.abort(grpc.StatusCode.UNAVAILABLE, "the server has stopped, and may come back")
+                await self._leave(link, context)
             await send(context.write, {"type": "end"})
             async with asyncio.timeout(self.limits.hello):
                 link.told = await context.read() is aio.EOF  # it hangs up when it has heard
         finally:
             if link.stream is asyncio.current_task():
                 link.stream, link.since = None, time.time()
+
+    async def _leave(self, link: Link, context: Any) -> None:
+        """Tell a party why it has nothing to do here: for good, or until it comes back."""
+        run = self.contract.run
+        if self.ended and (self.over or self.off):
+            link.told = True
+            why = (
+                f"the run {run} is off: {self.off}"
+                if self.off
+                else f"the run {run} is over, without this party."
+            )
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, why)
+        why = f"{_HELD} {self.held}" if self.held and not self.ended else _STOPPED
+        await context.abort(grpc.StatusCode.UNAVAILABLE, why)
 
     async def _idle(self, link: Link, context: Any) -> None:
         """Until there is something to ask; now and then the party hears that we are here."""
@@ -170,7 +209,7 @@ class Streams:
             await roused
         finally:
             timer.cancel()
-        if link.open is None and not self.ended:
+        if link.open is None and not (self.ended or self.held):
             await send(context.write, {"type": "beat"})
 
     async def _heard(self, read: within, limit: int) -> tuple[dict[str, Any], bytes | bytearray]:
