@@ -53,8 +53,8 @@ SAVED = "released"
 class Config:
     """`features`: how many coefficients of each frame are measured at most, the slow ones.
 
-    `target`: a column of a table whose levels are classes; of each array the covariance of every class is measured,
-    in up to `directions` of its leading directions. What an array's holder sends for it grows with their square.
+    `target`: a column of a table whose levels are classes: of each array every class has its own covariance then.
+    `directions`: in how many leading directions at most; what an array's holder sends grows with their square.
     `shares`: of the budget, for the means, for all second moments, and for those by class; without a target the first
     two have all of it.
     `components` and `steps` are those of the tables' fit. `chunk`: people per message.
