@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
+from typing import Any
 
 from understudy.data.codec import Codec
-from understudy.data.described import AnySchema
 from understudy.data.frame import Frame
 from understudy.data.mixed import side_by_side
 from understudy.data.schema import Schema
@@ -21,6 +21,7 @@ from understudy.privacy.secure.moments import noise_for
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach
 from understudy.protocols.moments.stages import First, finest
 
+KINDS = ("table", "image", "series")
 MEANS, JOINT, CLASSES = range(3)
 Block = tuple[str, str]  # two holders in the order of all, or twice the same
 
@@ -52,11 +53,16 @@ class Label:
 class Layout:
     """What follows from the schemas and the settings. Edges: what cannot be measured → ConfigError, nothing charged."""
 
-    schemas: Mapping[str, AnySchema]
+    schemas: Mapping[str, Any]
     features: int
     target: str | None
 
     def __post_init__(self) -> None:
+        for name, schema in self.schemas.items():
+            if (kind := getattr(schema, "kind", "table")) not in KINDS:
+                raise ConfigError(
+                    f"{name} holds rows of the kind {kind!r}, and tied takes {' or '.join(KINDS)}. Nothing was charged."
+                )
         if len(self.schemas) < 2:
             raise ConfigError("tied needs two parties or more, of the same people. Nothing was charged.")
         if not self.arrays:
