@@ -32,7 +32,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-sys.path += [str(Path(__file__).parent), str(Path(__file__).parent.parent / "contract")]
+sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("", "adversary", "contract")]
 
 import numpy as np
 import pandas as pd
@@ -120,13 +120,15 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
             rows[rng.randrange(len(rows))] = rng.choice((-3e38, 3e38, 1e-40, 0.3, -1e6, 1e9, 1e18))
             others[name] = Population.from_arrays(rows, table.codes, classes=2, rows_per_person=8)
         if isinstance(table, ArrayTable) and case.protocol == "moments":
-            others[name] = _another(table, rng)
+            others[name] = _another(table, rng, rng.randrange(len(table.ids)))
+        if isinstance(table, ArrayTable) and case.protocol == "tied" and person in table.ids:
+            others[name] = _another(table, rng, int(np.flatnonzero(table.ids == person)[0]))
     return tables, others, schemas
 
 
-def _another(table: ArrayTable[Any], rng: random.Random) -> ArrayTable[Any]:
+def _another(table: ArrayTable[Any], rng: random.Random, person: int) -> ArrayTable[Any]:
     """The same with other values and classes in all rows of one person."""
-    person, values = rng.randrange(len(table.ids)), table.values.copy()
+    values = table.values.copy()
     here = slice(table.starts[person], table.starts[person + 1])
     values[here] = rng.choice((0.0, 1.0, 0.5, rng.random()))
     classes = None if table.classes is None else table.classes.copy()
@@ -304,6 +306,7 @@ class Trial:
             return True
         return self.case.same_people and (reply.kind(), name) in (
             ("gram.shared", "blocks"),
+            ("tied.shared", "blocks"),
             ("dplt.tables", "cross"),
         )
 

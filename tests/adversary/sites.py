@@ -20,6 +20,8 @@ from torch import Tensor
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.rappor import Rappor
+from understudy.privacy.secure.moments import on_diagonal
+from understudy.privacy.secure.tied import reach
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
@@ -31,6 +33,7 @@ from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import marginals as sgde_marginals
+from understudy.protocols.tied.vectors import Numbers
 
 SLACK = 1e-3  # of a bound: what float32 sums round
 PROBED = 3  # people of a batch who are left out in turn
@@ -157,6 +160,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
         for stage in (First, Pooled, Within):
             patch.setattr(stage, "count", _moments(sites, stage.count))
+        patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
+        patch.setattr(Numbers, "words", _short(sites, Numbers.words))
         patch.setattr(DpltParty, "_counts", _counts(sites, DpltParty._counts, "two-way tables"))
         patch.setattr(DpltParty, "_choose", _choice(sites, DpltParty._choose))
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
@@ -290,6 +295,27 @@ def _moments(sites: Sites, real: Any) -> Any:
         return sites.through("moments", sums, sums, lambda d: length(d * weights), 2.0 * stage.reach)
 
     return count
+
+
+def _triangle(sites: Sites, real: Any) -> Any:
+    def triangle(numbers: Numbers) -> Any:
+        sums = real(numbers)
+        weights = torch.where(on_diagonal(numbers.rows.shape[1]), math.sqrt(0.5), 1.0)
+        bound = 2.0 * reach(numbers.scale, across=False)
+        return sites.through("second moments", sums, sums, lambda d: length(d * weights), bound)
+
+    return triangle
+
+
+def _short(sites: Sites, real: Any) -> Any:
+    """What goes into products leaves masked; nobody's vector is longer than the price of their sum says."""
+
+    def words(numbers: Numbers, start: int, stop: int, ring: Any) -> Any:
+        if bool((numbers.rows**2).sum(1).max(initial=0.0) > numbers.scale**2):
+            sites.found("bound", f"a vector is longer than {numbers.scale}")
+        return real(numbers, start, stop, ring)
+
+    return words
 
 
 def _choice(sites: Sites, real: Any) -> Any:

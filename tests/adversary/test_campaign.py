@@ -10,11 +10,13 @@ from dp_accounting import NoOpDpEvent
 from understudy.privacy.gradients import critic, dp_sgd
 from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
+from understudy.protocols.tied import vectors
 
 Patch = pytest.MonkeyPatch
 FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
        "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
-       "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties")  # fmt: skip
+       "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties",
+       "Tied, a table, images and series, a label")  # fmt: skip
 
 
 def tried(*names: str, seed: int, trials: int) -> Tally:
@@ -81,6 +83,10 @@ def a_refusal_tells_a_row(patch: Patch) -> None:
     patch.setattr(HostParty, "_round", curious)
 
 
+def a_vector_is_not_pulled_in(patch: Patch) -> None:
+    patch.setattr(vectors, "bounded", lambda rows, radius, scale: rows)
+
+
 GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
 
 
@@ -93,6 +99,7 @@ GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
         (noise_is_left_out, GEN_FL, "noise"),
         (a_charge_is_forgotten, GAN, "price"),
         (a_receipt_is_used_twice, GAN, "receipt"),
+        (a_vector_is_not_pulled_in, "Tied, a table, images and series, two releases", "bound"),
         (a_refusal_tells_a_row, "LoPub, three reports each, two hosts", "course"),
     ],
 )

@@ -23,9 +23,10 @@ _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 @dataclass(frozen=True)
 class Numbers:
-    """Vectors (people, width) of whole numbers; `squared`: of each the triangle of v vᵀ in its place."""
+    """Vectors (people, width) of whole numbers, none longer than `scale`; `squared`: of each the triangle of v vᵀ."""
 
     rows: Whole
+    scale: int
     squared: bool = False
 
     @property
@@ -80,12 +81,13 @@ class ArrayPeople:
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
         """About the centre, pulled in."""
-        return Numbers(bounded(self._about(centre), float(radius), scale))
+        return Numbers(bounded(self._about(centre), float(radius), scale), scale)
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
         turned = self._about(centre) @ basis.numpy().astype(np.float64) / UNIT
-        return Numbers(bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale), squared=True)
+        short = bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale)
+        return Numbers(short, scale, squared=True)
 
     def _about(self, centre: Tensor) -> Whole:
         return np.asarray(self.coefficients - centre.numpy().astype(np.float64))
@@ -100,7 +102,8 @@ class TablePeople:
 
     def joint(self, scale: int) -> Numbers:
         """One-hot levels, each as much as keeps a row no longer than `scale`."""
-        return Numbers(levels_as_numbers(one_hot(self.codes, self.sizes), one_for(scale, len(self.sizes))))
+        one = one_for(scale, len(self.sizes))
+        return Numbers(levels_as_numbers(one_hot(self.codes, self.sizes), one), scale)
 
     def classes(self, column: int) -> Classes:
         """One-hot classes by this column."""
