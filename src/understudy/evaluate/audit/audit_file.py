@@ -23,6 +23,7 @@ from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cu
 from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.moments_canary import moments_case
+from understudy.evaluate.audit.tied_canary import TiedAudit
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -33,6 +34,7 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.party import common
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
+from understudy.protocols.tied import protocol as tied
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
@@ -119,8 +121,13 @@ def audit_run_file(
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
-    schemas = {} if isinstance(config, moments.Config) else _tables(paths)
-    if isinstance(config, moments.Config):
+    schemas = {} if isinstance(config, moments.Config | tied.Config) else _tables(paths)
+    if isinstance(config, tied.Config):
+        described = {each: load_schema(path) for each, path in paths.items()}
+        case = TiedAudit(
+            config=config, schemas=described, budgets=budgets, target=name, people=people or PEOPLE
+        ).case()
+    elif isinstance(config, moments.Config):
         described = {each: load_schema(path) for each, path in paths.items()}
         common(described)
         case = moments_case(config, described, budgets, name, people or PEOPLE)

@@ -1,0 +1,50 @@
+"""An audit of tied comes close to what it claims, and finds a holder that adds too little noise."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from torch import Tensor
+
+from understudy.data.images import ImageSchema
+from understudy.data.schema import Boolean, Schema
+from understudy.errors import ConfigError
+from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.tied_canary import TiedAudit
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import Rng
+from understudy.privacy.secure.counts import noise_on
+from understudy.protocols.tied import party as tied_party
+from understudy.protocols.tied import protocol as tied
+
+SCHEMAS = {"a": ImageSchema(height=2, width=3), "b": Schema(columns=(Boolean(name="c"),))}
+
+
+def audited(epsilon: float, **settings: Any) -> AuditResult:
+    case = TiedAudit(
+        config=tied.Config(features=6, directions=2, **settings),
+        schemas=SCHEMAS,
+        budgets=dict.fromkeys(SCHEMAS, Budget(epsilon, 1e-3)),
+        target="a",
+        people=4,
+    ).case()
+    return audit_protocol(case, trials=20, seconds=3600, seed=3)
+
+
+def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None:
+    result = audited(30.0, target="c")
+    assert result.passed
+    assert result.observed > 0.8  # twenty trials cannot show more than 1.8, whatever the claim
+
+
+def test_holders_that_add_a_fortieth_of_their_noise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+        return noise_on(cells, scale / 40, rng)
+
+    monkeypatch.setattr(tied_party, "noise_on", quiet)
+    assert not audited(0.5).passed
+
+
+def test_what_claims_nothing_is_not_audited() -> None:
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        audited(1.0, private=False)
