@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """Who has a row, whatever the rows are: what of tables, series, images and people with events is aligned.
 
 Guarantee: nobody has two rows, so that a row is no less than a person; of people with events a row is a person with all
@@ -7,55 +6,33 @@ of them.
 
 from typing import Any
 
-=======
-"""Who has a row, whatever the rows are: what of tables, series and images is aligned.
-
-Guarantee: nobody has two rows, so that a row is no less than a person.
-"""
-
->>>>>>> 58819ea (Tied: tables, images and series of the same people, measured together once and drawn together)
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-<<<<<<< HEAD
 from understudy.data.described import AnyRows
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import Table
 from understudy.data.visits import Visits
-=======
-from understudy.data.described import Rows
-from understudy.data.schema import Integer, Schema
-from understudy.data.table import Table
->>>>>>> 58819ea (Tied: tables, images and series of the same people, measured together once and drawn together)
 from understudy.errors import PartyError
 
 _PLACE = "row"
 
 
-<<<<<<< HEAD
 def roster(rows: AnyRows) -> Table:
     """The table itself, or the ids of series, images and people with events, with their places.
-=======
-def roster(rows: Rows) -> Table:
-    """The table itself, or the ids of series and images with their places.
->>>>>>> 58819ea (Tied: tables, images and series of the same people, measured together once and drawn together)
 
     Edges: a person with several series or images → PartyError, since a row would then be less than a person.
     """
     if isinstance(rows, Table):
         return rows
-<<<<<<< HEAD
     if isinstance(rows, Visits):
         return _placed(rows.people, rows.schema.person, rows.source)
-=======
->>>>>>> 58819ea (Tied: tables, images and series of the same people, measured together once and drawn together)
     if (np.diff(rows.starts) > 1).any():
         raise PartyError(
             f"{rows.source} has {rows.rows:,} rows of {len(rows.ids):,} people, and where parties hold the same people "
             "each has one row of every person. Nothing was charged."
         )
-<<<<<<< HEAD
     return _placed(rows.people, rows.schema.person, rows.source)
 
 
@@ -69,16 +46,4 @@ def _placed(people: NDArray[Any], person: str | None, source: str) -> Table:
 
 def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
     """Of all but tables: which rows are left of the roster after alignment, in its order."""
-=======
-    person = rows.schema.person
-    frame = pd.DataFrame({_PLACE: np.arange(rows.rows)})
-    if person is not None:
-        frame.insert(0, person, rows.people)
-    place = Integer(name=_PLACE, low=0, high=rows.rows, bins=1)
-    return Table(frame=frame, schema=Schema(columns=(place,), person=person), source=rows.source)
-
-
-def places(aligned: pd.DataFrame) -> NDArray[np.int64]:
-    """Of series and images: which rows are left of the roster after alignment, in its order."""
->>>>>>> 58819ea (Tied: tables, images and series of the same people, measured together once and drawn together)
     return np.asarray(aligned[_PLACE].to_numpy(), dtype=np.int64)
