@@ -49,7 +49,7 @@ def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
 
 
 def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
-    result = audited({"a": XY}, target="x", scouting=0.3)
+    result = audited({"a": XY}, trials=60, target="x", scouting=0.3)
     assert result.passed
     assert result.observed > 0.3 * result.claimed
 
@@ -79,7 +79,7 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_parts, "noise_on", quiet)
-    assert not audited(schemas, trials=45).passed
+    assert not audited(schemas, trials=36).passed
 
 
 def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None
         for name in ("a", "b")
     }
     file = SimpleNamespace(parties=section, out="out", path=lambda text: tmp_path / text)
-    result = audit_run_file(file, gram, gram.Config(), trials=40, people=4)
+    result = audit_run_file(file, gram, gram.Config(), trials=20, people=4)
     assert result.passed
     assert any("gram over columns" in note for note in result.notes)
 
