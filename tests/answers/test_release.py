@@ -171,15 +171,18 @@ def test_a_figure_that_would_be_noise_is_none() -> None:
     assert by_name["odds ratio"].fit == pytest.approx(1)
 
 
-@given(st.floats(0, 100))
-@settings(max_examples=30, deadline=None)
-def test_whole_noise_lies_within_its_interval_with_95_percent(sigma: float) -> None:
-    half = float(Noisy(np.zeros(1), np.array([sigma**2]), whole=True).half[0])
-    numbers = np.arange(-2000, 2001)
-    law = np.exp(-(numbers**2) / (2 * max(sigma, 1e-3) ** 2))
-    inside = law[abs(numbers) <= half].sum() / law.sum()
-    assert inside >= 0.949
-    assert inside <= 0.951 + 2 * law[abs(numbers) == half].max() / law.sum()
+def test_whole_noise_lies_within_its_interval_with_95_percent_and_the_next_narrower_one_is_too_narrow() -> (
+    None
+):
+    numbers = np.arange(-600, 601)
+    for sigma in np.concatenate([np.arange(0, 3, 0.0025), np.arange(3, 100, 0.37)]):
+        half = float(Noisy(np.zeros(1), np.array([sigma**2]), whole=True).half[0])
+        law = np.exp(-(numbers**2) / (2 * max(sigma, 1e-3) ** 2))
+        inside, narrower = (law[abs(numbers) <= most].sum() / law.sum() for most in (half, half - 1))
+        assert inside >= 0.949, sigma
+        assert narrower <= {1: 1.0, 2: 0.966}.get(half, 0.956), (
+            sigma
+        )  # the normal law is too wide for little noise
 
 
 def test_bias_is_what_residuals_have_beyond_the_noise() -> None:
