@@ -201,7 +201,6 @@ def serve(listener: socket.socket) -> None:
 
 if __name__ == "__main__":
     import pydantic.type_adapter  # noqa: F401  typer loads it for every command
-    import torch._dynamo  # noqa: F401  the first optimizer of a process imports it, which takes seconds
 
     import understudy.network.status
     import understudy.report.page
