@@ -173,7 +173,7 @@ def test_gradients_of_an_image_vae_where_positions_are_summed(
 
 @pytest.mark.parametrize("positions", [1, 6])
 def test_products_of_factors_of_every_size(positions: int) -> None:
-    """1e-24 squares to 0, and times 1e18 it is longer than the smallest clipping norm. Each pair of sizes is a client."""
+    """1e-24 squares to 0, and times 1e18 it is longer than the smallest clipping norm. A client has each two sizes."""
     rng = torch.Generator().manual_seed(0)
     pairs = torch.tensor([*itertools.product(SIZES, SIZES)])
     small, large = pairs.T.reshape(2, -1, 1, 1, 1)
