@@ -94,7 +94,7 @@ class Forker:
         """Start a process; it may still be running when this returns."""
         order = {"argv": [str(word) for word in argv], "folder": str(folder), "to": str(to)}
         order |= {"program": program and str(program), "hold": hold, "environment": environment}
-        self._line.sendall(json.dumps(order).encode())
+        self._line.sendall(json.dumps(order).encode() + b"\n")
         process = int(self._line.recv(64))
         until(lambda: to.with_suffix(".err").exists(), 60)
         return Terminal(process, to)
@@ -115,7 +115,7 @@ def _start(place: Path) -> None:
 
 def _dialled(path: Path) -> socket.socket | None:
     """A connection that was taken, if anybody listens there."""
-    line = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    line = socket.socket(socket.AF_UNIX)
     try:
         line.connect(str(path))
         if line.recv(64):
@@ -171,6 +171,14 @@ def play(order: dict[str, Any]) -> None:
     os._exit(code)
 
 
+def _order(line: socket.socket) -> bytes:
+    """What is said, to the end of its line; nothing where nobody is there any more."""
+    said = b""
+    while not said.endswith(b"\n") and (more := line.recv(1 << 16)):
+        said += more
+    return said
+
+
 def serve(listener: socket.socket) -> None:
     """Until the last who was connected is gone; or nobody came."""
     lines: list[socket.socket] = []
@@ -183,7 +191,7 @@ def serve(listener: socket.socket) -> None:
                 lines.append(line := listener.accept()[0])
                 line.sendall(b"here")
                 nobody = 0.0
-            elif text := one.recv(1 << 16):
+            elif text := _order(one):
                 if (child := os.fork()) == 0:
                     for line in (listener, *lines):
                         line.close()
@@ -209,7 +217,7 @@ if __name__ == "__main__":
     import understudy.runtime.policy  # noqa: F401
     from understudy import cli
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen(16)
         if os.fork() == 0:  # whoever started it goes on as soon as it listens
