@@ -6,10 +6,11 @@ however many workers they run: whoever needs it first starts it, and it ends wit
 An order (JSON: argv, folder, to, program, hold, environment) starts a process, with its output in the file `to`.out
 and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code. Without a
 `program` (a Python file) it is the `understudy` command. What it is to `hold` (module:function) it does not begin
-before it is told: so a test meets it at a point that would be over in no time.
+before it is told, the first time: so a test meets it at a point that would be over in no time.
 """
 
 import fcntl
+import functools
 import importlib
 import json
 import os
@@ -130,16 +131,18 @@ def _dialled(path: Path) -> socket.socket | None:
 
 
 def hold(where: str, sign: Path) -> None:
-    """Have this function begin when the `sign` that it has come to it is taken away."""
-    module, name = importlib.import_module(where.partition(":")[0]), where.partition(":")[2]
-    work = getattr(module, name)
+    """Have this function begin, the first time, when the `sign` that it has come to it is taken away."""
+    *way, name = where.partition(":")[2].split(".")
+    owner = functools.reduce(getattr, way, importlib.import_module(where.partition(":")[0]))
+    work = getattr(owner, name)
 
     def held(*args: Any, **more: Any) -> Any:
+        setattr(owner, name, work)
         sign.touch()
         until(lambda: not sign.exists(), 240)
         return work(*args, **more)
 
-    setattr(module, name, held)
+    setattr(owner, name, held)
 
 
 def play(order: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import tomli_w
 from forker import Forker, Terminal
 
 COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
+SAVE = "understudy.protocols.gans.server:Server._save"  # where a server is held after a round of VertiGAN
 POLICY = {
     "protocols": ["verti-gan"], "epsilon_run": 3.0, "epsilon_total": 8.0, "delta": 1e-4, "people": 20,
     "accept": "always", "partners": ["clinic", "insurer"],
