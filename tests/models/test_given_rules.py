@@ -79,10 +79,7 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     loss = (gap.square() * tables.precision.float()).sum() + (by_level.square() * tables.empty.float()).sum()
     (expected,) = torch.autograd.grad(5 / 4 * loss, logits, retain_graph=True)
     two_way, empty = TwoWay(tables, SIZES, 1.0, ties), EmptyCells(tables, SIZES, 1.0, ties)
-    pairs = [
-        tuple(sorted(pair)) for tie in ties for pair in torch.combinations(torch.tensor(tie.columns)).tolist()
-    ]
-    tied = [law.table(pair) for pair in pairs]
+    tied = law.tied()
     with torch.no_grad():
         slope = two_way.slope(law, *two_way.pairs(law, tied))
         empty.add_to(slope, tied)

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.models.tables.coarse import Coarse
-from understudy.models.tables.given_rules import Ruled, Tie, tied_pairs
+from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
@@ -115,11 +115,11 @@ def _descend(
     empty = EmptyCells(tables, mixture.sizes, scale, ties)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     adam = _Adam(mixture.logits)
-    ties, both = [tie.to(ways.device, torch.float32) for tie in ties], tied_pairs(ties)
+    ties = [tie.to(ways.device, torch.float32) for tie in ties]
     for step in range(steps + 1):
         law = Ruled.of(mixture.odds(), mixture.sizes, ties)
         own, share, left = law.own, law.share, law.left
-        tied, wide = [law.table(pair) for pair in both], [law.table(one.columns) for one in triples]
+        tied, wide = law.tied(), [law.table(one.columns) for one in triples]
         with torch.no_grad():
             turned, pairs = two_way.pairs(law, tied)
             residual, noise_alone = two_way.residual(pairs)

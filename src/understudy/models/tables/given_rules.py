@@ -15,12 +15,13 @@ Edges: a component that the rules leave nothing has share 0.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
-from itertools import accumulate, combinations
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 _TINY = 1e-30  # in place of 0: what the rules leave of a component
+_AT_ONCE = 1 << 12  # boxes times levels of a tie, of one component, at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,11 @@ class Tie:
             first.sum(0, keepdim=True) if len(columns) == len(self.columns) else first
         )
         return first
+
+    @property
+    def pair(self) -> Tensor:
+        """Of two columns: how far their levels go together, (levels, levels)."""
+        return self.within(self.columns).reshape(self.allowed[0].shape[1], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,13 +106,16 @@ class Ruled:
         found = found.reshape([self.sizes[column] for column in order])
         return found.permute([order.index(column) for column in columns])
 
+    def tied(self) -> list[Tensor]:
+        """The two-way tables of each of `tying`: (levels, levels) of its `levels_of`, 0 within a column."""
+        return [self._tied(tie) for tie in tying(self.ties)]
+
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
-        blocks = blocks_of(self.sizes)
         gram = self.weighed(self.own).T @ self.own / len(self.own)
-        for a, b in tied_pairs(self.ties):
-            gram[blocks[a], blocks[b]] = table = self.table((a, b))
-            gram[blocks[b], blocks[a]] = table.T
+        for tie, tables in zip(tying(self.ties), self.tied(), strict=True):
+            levels = levels_of(tie, self.sizes).to(gram.device)
+            gram[levels[:, None], levels] = tables
         column = torch.repeat_interleave(torch.tensor(self.sizes, device=gram.device))
         return gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
 
@@ -127,14 +136,53 @@ class Ruled:
         return {column: self._by_column[column] @ mask.T for column, mask in tied}
 
     @cached_property
+    def _across(self) -> dict[int, Tensor]:
+        """Of ties of two columns: how far the other column allows each level of the one, (components, levels)."""
+        found: dict[int, Tensor] = {}
+        for tie in self.ties:
+            if len(tie.columns) == 2:
+                (a, b), allowed = tie.columns, tie.pair
+                found |= {a: self._by_column[b] @ allowed.T, b: self._by_column[a] @ allowed}
+        return found
+
+    @cached_property
     def _left(self) -> dict[Tie, Tensor]:
         """z of each tie: (components,)."""
-        return {tie: self._besides(tie, ()).sum(1).clamp(min=_TINY) for tie in self.ties}
+        found: dict[Tie, Tensor] = {}
+        for tie in self.ties:
+            first = tie.columns[0]
+            inside = (
+                self._across[first] * self._by_column[first]
+                if first in self._across
+                else self._besides(tie, ())
+            )
+            found[tie] = inside.sum(1).clamp(min=_TINY)
+        return found
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
         """The probability of each box in the tie's other columns: (components, boxes), or 1 where none are."""
         others = [self._parts[column] for column in tie.columns if column not in columns]
         return reduce(torch.mul, others, tie.allowed[0].new_ones(1, 1))
+
+    def _tied(self, tie: Tie) -> Tensor:
+        """Of two columns by their table; of more by one product, since within a box columns are independent."""
+        sizes = [self.sizes[column] for column in tie.columns]
+        if len(sizes) == 2:
+            one, other = (self._by_column[column] for column in tie.columns)
+            table = tie.pair * ((self.weighed(one) / self._left[tie][:, None]).T @ other) / len(one)
+            above = torch.cat([table.new_zeros(sizes[0], sizes[0]), table], 1)
+            return torch.cat([above, torch.cat([table.T, table.new_zeros(sizes[1], sizes[1])], 1)])
+        gram = self.odds.new_zeros(sum(sizes), sum(sizes))
+        column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
+        share = self.weighed(self._besides(tie, ()) / self._left[tie][:, None]) / len(self.odds)
+        for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // sum(sizes))):
+            cut = [
+                self._by_column[j][:, None, :] * mask[some] / self._parts[j][:, some, None].clamp(min=_TINY)
+                for j, mask in zip(tie.columns, tie.allowed, strict=True)
+            ]
+            rows = torch.cat(cut, 2).flatten(0, 1)  # (components · boxes, levels)
+            gram = gram + (rows * share[:, some].reshape(-1, 1)).T @ rows
+        return gram * (column[:, None] != column)
 
     def _joint(self, columns: Sequence[int]) -> Tensor:
         """Of columns of one tie, or of one column: the odds of their combinations of levels, (components, …)."""
@@ -143,12 +191,20 @@ class Ruled:
             odds = (odds[:, :, None] * other[:, None, :]).flatten(1)
         if (tie := self._tie.get(columns[0])) is None:
             return odds
+        if len(columns) == 1 and columns[0] in self._across:
+            return odds * (self._across[columns[0]] / self._left[tie][:, None])
         return odds * (self._besides(tie, columns) @ tie.within(columns)) / self._left[tie][:, None]
 
 
-def tied_pairs(ties: Sequence[Tie]) -> list[tuple[int, int]]:
-    """The pairs of columns of one tie, each the lower first."""
-    return [pair for tie in ties for pair in combinations(sorted(tie.columns), 2)]
+def tying(ties: Sequence[Tie]) -> list[Tie]:
+    """Those of several columns."""
+    return [tie for tie in ties if len(tie.columns) > 1]
+
+
+def levels_of(tie: Tie, sizes: Sequence[int]) -> Tensor:
+    """Where the levels of a tie's columns lie in a row of all levels."""
+    blocks = blocks_of(sizes)
+    return torch.cat([torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns])
 
 
 def blocks_of(sizes: Sequence[int]) -> list[slice]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.tables.given_rules import Ruled, Tie, blocks_of, tied_pairs
+from understudy.models.tables.given_rules import Ruled, Tie, blocks_of, levels_of, tying
 from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
 
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
@@ -27,7 +27,7 @@ class Triple:
 
 
 class Slope:
-    """The gradient in the law's `own` odds, in its `share`s, and in each of the `tied` pairs' tables."""
+    """The gradient in the law's `own` odds, in its `share`s, and in the tables of each tie."""
 
     def __init__(self, law: Ruled, rows: Tensor, tied: list[Tensor]) -> None:
         """With that of a form of second degree in the odds, whose gradient is `rows` (components, width)."""
@@ -72,23 +72,23 @@ class _Turn:
 
 
 class TwoWay:
-    """All two-way tables, in the basis of their prior; those of `tied` pairs are the law's own."""
+    """All two-way tables, in the basis of their prior; those of columns of one tie are the law's own."""
 
     def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
         self.target, self.precision = tables.target.float(), (tables.precision * scale).float()
         self.measured, self.weight = tables.measured.float(), tables.weight.float()
         self.columns, self.most = tables.columns.float(), tables.most.float()
         self.basis, self.least, self.cells = tables.basis.float(), tables.least, max(tables.cells, 1)
-        self.turn, blocks = _Turn.of(self.basis, sizes), blocks_of(sizes)
-        self.tied = [(blocks[a], blocks[b]) for a, b in tied_pairs(ties)]
+        self.turn = _Turn.of(self.basis, sizes)
+        levels = [levels_of(tie, sizes).to(self.basis.device) for tie in tying(ties)]
+        self.tied = [((own[:, None], own), self.basis[own[:, None], own]) for own in levels]
 
     def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The odds in the basis (components, width), and the law's tables (width, width)."""
         turned = self.turn(law.own)
         pairs = law.weighed(turned).T @ turned / len(turned)
-        for (a, b), table in zip(self.tied, tied, strict=True):
-            pairs[a, b] = self.basis[a, a].T @ table @ self.basis[b, b]
-            pairs[b, a] = pairs[a, b].T
+        for (levels, axes), tables in zip(self.tied, tied, strict=True):
+            pairs[levels] = axes.T @ tables @ axes
         return turned, pairs
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
@@ -100,47 +100,41 @@ class TwoWay:
     def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough."""
         gap, tied = (pairs - self.target) * self.precision, []
-        for a, b in self.tied:
-            tied.append(len(turned) * self.basis[a, a] @ gap[a, b] @ self.basis[b, b].T)
-            gap[a, b], gap[b, a] = 0, 0
+        for levels, axes in self.tied:
+            tied.append(len(turned) / 2 * axes @ gap[levels] @ axes.T)
+            gap[levels] = 0
         return Slope(law, self.turn.back(turned @ gap), tied)
 
 
 class EmptyCells:
-    """The levels of pairs with empty cells, the precision of each, and which are sure; of tied pairs by themselves."""
+    """The levels of pairs with empty cells, the precision of each, and which are sure; of each tie by itself."""
 
     def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
-        sure, precision, blocks = (
-            (tables.empty > _SURE * tables.weight).float(),
-            tables.empty * scale,
-            blocks_of(sizes),
-        )
+        sure, precision = (tables.empty > _SURE * tables.weight).float(), (tables.empty * scale).float()
+        columns = tables.columns.float()
         self.tied = []
-        for a, b in tied_pairs(ties):
-            here, there = (blocks[a], blocks[b]), (blocks[b], blocks[a])
-            self.tied.append((precision[here].float(), sure[here].clone()))
-            precision[here], precision[there], sure[here], sure[there] = 0, 0, 0, 0
+        for tie in tying(ties):
+            levels = levels_of(tie, sizes).to(sure.device)
+            own = levels[:, None], levels
+            self.tied.append((precision[own], sure[own], columns[levels]))
+            precision[own], sure[own] = 0, 0
         self.levels = precision.any(1).nonzero()[:, 0]
-        self.precision, self.sure = (
-            cells[self.levels][:, self.levels].float() for cells in (precision, sure)
-        )
-        self.columns = tables.columns[self.levels].float()
+        self.precision, self.sure = (cells[self.levels][:, self.levels] for cells in (precision, sure))
+        self.columns = columns[self.levels]
 
     def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
         """The largest share of people whom a pair has in cells that are surely empty."""
-        most = [float((table * sure).sum()) for table, (_, sure) in zip(tied, self.tied, strict=True)]
-        if len(self.levels):
-            own = law.own[:, self.levels]
-            stray = self.columns.T @ (law.weighed(own).T @ own / len(own) * self.sure) @ self.columns
-            most.append(float(stray.max()))
-        return max(most, default=0.0)
+        own = law.own[:, self.levels]
+        parts = [(law.weighed(own).T @ own / len(own), self.sure, self.columns)] if len(self.levels) else []
+        parts += [(table, sure, columns) for table, (_, sure, columns) in zip(tied, self.tied, strict=True)]
+        return max((float((c.T @ (table * sure) @ c).max()) for table, sure, c in parts), default=0.0)
 
     def add_to(self, slope: Slope, tied: Sequence[Tensor]) -> None:
         if len(self.levels):
             own = slope.law.own[:, self.levels]
             slope.add(self.levels, own @ (slope.law.weighed(own).T @ own / len(own) * self.precision))
-        for place, (table, (precision, _)) in enumerate(zip(tied, self.tied, strict=True)):
-            slope.tied[place] += len(slope.own) * table * precision
+        for place, (table, (precision, _, _)) in enumerate(zip(tied, self.tied, strict=True)):
+            slope.tied[place] += len(slope.own) / 2 * table * precision
 
 
 @dataclass(frozen=True)
