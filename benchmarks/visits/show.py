@@ -1,0 +1,116 @@
+"""The tables of README.md, from ours.csv: `make tables NAME=visits`."""
+
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from common.figures import bare
+from common.markdown import once, table
+
+HERE = Path(__file__).parent
+DATASETS = ("randhie", "diabetes130", "markov1", "markov2")
+METHODS = ("visits", "aggregates", "rows", "rows_split", "independent", "bootstrap")
+DISTANCES = ("avd_person", "avd_events", "avd_across", "avd_next")
+ERRORS = ("mean_error", "q90_error", "mean_error_2", "q90_error_2")
+HEADS = ("people", "events", "across", "next", "sum, mean", "q90", "2nd sum, mean", "q90")
+
+
+@cache
+def rows() -> pd.DataFrame:
+    found = pd.read_csv(HERE / "ours.csv")
+    found["epsilon"] = found["epsilon"].fillna(0.0)
+    return found
+
+
+def mean(name: str, **key: object) -> float:
+    """Over all seeds; NaN where a method does not say."""
+    found = rows()
+    for column, value in key.items():
+        found = found[found[column] == value]
+    return float(found[name].mean())
+
+
+def said(name: str, **key: object) -> str:
+    value = mean(name, **key)
+    if pd.isna(value):
+        return ""
+    return f"{value:.1%}" if name in ERRORS else bare(value)
+
+
+def methods() -> str:
+    """ε = 1: all methods."""
+    lines = [
+        (
+            dataset,
+            method,
+            *(
+                said(name, dataset=dataset, method=method, epsilon=0.0 if method == "bootstrap" else 1.0)
+                for name in DISTANCES + ERRORS
+            ),
+        )
+        for dataset in DATASETS
+        for method in METHODS
+    ]
+    heads = once(line[0] for line in lines)
+    return table(
+        ("data set", "method", *HEADS),
+        [(head, *line[1:]) for head, line in zip(heads, lines, strict=True)],
+        "llr",
+    )
+
+
+def prices() -> str:
+    """The protocol by ε."""
+    lines = [
+        (
+            dataset,
+            f"{epsilon:g}",
+            *(
+                said(name, dataset=dataset, method="visits", epsilon=epsilon)
+                for name in DISTANCES + ERRORS[:2] + ("again_auc", "again_real")
+            ),
+        )
+        for dataset in DATASETS
+        for epsilon in (0.5, 1.0, 2.0, 8.0)
+    ]
+    heads = once(line[0] for line in lines)
+    return table(
+        ("data set", "ε", *HEADS[:6], "comes again, AUC", "learned from real"),
+        [(head, *line[1:]) for head, line in zip(heads, lines, strict=True)],
+        "lr",
+    )
+
+
+def second() -> str:
+    """A column and itself two events later, ε = 1 and 8, beside chance."""
+    lines = [
+        (
+            dataset,
+            *(
+                said("avd_second", dataset=dataset, method="visits", epsilon=epsilon)
+                for epsilon in (1.0, 8.0)
+            ),
+            said("avd_second", dataset=dataset, method="bootstrap"),
+        )
+        for dataset in DATASETS
+    ]
+    return table(("data set", "ε = 1", "ε = 8", "bootstrap"), lines, "lr")
+
+
+def ratio(name: str) -> str:
+    """On randhie at ε = 1, over what one table of aggregates has on people's columns."""
+    key = {"dataset": "randhie", "epsilon": 1.0}
+    return f"{mean(name, method='visits', **key) / mean('avd_person', method='aggregates', **key):.2f}"
+
+
+TABLES = {
+    "methods": methods,
+    "prices": prices,
+    "second": second,
+    **{f"ratio {name}": (lambda name=name: ratio(name)) for name in DISTANCES},
+    **{
+        f"randhie {name}": (lambda name=name: said(name, dataset="randhie", method="visits", epsilon=1.0))
+        for name in ERRORS
+    },
+}
