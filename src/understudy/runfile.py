@@ -230,7 +230,11 @@ class RunFile:
             name: {
                 key: value
                 for key, value in vars(section).items()
-                if value not in (None, "", ()) and value is not False
+                if value not in (None, "", ())
+                and value is not False
+                and (
+                    key != "noise" or section.table or section.aggregates
+                )  # a holder elsewhere chooses it itself
             }
             | {"schema": str(self.path(section.schema))}
             | ({"table": self._table(name)} if section.table else {})

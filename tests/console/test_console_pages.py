@@ -6,13 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from console_cases import Visitor, contract, holder, hub, visitor, words_of
+import tomli_w
+from console_cases import MINE, THEIRS, Visitor, contract, holder, hub, visitor, words_of
 
 from understudy.console.desk import desk_of
 from understudy.errors import ArtefactError
 from understudy.network.decisions import Queue
+from understudy.network.serve import offer
 from understudy.network.status import Status
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.authority import Authority
 from understudy.runtime.contract import Contract
@@ -174,6 +177,8 @@ def test_a_report_is_shown_from_the_folder_of_its_run_and_nothing_else_of_it(
     with visitor(home, out) as steward:
         assert "report.html (for the holder alone)" in steward.see("runs")
         assert "How good it is" in steward.see("runs/folder-1/report.html")
+        policy = steward.get("runs/folder-1/report.html").headers["content-security-policy"]
+        assert policy.startswith("sandbox; default-src 'none';"), "it can look as it likes, and do nothing"
         for other in ("secret.html", "report-public.html", "status.json", "..%2f..%2fidentity.toml"):
             assert steward.get(f"runs/folder-1/{other}").status_code == 404
         assert steward.get("runs/folder-2/report.html").status_code == 404
@@ -189,6 +194,21 @@ def test_a_hub_shows_parties_runs_and_how_to_resume(tmp_path: Path) -> None:
         assert "hand over invitations/insurer.toml" in seen
         assert operator.get("ledger").status_code == 404, "a hub has none"
         assert operator.post(f"contracts/{ONE.digest}", decision="accept").status_code == 404
+
+
+def test_the_command_that_resumes_offers_the_contract_that_was_begun(tmp_path: Path) -> None:
+    """The console names the copy of the run file that lies in the output folder."""
+    parties = {
+        name: {"schema": f"{name}.toml", "epsilon": 1.0, "delta": 1e-6} for name in ("clinic", "insurer")
+    }
+    for name, schema in (("clinic", MINE), ("insurer", THEIRS)):
+        schema.save(tmp_path / f"{name}.toml")
+    body = {"protocol": "gram", "out": "joint", "settings": {"target": "smoker"}, "parties": parties}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
+    begun = offer(RunFile.load(tmp_path / "run.toml", elsewhere=True), "joint study")
+    begun.note()
+    again = RunFile.load(tmp_path / "joint" / "run.toml", elsewhere=True)
+    assert offer(again, "joint study", resume=True).contract == begun.contract
 
 
 def test_a_hub_invites_renews_and_revokes_as_the_command_does(tmp_path: Path) -> None:

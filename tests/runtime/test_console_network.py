@@ -5,12 +5,14 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
 from browser import CHROMIUM, Browser
 from desk import POLICY, Desk
 
+from forker import until
 from understudy.privacy.accounts.ledger import Ledger
 
 pytestmark = pytest.mark.skipif(
@@ -44,12 +46,20 @@ def test_a_steward_accepts_in_the_browser_and_the_ledger_moves(desk: Desk, brows
     asking.write_text(tomli_w.dumps(POLICY | {"accept": "ask"}))
     holders = {"insurer": desk.join("insurer"), "clinic": desk.join("clinic", policy=asking)}
     server = desk.serve()
+
+    def status() -> dict[str, Any]:
+        return json.loads((desk.folder / "joint" / "status.json").read_text())  # type: ignore[no-any-return]
+
     holders["clinic"].says("Decide with `understudy approve HOME`")
     with console(desk, "clinic") as mine, console(desk, "federation") as theirs:
         browser.go(mine)
         assert "1 contract waits for your decision" in browser.text()
         assert "understudy join runs here now" in browser.text()
         assert "ε 8 of 8" in browser.text(), "before it, nothing is spent"
+        until(lambda: status()["parties"]["clinic"]["reading"], 60)
+        browser.go(theirs)
+        assert "clinic reading the contract" in browser.text()
+        browser.go(mine)
         browser.click("button[value=accept]")
         assert "The contract is accepted." in browser.text()
         assert server.end() == 0, server.err

@@ -32,6 +32,8 @@ SAID = {
     "invited": "The invitation is written. Hand the file over on a channel that both trust, then delete it here.",
     "revoked": "The party is refused from now on, also by a server that is running.",
 }
+# A report is a file that others may have touched: it may look as it likes, and do nothing.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 Form = Annotated[dict[str, str], Depends(form_of)]
 
 
@@ -110,7 +112,11 @@ def report(desk: The, key: str, page: str) -> Response:
     """A finished page of a run."""
     if page not in PAGES or page not in (run := desk.run(key)).pages:
         raise Turned(404, "There is no such page of this run.")
-    return FileResponse(run.folder / page, media_type="text/html")
+    return FileResponse(
+        run.folder / page,
+        media_type="text/html",
+        headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"},
+    )
 
 
 @pages.get("/ledger")
