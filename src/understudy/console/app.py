@@ -82,7 +82,7 @@ def index(request: Request, desk: The) -> Response:
         return _page(request, "holder.html", **facts)
     if desk.hub is not None:
         return _page(request, "hub.html", members=desk.hub.members(), runs=desk.runs())
-    return _page(request, "runs.html", signed=[], runs=desk.runs(), live=False)
+    return _page(request, "runs.html", signed=[], runs=desk.runs())
 
 
 @pages.get("/contracts/{digest}")
@@ -102,9 +102,9 @@ def decide(request: Request, home: Holder, digest: str, form: Form) -> Response:
 
 @pages.get("/runs")
 def runs(request: Request, desk: The) -> Response:
-    """Every run: signed here, or served from here. With `live`, the page loads itself again."""
+    """Every run: signed here, or served from here."""
     signed = [] if desk.holder is None else desk.holder.runs()
-    return _page(request, "runs.html", signed=signed, runs=desk.runs(), live="live" in request.query_params)
+    return _page(request, "runs.html", signed=signed, runs=desk.runs())
 
 
 @pages.get("/runs/{key}/{page}")
@@ -173,10 +173,9 @@ def _ledger_page(
 
 def _page(request: Request, name: str, code: int = 200, **facts: Any) -> HTMLResponse:
     desk, keys = _desk(request), request.app.state.keys
-    said = SAID.get(request.query_params.get("said", ""))
-    text = _environment().get_template(name).render(
-        desk=desk, base=keys.base, form_word=keys.form, here=name, said=said, words=words, **facts
-    )  # fmt: skip
+    said, live = SAID.get(request.query_params.get("said", "")), "live" in request.query_params
+    here = {"desk": desk, "base": keys.base, "form_word": keys.form, "here": name, "said": said, "live": live}
+    text = _environment().get_template(name).render(here, words=words, **facts)
     return HTMLResponse(text, code)
 
 
