@@ -103,7 +103,9 @@ def test_a_contract_waits_for_the_holder_where_the_policy_says_ask(desk: Desk) -
     assert "Accepted." in desk.done("approve", "clinic", "--yes")
     holders["clinic"].says("Signed")
     holders["insurer"].says("Decide with")
-    assert "Refused." in desk.done("approve", "insurer", "--refuse")
+    (waits,) = (file.stem for file in (desk.folder / "insurer" / "waiting").iterdir())
+    assert "does not wait" in desk.fails("approve", "insurer", "--refuse", "--contract", "0" * 64)
+    assert "Refused." in desk.done("approve", "insurer", "--refuse", "--contract", waits)
     assert holders["insurer"].end() == 1
     assert server.end() == 1
     assert "insurer: its holder has not accepted" in server.err

@@ -131,18 +131,21 @@ def approve(
     home: Annotated[Path, typer.Argument(help="The party's home.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept all waiting contracts without asking.")] = False,
     refuse: Annotated[bool, typer.Option("--refuse", help="Refuse all waiting contracts.")] = False,
+    contract: Annotated[
+        str | None, typer.Option(help="Only the contract of this digest, as it is shown with it.")
+    ] = None,
 ) -> None:
     """Accept or refuse the contracts that wait for a decision (policy: accept = "ask")."""
     from understudy.network.decisions import Queue, known_party
 
     queue, party = Queue(home=home), known_party(home)
-    waiting = queue.waiting()
+    waiting = queue.waiting() if contract is None else [queue.find(contract)]
     if not waiting:
         out.print("No contract waits for a decision.")
-    for contract in waiting:
-        _show(contract, party)
+    for one in waiting:
+        _show(one, party)
         accept = not refuse and (yes or typer.confirm("Accept?"))
-        queue.decide(contract, accept=accept)
+        queue.decide(one, accept=accept)
         out.print("Accepted." if accept else "Refused.")
 
 
@@ -178,7 +181,7 @@ def _show(contract: "Contract", party: str) -> None:
     if sys.stdin.isatty():
         err.print("Accept? [y/N] ", end="")
     else:
-        err.print("Decide with `understudy approve HOME`.")
+        err.print("Decide with `understudy approve HOME`, or in the browser: `understudy console HOME`.")
 
 
 def _answered() -> Any:
