@@ -180,7 +180,9 @@ def test_an_expired_certificate_and_a_wrong_clock_are_told_before_anything_is_di
 def test_a_price_above_the_policy_is_told_at_both_ends(desk: Desk) -> None:
     desk.found()
     desk.change("policy.toml", epsilon_run=1.0)
-    holder, server = desk.join("clinic"), desk.serve("--linger", 0)
+    holder, server = desk.join("clinic"), desk.serve("--linger", 86_400)
+    server.says("failed at port")
+    os.kill(server.process, signal.SIGINT)  # it would wait for the insurer, to tell it
     for terminal in (holder, server):
         assert terminal.end() == 1
         words = " ".join(terminal.err.split())

@@ -152,12 +152,17 @@ class GrpcParties:
     def close(self, *, over: bool = True, off: str = "") -> None:
         """Tell every party that the run is over, or why it is `off`, and give the port back.
 
-        Without either they are told nothing and wait: a server may come back and go on.
+        Without either they are told nothing and wait: a server may come back and go on. Ctrl-C ends only the lingering.
         """
         if self._streams.ended:
             return
         self._streams.ended, self._streams.over, self._streams.off = True, over and not off, off
-        run(self._finish())
+        try:
+            run(self._finish())
+        except KeyboardInterrupt:  # whoever is not there yet is not waited for any longer; the outcome stands
+            if not (over or off):
+                raise
+            run(self._server.stop(grace=1))
         self.log.write("off" if off else "ended" if over else "stopped", run=self.contract.run)
 
     def __enter__(self) -> Self:
