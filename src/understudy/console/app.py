@@ -24,7 +24,7 @@ from understudy.report import plots, words
 from understudy.report.ledgers import timeline
 from understudy.runtime.lifetimes import INVITED_DAYS
 
-LINES = 40  # of the ledger
+LINES = 20  # of the ledger
 SAID = {
     "accepted": "The contract is accepted. The holder's process signs it now, or when it is started again.",
     "refused": "The contract is refused. Nothing was sent from here.",
@@ -78,7 +78,7 @@ def index(request: Request, desk: The) -> Response:
     if desk.holder is not None:
         home = desk.holder
         facts: dict[str, Any] = {"status": home.status(), "attended": home.attended()}
-        facts |= {"offered": home.offered(), "standing": home.standing(), "runs": home.runs()[:3]}
+        facts |= {"offered": home.offered(), "standing": home.standing(), "runs": home.runs(3)}
         return _page(request, "holder.html", **facts)
     if desk.hub is not None:
         return _page(request, "hub.html", members=desk.hub.members(), runs=desk.runs())

@@ -6,11 +6,12 @@ Guarantee: it reads what `understudy join` and the ledger keep in the home, and 
 import json
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from understudy.errors import ArtefactError, ConfigError, MessageError
+from understudy.errors import ArtefactError, ConfigError
 from understudy.network.decisions import Queue, known_party
 from understudy.network.history import Traffic, traffic
 from understudy.network.status import FILE, alive, read_status
@@ -19,6 +20,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.registry import protocol_named
 from understudy.runtime.contract import Contract
+from understudy.runtime.session import ENDED
 from understudy.settings import settings_of
 
 
@@ -149,42 +151,41 @@ class HolderHome:
             standing=standing,
         )
 
-    def runs(self) -> list[SignedRun]:
-        """The contracts that were signed here, the newest first."""
+    def runs(self, most: int | None = None) -> list[SignedRun]:
+        """The contracts that were signed here, the newest first, so many of them at most."""
         files = sorted((self.folder / "runs").glob("*/contract.json"), key=lambda file: -file.stat().st_mtime)
         crossed, status = traffic(self.folder / "audit.jsonl"), self.status()
-        charges = self._charges()
-        return [found for file in files if (found := self._run(file, crossed, status, charges))]
+        with ExitStack() as stack:
+            book = stack.enter_context(Ledger(path)) if (path := self.book()).exists() else None
+            return [self._run(file, crossed, status, book) for file in files[:most]]
 
     def _run(
-        self,
-        file: Path,
-        crossed: Mapping[str, Traffic],
-        status: Mapping[str, Any],
-        charges: Mapping[str, Any] | None,
-    ) -> SignedRun | None:
-        try:
-            contract = Contract.from_text(file.read_text(encoding="utf-8"))
-        except MessageError:
-            return None
+        self, file: Path, crossed: Mapping[str, Traffic], status: Mapping[str, Any], book: Ledger | None
+    ) -> SignedRun:
+        contract = Contract.from_text(file.read_text(encoding="utf-8"))
         price, told = contract.budgets[self.party], crossed.get(contract.run, Traffic())
-        spend = None if charges is None else charges.get(contract.run, {})
+        charged = None
+        if book is not None:
+            charged = epsilon(book.spend(run=contract.run, against=price.against), price.delta)
+        over = told.ended or (file.parent / ENDED).exists()
         running = status.get("run") == contract.run and status.get("state") == "joined"
         return SignedRun(
             contract=contract,
             price=price,
-            charged=None if spend is None else epsilon(spend, price.delta),
+            charged=charged,
             traffic=told,
-            kept=sum(part.stat().st_size for part in file.parent.glob("answers.*")),
-            state="over" if told.ended else "running" if running else "not finished",
+            kept=_size(file.parent),
+            state="over" if over else "running" if running else "not finished",
         )
 
-    def _charges(self) -> dict[str, Any] | None:
-        """Run → what was charged for it to the person with the highest spend."""
-        if not (path := self.book()).exists():
-            return None
-        with Ledger(path) as book:
-            return {run: book.spend(run=run) for run in book.runs()}
+
+def _size(folder: Path) -> int:
+    """Bytes of recorded answers, which a run that ends in this moment deletes."""
+    size = 0
+    for file in folder.glob("answers.*"):
+        with suppress(FileNotFoundError):
+            size += file.stat().st_size
+    return size
 
 
 def _party(folder: Path) -> str:
