@@ -193,6 +193,8 @@ def test_a_hub_shows_parties_runs_and_how_to_resume(tmp_path: Path) -> None:
         assert f"understudy serve {folder} {tmp_path / 'joint' / 'run.toml'}" in seen
         assert "hand over invitations/insurer.toml" in seen
         assert operator.get("ledger").status_code == 404, "a hub has none"
+        assert operator.post("runs/gram-2").status_code == 409, "of a run that failed there is no report"
+        assert operator.post("runs/gram-3").status_code == 404
         assert operator.post(f"contracts/{ONE.digest}", decision="accept").status_code == 404
 
 

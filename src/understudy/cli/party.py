@@ -160,6 +160,8 @@ def _hearer(patience: float) -> Callable[[str, Mapping[str, Any]], None]:
                 err.print("The invitation was exchanged. The key was made here and stays here.")
             case "contract accepted":
                 err.print(f"Signed the contract of {facts['run']}.")
+            case "contract resumed":
+                err.print(f"Resuming {facts['run']}, whose contract was signed before.")
             case "disconnected" if facts["why"] != last:
                 err.print(f"No connection ({facts['why']}); trying again.")
                 if "nothing listens" in facts["why"]:

@@ -22,6 +22,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.lifetime import change_lifetime
 from understudy.report import plots, words
 from understudy.report.ledgers import timeline
+from understudy.report.page import write_report
 from understudy.runtime.lifetimes import INVITED_DAYS
 
 LINES = 20  # of the ledger
@@ -30,6 +31,7 @@ SAID = {
     "refused": "The contract is refused. Nothing was sent from here.",
     "budget": "The lifetime budget is changed. It stands in the ledger, with your reason.",
     "invited": "The invitation is written. Hand the file over on a channel that both trust, then delete it here.",
+    "written": "The report is written, beside the run.",
     "revoked": "The party is refused from now on, also by a server that is running.",
 }
 # A report is a file that others may have touched: it may look as it likes, and do nothing.
@@ -117,6 +119,15 @@ def report(desk: The, key: str, page: str) -> Response:
         media_type="text/html",
         headers={"Content-Security-Policy": f"sandbox; {REPORT_POLICY}"},
     )
+
+
+@pages.post("/runs/{key}")
+def write_page(request: Request, desk: The, key: str, form: Form) -> Response:
+    """Write the page of a finished run that may be published: no figure in it was computed on real rows unpaid."""
+    if (run := desk.run(key)).state != "done":
+        raise Turned(409, "This run is not finished. Nothing was written.")
+    write_report(run.folder, publish=True)
+    return _back(request, "/runs" if desk.holder is not None else "/", "written")
 
 
 @pages.get("/ledger")
