@@ -24,6 +24,7 @@ from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.moments_canary import moments_case
 from understudy.evaluate.audit.tied_canary import TiedAudit
+from understudy.evaluate.audit.visits_canary import visits_case
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -35,6 +36,7 @@ from understudy.protocols.moments.party import common
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 from understudy.protocols.tied import protocol as tied
+from understudy.protocols.visits import protocol as visits
 
 ASSUMED_RATE = 0.1
 PEOPLE = 40
@@ -121,7 +123,7 @@ def audit_run_file(
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
-    schemas = {} if isinstance(config, moments.Config | tied.Config) else _tables(paths)
+    schemas = {} if isinstance(config, moments.Config | tied.Config | visits.Config) else _tables(paths)
     if isinstance(config, tied.Config):
         described = {each: load_schema(path) for each, path in paths.items()}
         case = TiedAudit(
@@ -131,6 +133,9 @@ def audit_run_file(
         described = {each: load_schema(path) for each, path in paths.items()}
         common(described)
         case = moments_case(config, described, budgets, name, people or PEOPLE)
+    elif isinstance(config, visits.Config):
+        described = {each: load_schema(path) for each, path in paths.items()}
+        case = visits_case(config, described, budgets, name, people or PEOPLE)
     elif isinstance(config, verti_gan.Config):
         known = people or _people(file.path(file.out))
         if known is None:

@@ -1,0 +1,80 @@
+"""An audit of visits comes close to what it claims, and finds too little noise and people who count too often."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy.data.visits import Visits, counts, reading
+from understudy.errors import ConfigError
+from understudy.evaluate.audit.audit_file import audit_run_file
+from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
+from understudy.evaluate.audit.visits_canary import VisitsAudit, visits_case
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise.rng import Rng
+from understudy.privacy.secure.counts import noise_on
+from understudy.protocols.visits import party as visits_party
+from understudy.protocols.visits import protocol as visits
+from understudy.runfile import RunFile
+from visit_cases import beside_visits, clinic
+
+BUDGET, STRICT = Budget(8.0, 1e-3), Budget(1.0, 1e-3)
+
+
+def audited(trials: int = 50, budget: Budget = BUDGET, **settings: Any) -> AuditResult:
+    config = visits.Config(**settings)
+    case = VisitsAudit(config=config, schema=clinic(), budget=budget, target="a", people=4).case()
+    return audit_protocol(case, trials=trials, seconds=3600, seed=3)
+
+
+def test_the_release_tells_a_part_of_what_it_is_claimed_to() -> None:
+    result = audited()
+    assert result.passed
+    assert result.observed > 1  # fifty trials cannot show more than 2.7, whatever the claim
+
+
+def test_a_holder_that_adds_a_third_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
+        return noise_on(cells, scale / 3, rng)
+
+    monkeypatch.setattr(visits_party, "noise_on", quiet)
+    assert not audited(budget=STRICT).passed
+
+
+def test_events_that_each_weigh_as_much_as_a_person_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so is a holder that forgets to cut."""
+
+    def whole(order: NDArray[np.int64], numbers: NDArray[np.int64], unit: int) -> NDArray[np.float64]:
+        return np.full(len(order), float(unit))
+
+    def uncut(self: Visits, rng: object = None) -> NDArray[np.int64]:
+        return np.arange(len(self.events))
+
+    monkeypatch.setattr(counts, "parts", whole)
+    monkeypatch.setattr(reading.Visits, "kept", uncut)
+    assert not audited(budget=STRICT).passed
+
+
+def test_what_claims_nothing_is_not_audited() -> None:
+    with pytest.raises(ConfigError, match="nothing to refute"):
+        audited(private=False)
+
+
+def test_a_run_file_of_visits_is_audited_at_the_party_with_the_events(tmp_path: Path) -> None:
+    _, schemas = beside_visits()
+    parties = {}
+    for name, schema in schemas.items():
+        schema.save(tmp_path / f"{name}.toml")
+        parties[name] = {"table": "none", "schema": f"{name}.toml", "epsilon": 4.0, "delta": 1e-3}
+    body = {"protocol": "visits", "out": "out", "parties": parties}
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
+    file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
+    result = audit_run_file(file, visits, config, party="clinic", people=3, trials=20)
+    assert result.passed
+    with pytest.raises(ConfigError, match="the party with the events"):
+        visits_case(config, schemas, dict.fromkeys(schemas, BUDGET), "bank", 3)
