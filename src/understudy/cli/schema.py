@@ -156,6 +156,42 @@ def schema_buy(
         )
 
 
+@app.command("buy-events")
+def schema_buy_events(
+    table: Annotated[Path, typer.Argument(help="The folder with people and events, or the table of events.")],
+    schema: Annotated[
+        Path, typer.Argument(help="The schema; its most_events is the most that can be chosen.")
+    ],
+    ledger: Annotated[Path, typer.Option(help="The holder's ledger; a new one is made.")],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the schema with the bound.")],
+    epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.1,
+    percent: Annotated[
+        int, typer.Option(help="About so many percent of the people have no more events.")
+    ] = 95,
+    delta: Annotated[float, typer.Option(help="The δ of a new ledger.")] = 1e-6,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(
+            "--lifetime-epsilon", help="What everything together may cost a person, for a new ledger."
+        ),
+    ] = None,
+) -> None:
+    """Buy how many events of a person count (most_events), where no bound is publicly known."""
+    from understudy.data.visits import VisitSchema, read_visits
+    from understudy.federation import open_ledger
+    from understudy.privacy.accounts.budget import Budget
+    from understudy.privacy.buy_most_events import buy_most_events
+    from understudy.privacy.noise import SecureRng
+
+    declared = VisitSchema.load(schema)
+    declared.require_public(str(schema))
+    rows = read_visits(table, declared)
+    book = open_ledger(ledger, ledger.stem, Budget(epsilon if lifetime is None else lifetime, delta))
+    bought = buy_most_events(rows, book, epsilon=epsilon, percent=percent, run="schema", rng=SecureRng())
+    bought.save(to)
+    out.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}", markup=False)
+
+
 @app.command("show")
 def schema_show(schema: FileArg) -> None:
     """Print a schema as a table."""

@@ -134,7 +134,7 @@ class VisitSchema(Document):
         columns: list[Column] = [] if self.people is None else [*self.people.columns]
         if self.clock is not None:
             columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
-        bins = None if self.most_events <= 32 else _grid(self.most_events, single=16, factor=1.25)
+        bins = None if self.most_events <= 32 else grid(self.most_events, single=16, factor=1.25)
         columns.append(Integer(name=NUMBER, low=0, high=self.most_events, bins=bins))
         return Schema(columns=tuple(columns), person=self.person, origin=self._origin)
 
@@ -153,7 +153,7 @@ class VisitSchema(Document):
         if self.gaps is not None:
             bins: tuple[int, ...] | None = (*self.gaps, span)
         else:
-            bins = None if span <= 12 else _grid(span, single=2, factor=2.0)
+            bins = None if span <= 12 else grid(span, single=2, factor=2.0)
         return Integer(name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True)
 
     @property
@@ -210,7 +210,7 @@ def _without_person(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "person"}
 
 
-def _grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:
+def grid(high: int, *, single: int, factor: float) -> tuple[int, ...]:
     """Edges from 0 to `high`: a level for each number up to `single`, and then wider by `factor`."""
     edges = [*range(min(single, high) + 1)]
     while (after := max(edges[-1] + 1, round(edges[-1] * factor))) < high:
