@@ -34,6 +34,13 @@ def test_two_holders_print_rows_and_prices(run: Run, monkeypatch: pytest.MonkeyP
     assert "one person, over both holders: ε ≤" in out
 
 
+def test_people_with_years_print_two_tables_and_a_price(run: Run) -> None:
+    out = run("people_with_years.py", "--kinds", "4", "--steps", "3")
+    assert "in each of which a person weighs 1" in out
+    assert "years a person" in out
+    assert "one person, with all years: ε ≤ 0.99" in out or "ε ≤ 1.000" in out
+
+
 def test_phones_draw_series_and_say_their_price(run: Run) -> None:
     out = run("series_of_phones.py", "--rounds", "2")
     assert "wave_1" in out
