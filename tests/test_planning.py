@@ -13,6 +13,7 @@ from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
 from understudy.errors import ConfigError
 from understudy.registry import PROTOCOLS
+from visit_cases import clinic
 
 FRAME, SCHEMA = toy(rows=40, seed=1)
 
@@ -96,7 +97,8 @@ def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
 def test_every_protocol_can_be_planned(name: str) -> None:
     reporting = name in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg")
     settings = {"epsilon_total": 1.0} if reporting else {}
-    schema = ImageSchema(height=4, width=4) if name == "moments" else SCHEMA
+    taken = {"moments": ImageSchema(height=4, width=4), "visits": clinic()}
+    schema = taken.get(name, SCHEMA)
     assert f"Plan of {name}: 1 holder." in str(
         us.plan(name, {"one": schema}, budget=1.0, people=100_000, **settings)
     )
