@@ -177,7 +177,7 @@ def test_moments_about_other_means_are_not_summed_under_the_same_pads(
 
 def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Path) -> None:
     """The ask is the same; whoever was told of another key in between is put back, and the others are not."""
-    with carried_out(case_of("Visits, three parties"), tmp_path) as (server, ledgers):
+    with carried_out(case_of("Visits, rows, three parties"), tmp_path) as (server, ledgers):
         other, asks = again(server, visits.Agree)
         first = other.names[0]
         with pytest.raises(Exception, match="Nothing was sent"):
@@ -185,7 +185,30 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
                 {first: replace(asks[first], multiplier=0.0)}
             )  # refused, and the records after it are gone
         other.ask(asks)
-        refuses(other, {first: visits.Count()}, ledgers)
+        refuses(other, {first: visits.Count(inbox={}, corrections={})}, ledgers)
+
+
+def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events(tmp_path: Path) -> None:
+    with carried_out(case_of("Visits, columns, two tables and events that are drawn"), tmp_path) as (
+        server,
+        ledgers,
+    ):
+        other, asks = again(server, visits.Agree)
+        other.ask(
+            {
+                name: replace(ask, seeds={peer: bytes([n]) * 32 for n, peer in enumerate(ask.seeds)})
+                for name, ask in asks.items()
+            }
+        )
+        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["bank"], visits.Agree))
+        inboxes = dict[str, Any]()
+        for asks in server.asked[place + 1 :]:
+            told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
+            if isinstance(asks["bank"], visits.Count):
+                refuses(other, told, ledgers)
+                return
+            replies = other.ask(told)
+            inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
 
 
 def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> None:
