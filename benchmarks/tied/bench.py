@@ -5,7 +5,9 @@
     python benchmarks/tied/bench.py --only fashion_mnist/label --epsilons 1
 
 `label`: the image at one party, its class at another. `halves`: the upper and the lower half of a digit at two parties,
-and at a third whether it is odd and in which quarter its ink falls. δ = 10⁻⁵, a row a person. Methods: `tied` with its
+and at a third whether it is odd and in which quarter its ink falls. `rooms`: two hours of a house's temperatures and
+humidities (Energy) as series at two parties, the month and how much current the house took at a third; a person is such
+a stretch of two hours. δ = 10⁻⁵, a row a person. Methods: `tied` with its
 default settings, and the label as its target; `tied, one covariance`: without a target, so that classes have means
 alone; `apart`: each party's rows as tied draws them, in an order of their own, which is what parties could draw without
 each other; `verti-gan`: 300 rounds; `real`: the people's own rows. Classifiers are trained on drawn rows and tested on
@@ -31,8 +33,10 @@ from learners import accuracy
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, images
 from common.options import quick
+from common.sources import need
 from understudy.data.images import Images, ImageSchema
-from understudy.data.schema import Ordinal, Schema
+from understudy.data.schema import Ordinal, Real, Schema
+from understudy.data.series import Series, SeriesSchema
 from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
@@ -42,8 +46,10 @@ HERE = Path(__file__).parent
 QUICK = quick()
 DELTA = 1e-5
 EPSILONS = (0.2, 1.0, 4.0, 10.0)
-SPLITS = {"label": ("digit",), "halves": ("odd", "ink")}
-LEVELS = {"digit": 10, "odd": 2, "ink": 4}
+SPLITS = {"label": ("digit",), "halves": ("odd", "ink"), "rooms": ("month", "load")}
+LEVELS = {"digit": 10, "odd": 2, "ink": 4, "month": 5, "load": 4}
+STEPS = 12
+BOUNDS = {"temperatures": (-10, 35), "humidities": (0, 100)}
 METHODS = ("tied", "tied, one covariance", "apart", "verti-gan", "real")
 FIELDS = [
     "dataset", "people", "split", "method", "epsilon", "seed", "target", "classifier", "accuracy", "cmd_within",
@@ -63,9 +69,30 @@ def split_up(split: str, x: Any, y: Any) -> Held:
     return {"upper": x[:, :14], "lower": x[:, 14:], "table": table}
 
 
+def rooms(folder: Path) -> tuple[Held, Held]:
+    """Series as values from 0 to 255, (n, steps, channels), of people and to test on: every fifth stretch of time."""
+    (path,) = need(folder, "timegan_energy.csv.gz")
+    frame = pd.read_csv(path)
+    count = len(frame) // STEPS
+    cut = frame.iloc[: count * STEPS].to_numpy(np.float64).reshape(count, STEPS, -1)
+    places = {name: place for place, name in enumerate(frame.columns)}
+    held: Held = {}
+    for party, letters in (("temperatures", "T"), ("humidities", "RH_")):
+        own = [places[f"{letters}{n}"] for n in range(1, 10)]
+        low, high = BOUNDS[party]
+        held[party] = np.clip((cut[:, :, own] - low) * 255 / (high - low), 0, 255)
+    load = cut[:, :, places["Appliances"]].mean(1)
+    month = np.arange(count) * LEVELS["month"] // count
+    held["table"] = pd.DataFrame({"month": month, "load": np.searchsorted([55, 75, 105], load)})
+    out = np.arange(count) % 5 == 4
+    people, test = ({name: rows[part] for name, rows in held.items()} for part in (~out, out))
+    return people, test
+
+
 def whole(held: Held) -> Any:
-    """The parties' images, put together again."""
-    return np.concatenate([rows for rows in held.values() if not isinstance(rows, pd.DataFrame)], 1)
+    """The parties' images, put together again; of series all channels."""
+    rows = [rows for rows in held.values() if not isinstance(rows, pd.DataFrame)]
+    return np.concatenate(rows, 2 if "humidities" in held else 1)
 
 
 def correlations(held: Held) -> tuple[Any, Any]:
@@ -74,6 +101,8 @@ def correlations(held: Held) -> tuple[Any, Any]:
     for number, rows in enumerate(held.values()):
         if isinstance(rows, pd.DataFrame):
             own = np.concatenate([np.eye(LEVELS[name])[rows[name].to_numpy(np.int64)] for name in rows], 1)
+        elif "humidities" in held:
+            own = rows.mean(1)
         else:
             n, height, width = rows.shape
             own = rows.reshape(n, height // 7, 7, width // 7, 7).mean((2, 4), dtype=np.float64).reshape(n, -1)
@@ -93,16 +122,19 @@ def cmd(drawn: Held, real: Held) -> tuple[float, float]:
 def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     """One run, and a row for each column that is to be told from the images."""
     torch.set_num_threads(1)
-    (x, y), (test_x, test_y) = images(job["dataset"], job["data"])
-    real = split_up(job["split"], x[: job["most"]], y[: job["most"]])
-    test, device = (
-        split_up(job["split"], test_x[: job["most"]], test_y[: job["most"]]),
-        pick_device(job["device"]),
-    )
+    device = pick_device(job["device"])
+    if job["split"] == "rooms":
+        real, test = ({name: one[: job["most"]] for name, one in part.items()} for part in rooms(job["data"]))
+    else:
+        real, test = (
+            split_up(job["split"], x[: job["most"]], y[: job["most"]])
+            for x, y in images(job["dataset"], job["data"])
+        )
     start = time.perf_counter()
     drawn, up = (real, 0.0) if job["method"] == "real" else drawn_rows(job, real)
     seconds = time.perf_counter() - start
     within, across = cmd(drawn, real)
+    epochs = job["epochs"] * max(1, job["drawn"] // len(drawn["table"]))  # as many steps for few rows
     row = {key: job[key] for key in KEY} | {
         "people": len(real["table"]),
         "cmd_within": round(within, 4),
@@ -120,7 +152,7 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
             "accuracy": round(
                 accuracy(
                     learner, (whole(drawn), drawn["table"][target].to_numpy(np.int64)),
-                    (whole(test), test["table"][target].to_numpy(np.int64)), LEVELS[target], device, job["epochs"],
+                    (whole(test), test["table"][target].to_numpy(np.int64)), LEVELS[target], device, epochs,
                     job["seed"],
                 ),
                 4,
@@ -129,6 +161,14 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         for target in SPLITS[job["split"]]
         for learner in ("mlp", "cnn")
     ]  # fmt: skip
+
+
+def arrays_of(name: str, rows: Any) -> Any:
+    """A party's images or series."""
+    if name not in BOUNDS:
+        return Images.from_array(rows, ImageSchema(height=rows.shape[1], width=rows.shape[2]))
+    channels = tuple(Real(name=f"{name}_{n}", low=0, high=255) for n in range(rows.shape[2]))
+    return Series.from_array(rows, SeriesSchema(length=STEPS, series="stretch", channels=channels))
 
 
 def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
@@ -141,8 +181,7 @@ def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
                 columns=tuple(Ordinal(name=c, categories=tuple(range(LEVELS[c]))) for c in rows)
             )
         else:
-            schema = ImageSchema(height=rows.shape[1], width=rows.shape[2])
-            held[name] = Images.from_array(rows, schema)
+            held[name] = arrays_of(name, rows)
     budget = Budget(job["epsilon"], DELTA)
     federation = Federation.rehearsal(held, schemas, budget=budget, seed=job["seed"], same_people=True)
     if job["method"] == "verti-gan":
@@ -166,7 +205,7 @@ def drawn_rows(job: dict[str, Any], real: Held) -> tuple[Held, float]:
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every cell."""
     common = {key: getattr(args, key) for key in ("data", "device", "most", "drawn", "epochs", "rounds")}
-    for split, datasets in (("label", IMAGES), ("halves", ("mnist",))):
+    for split, datasets in (("label", IMAGES), ("halves", ("mnist",)), ("rooms", ("energy",))):
         for dataset in datasets:
             for method in args.methods:
                 for epsilon in [0.0] if method == "real" else args.epsilons:
@@ -182,7 +221,9 @@ GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY, "target", "classifier"))
 
 def parser() -> argparse.ArgumentParser:
     parser = grid_options(__doc__)
-    parser.add_argument("--methods", nargs="*", default=["tied"] if QUICK else list(METHODS), choices=METHODS)
+    parser.add_argument(
+        "--methods", nargs="*", default=["tied", "real"] if QUICK else list(METHODS), choices=METHODS
+    )
     parser.add_argument("--epsilons", nargs="*", type=float, default=[4.0] if QUICK else list(EPSILONS))
     parser.add_argument("--seeds", type=int, default=1 if QUICK else 3)
     parser.add_argument("--most", type=int, default=300 if QUICK else None, help="people to use at most")

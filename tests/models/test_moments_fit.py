@@ -11,7 +11,7 @@ from understudy.errors import ConfigError
 from understudy.models.claims import expected
 from understudy.models.moments import CellGaussians, Centres, centres, directions, fit_cells, match_shades
 from understudy.models.moments.gaussians import mapped_through
-from understudy.models.moments.shades import on_simplex
+from understudy.models.moments.shades import on_simplex, shades_map
 
 FRAME = Frame((4, 5), 2, 12)
 RNG = torch.Generator().manual_seed(0)
@@ -141,3 +141,17 @@ def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory(
     ):
         with pytest.raises(ConfigError):
             CellGaussians.from_description(honest | bad)
+
+
+def test_where_the_mean_is_known_values_have_it_within_the_bins_of_their_histogram() -> None:
+    """Nine tenths of all values are 0: even in the lowest bin they would be far too bright."""
+    raw = torch.randn(500, 8, 1, generator=torch.Generator().manual_seed(0))
+    shades = torch.tensor([[900.0, 0, 0, 100]], dtype=torch.float64)
+    even, placed = (shades_map(raw, shades, 0.0, 1000.0, means) for means in (None, torch.tensor([0.09])))
+    assert even is not None
+    assert placed is not None
+    assert float(even[1].mean()) == pytest.approx(0.9 * 0.125 + 0.1 * 0.875, abs=0.01)
+    assert float(placed[1].mean()) == pytest.approx(0.09, abs=0.001)
+    for _, outer in (even, placed):
+        assert bool((outer.diff() >= 0).all())
+        assert float((outer <= 0.25).double().mean()) == pytest.approx(0.9, abs=0.01)

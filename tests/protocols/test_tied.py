@@ -14,6 +14,7 @@ import torch
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.errors import ConfigError, MessageError, PartyAway, PartyError, PrivacyError, SchemaError
+from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.tied import Joint, Tied
@@ -24,7 +25,8 @@ from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.layout import CLASSES, JOINT, Layout
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
 from understudy.protocols.tied.releases import Server, release
-from understudy.run import train
+from understudy.run import run_file, train
+from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 IMAGE = ImageSchema(height=4, width=6, person="id")
@@ -390,3 +392,50 @@ def test_a_party_that_is_told_another_schema_or_other_settings_refuses() -> None
 def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         tied.Config(**bad)
+
+
+RUN = """
+protocol = "tied"
+out = "out"
+
+[settings]
+features = 10
+directions = 4
+components = 16
+steps = 60
+target = "side"
+
+[parties.upper]
+table = "upper.npz"
+schema = "images.toml"
+epsilon = 4
+delta = 1e-5
+
+[parties.registry]
+table = "registry.csv"
+schema = "registry.toml"
+epsilon = 3
+delta = 1e-5
+"""
+
+
+def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(tmp_path: Path) -> None:
+    """Images in one file, their label in another, ledgers on disk: the strictest holder's budget is what both pay."""
+    held, _ = people(90)
+    pixels = np.rint(held["upper"].values * 255).astype(np.uint8)
+    np.savez(tmp_path / "upper.npz", images=pixels, id=held["upper"].people)
+    held["registry"].to_csv(tmp_path / "registry.csv", index=False)
+    IMAGE.save(tmp_path / "images.toml")
+    TABLE.save(tmp_path / "registry.toml")
+    (tmp_path / "run.toml").write_text(RUN)
+    file = RunFile.load(tmp_path / "run.toml")
+    result, out = run_file(file)
+    assert not result.privacy.rehearsal
+    for name in ("upper", "registry"):
+        assert 2.9 < result.privacy.epsilon(name, "server") <= 3.0
+    assert len(pd.read_parquet(out / "synthetic.parquet")) == 90
+    drawn: Any = Generator.load(out).parts(7, seed=0)
+    assert drawn["upper"].shape == (7, 4, 6)
+    assert list(drawn["registry"].columns) == ["side", "site"]
+    found = audit_run_file(file, tied, tied.Config(**dict(file.settings)), trials=20, people=4)
+    assert found.passed

@@ -19,6 +19,7 @@ from understudy.models.moments.gaussians import KNOTS, CellGaussians, mapped_thr
 LOUD = 0.02  # of all values: what the noise of half of the bins together may have
 _DRAWN = 4096  # rows by which a network's own spread is known
 _MOST = 1 << 22  # values of them
+_BENT = 4.0
 
 
 def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
@@ -34,9 +35,13 @@ def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: f
     return found is not None
 
 
-def shades_map(raw: Tensor, shades: Tensor, noise: float, people: float) -> tuple[Tensor, Tensor] | None:
+def shades_map(
+    raw: Tensor, shades: Tensor, noise: float, people: float, means: Tensor | None = None
+) -> tuple[Tensor, Tensor] | None:
     """The points through which values (n, places, channels) are mapped to these histograms: (channels, knots) twice.
 
+    Within a bin values are even, or, where the mean of each channel is known, nearer to one end of every bin, so that
+    they have that mean: most of the lowest bin may be the ground of an image, and as dark as can be.
     None where they are not quiet enough.
     """
     bins = shades.shape[1]
@@ -50,8 +55,23 @@ def shades_map(raw: Tensor, shades: Tensor, noise: float, people: float) -> tupl
         shares = on_simplex(counts / counts.sum().clamp(min=1.0))
         shares = torch.cat([torch.zeros(1, dtype=torch.float64), shares.cumsum(0)])
         inner.append(own[(at * (len(own) - 1)).round().long()].float())
-        outer.append(mapped_through(at, shares, edges).float())
+        outer.append(_placed(at, shares, edges, None if means is None else float(means[channel])).float())
     return torch.stack(inner), torch.stack(outer)
+
+
+def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Tensor:
+    """The values at these ranks, where bins end at these shares."""
+    if mean is None:
+        return mapped_through(at, shares, edges)
+    after = torch.searchsorted(shares, at).clamp(1, len(shares) - 1)
+    low, high = shares[after - 1], shares[after]
+    part = ((at - low) / (high - low).clamp(min=1e-12)).clamp(0, 1)
+    few, many = -_BENT, _BENT  # the exponent's logarithm: values fall as it grows
+    for _ in range(40):
+        bend = (few + many) / 2
+        placed = edges[after - 1] + part ** math.exp(bend) * (edges[after] - edges[after - 1])
+        few, many = (bend, many) if float(placed.mean()) > mean else (few, bend)
+    return placed
 
 
 def on_simplex(values: Tensor) -> Tensor:

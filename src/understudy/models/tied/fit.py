@@ -273,7 +273,7 @@ def _shaded(
     with torch.no_grad():
         _, raw = network.raw(torch.randn(count, network.latent, generator=generator))
         for array, name, own in zip(network.own, names, raw, strict=True):
-            if (found := shades_map(own, *shades[name], people)) is not None:
+            if (found := shades_map(own, *shades[name], people, array.means())) is not None:
                 array.inner.copy_(found[0])
                 array.outer.copy_(found[1])
                 done.append(name)

@@ -70,6 +70,13 @@ class TiedArray(nn.Module):
             here = classes == one
             moved[here] = g[here] @ self.factors[one].T
         q = self.mean + t @ self.slope + moved @ self.basis.T + v * self.tail
+        return self._turned_back(q)
+
+    def means(self) -> Tensor:
+        """The mean value of each channel."""
+        return self._turned_back(self.mean[None])[0].mean(0)
+
+    def _turned_back(self, q: Tensor) -> Tensor:
         if self._back is None:
             self._back = torch.from_numpy(self.part.frame.matrix()).float()
         return (0.5 + q @ self._back.to(q.device)).view(len(q), -1, self.part.frame.channels)
