@@ -235,6 +235,11 @@ FAR, NAN = torch.full((10,), 2**40), torch.full((10,), torch.nan)
         (Measure, only("lower", seeds={}), "a seed is missing"),
         (Measure, only("lower", seeds=lambda ask: dict.fromkeys(ask.seeds, bytes(32))), "a seed is missing"),
         (Measure, only("lower", basis=torch.ones(10, 9, dtype=torch.int64)), "not expected|directions"),
+        (
+            Measure,
+            only("registry", widths=lambda ask: dict.fromkeys(ask.widths, 2**40)),
+            "a width is missing",
+        ),
         (Measure, repeated, "used before"),
         (Share, only("lower", corrections={}), "a correction is missing"),
         (Share, only("upper", inbox={}), "missing or too many"),
@@ -250,7 +255,7 @@ def test_a_server_that_departs_gets_nothing_of_that_release(kind: Any, change: A
     for name, holder in fed.holders.items():
         uses = sum(holder.ledger.spend(run="r").values())
         spent[name] = uses
-    due = {Agree: 0, Means: 0, Measure: 1, Share: 1}[kind] + (change is repeated)
+    due = {Agree: 0, Means: 0, Measure: 1, Share: 1}[kind] + (change is repeated or "width" in words)
     victim = "lower" if kind is Share and "correction" in words else "upper"
     assert spent[victim] <= due, "what was refused was not charged"
 

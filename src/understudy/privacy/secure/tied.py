@@ -47,7 +47,7 @@ B = TypeVar("B")
 def one_for(scale: int, columns: int) -> int:
     """What a level counts in a row of so many columns whose norm is at most `scale`.
 
-    Edges: more columns than scale² → 0, and the row is empty; a scale is chosen so that it is not (`Layout.scale`).
+    Edges: more columns than scale² → 0, and the row is empty; a run with so many is refused (`Layout.noise`).
     """
     return math.isqrt(scale**2 // columns)
 

@@ -304,7 +304,8 @@ class TiedParty(AlignedParty):
                 in_range(1, most, directions=ask.basis.shape[1])
         if release == CLASSES and self.name not in layout.frames:
             triangles = {k * (k + 1) // 2 for k in range(1, most + 1)}
-            if ask.widths.keys() != set(peers) or not set(ask.widths.values()) <= triangles:
+            told = [*ask.widths.values()]
+            if ask.widths.keys() != set(peers) or any(type(w) is not int or w not in triangles for w in told):
                 raise MessageError(f"{self.name}: a width is missing or wrong. Nothing was charged or sent.")
 
     def _made(self, ask: Measure, layout: Layout, release: int, scale: int) -> Numbers | Classes | None:

@@ -38,6 +38,7 @@ from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.base import VIEWS
 from understudy.protocols.gram.party import DEALT
+from understudy.protocols.tied.forecast import forecast as forecast
 from understudy.protocols.tied.layout import KINDS as KINDS
 from understudy.protocols.tied.layout import Layout
 from understudy.protocols.tied.messages import Begin
