@@ -10,7 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
+from understudy.data.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.errors import ConfigError, MessageError, PartyAway, PartyError, PrivacyError, SchemaError
@@ -20,11 +24,13 @@ from understudy.generator import Generator
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import bounded, on_diagonal
+from understudy.protocols.core import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.layout import CLASSES, JOINT, Layout
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
 from understudy.protocols.tied.releases import Server, release
+from understudy.protocols.tied.vectors import ArrayPeople
 from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -269,6 +275,36 @@ def test_the_state_is_not_saved_on_the_servers_word_while_a_release_is_due() -> 
         parties["upper"].answer(Keep(round=1))
 
 
+def test_people_who_are_aligned_anew_end_what_was_agreed_on() -> None:
+    fed, config = federation(), tied.Config(**SMALL)
+    parties = LocalParties(fed.parties("tied", run="r", config=config))
+    server = server_of(fed, parties, config)
+    done = server.begin(begin_of(fed, config))
+    align_people(parties)
+    with pytest.raises(MessageError, match="not expected"):
+        server.next(done)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrays(np.float32, (3, 4, 6), elements=st.sampled_from([0.0, 1.0, 0.5, 1e-38, 0.3])),
+    arrays(np.int64, 10, elements=st.integers(-(2**18), 2**18)),
+    arrays(np.int64, (10, 4), elements=st.integers(-8192, 8192)),
+    st.integers(1, 2**20),
+    st.sampled_from([8, 45, 181]),
+)
+def test_no_vector_is_longer_than_the_scale_whatever_a_server_asks_for(
+    values: Any, centre: Any, basis: Any, radius: int, scale: int
+) -> None:
+    held = ArrayPeople.of(Frame.of(IMAGE, 10), values)
+    for made in (
+        held.joint(torch.from_numpy(centre), radius, scale),
+        held.turned(torch.from_numpy(centre), torch.from_numpy(basis), radius, scale),
+    ):
+        assert np.array_equal(made.rows, np.rint(made.rows))
+        assert all(sum(int(x) ** 2 for x in row) <= scale**2 for row in made.rows)
+
+
 class Coming(LocalParties):
     """Parties that are taken apart into their saved states, and rebuilt, before every single ask."""
 
@@ -355,7 +391,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged() -> None
     other = Schema(
         columns=tuple(replace(c, name=n) for c, n in zip(TABLE.columns, ("s", "t"), strict=True)), person="id"
     )
-    for settings, rows, error, words in bad:
+    for more, rows, error, words in bad:
         own = {
             name: TABLE if name in ("registry", "a") else other
             for name in rows
@@ -363,7 +399,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_charged() -> None
         }
         fed = Federation.rehearsal(rows, own, budget=Budget(2.0, 1e-5), seed=1, same_people=True)
         with pytest.raises(error, match=words):
-            train("tied", fed, **SMALL | settings)
+            train("tied", fed, **SMALL | more)
         assert not any(holder.ledger.spend() for holder in fed.holders.values())
 
 
