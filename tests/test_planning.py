@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -97,11 +98,26 @@ def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
 def test_every_protocol_can_be_planned(name: str) -> None:
     reporting = name in ("sign-ds", "fed-wae", "wake-sleep", "fed-stdg")
     settings = {"epsilon_total": 1.0} if reporting else {}
-    taken = {"moments": ImageSchema(height=4, width=4), "visits": clinic()}
-    schema = taken.get(name, SCHEMA)
-    assert f"Plan of {name}: 1 holder." in str(
-        us.plan(name, {"one": schema}, budget=1.0, people=100_000, **settings)
-    )
+    image = ImageSchema(height=4, width=4)
+    taken: dict[str, dict[str, Any]] = {
+        "moments": {"one": image},
+        "visits": {"one": clinic()},
+        "tied": {"one": SCHEMA, "two": image},
+    }
+    schemas = taken.get(name, {"one": SCHEMA})
+    count = "1 holder" if len(schemas) == 1 else "2 holders"
+    assert f"Plan of {name}: {count}" in str(us.plan(name, schemas, budget=1.0, people=100_000, **settings))
+
+
+def test_a_plan_of_tied_says_what_is_sent_and_refuses_what_a_run_refuses() -> None:
+    schemas = {"one": SCHEMA, "two": ImageSchema(height=28, width=28)}
+    made = us.plan("tied", schemas, budget=us.Budget(1.0, 1e-5), people=30_000, target="smoker")
+    assert any(fact.startswith("two sends 72 MB") for fact in made.facts)
+    assert made.price["one"] == pytest.approx(1.0, abs=0.01)
+    with pytest.raises(ConfigError, match="two parties or more"):
+        us.plan("tied", {"two": schemas["two"]}, budget=1.0)
+    with pytest.raises(ConfigError, match='no table has a column "nothing"'):
+        us.plan("tied", schemas, budget=1.0, target="nothing")
 
 
 def test_a_budget_that_is_a_number_is_an_epsilon_at_a_delta_that_is_said() -> None:
