@@ -26,11 +26,11 @@ from understudy.privacy.gradients import critic
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 from understudy.protocols.core.base import Paid
-from understudy.protocols.gans import critic_round, verti_gan
+from understudy.protocols.gans import critic_round, verti_gan, verti_gan_party
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans.critic_round import CriticRound, Drawn
 from understudy.protocols.gans.party import Gradient
-from understudy.protocols.gans.verti_gan import Round, VertiGanParty, split_like
+from understudy.protocols.gans.verti_gan_party import Round, VertiGanParty, split_like
 from understudy.runtime.local import LocalParties
 
 Patch = pytest.MonkeyPatch
@@ -261,7 +261,7 @@ def _rate_times(patch: Patch, factor: float) -> None:
     def more(rng: Rng, n: int, rate: float, times: int) -> list[Tensor]:
         return poisson_samples(rng, n, min(1.0, factor * rate), times)
 
-    patch.setattr(verti_gan, "poisson_samples", more)
+    patch.setattr(verti_gan_party, "poisson_samples", more)
 
 
 def every_second_step_is_free(patch: Patch) -> None:

@@ -44,7 +44,7 @@ from understudy.protocols.core import Parties, Reply
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Gradient
-from understudy.protocols.gans.verti_gan import VertiGanParty
+from understudy.protocols.gans.verti_gan_party import VertiGanParty
 
 STEPS = "one who also sees every noised step and knows everybody else"
 OTHER = "another party"

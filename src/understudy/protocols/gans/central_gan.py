@@ -19,7 +19,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Found, Outcome, Parties
 from understudy.protocols.core.alignment import ROW_NUMBER
 from understudy.protocols.gans import verti_gan
-from understudy.protocols.gans.verti_gan import VertiGanParty
+from understudy.protocols.gans.verti_gan_party import VertiGanParty
 
 KINDS = verti_gan.KINDS
 

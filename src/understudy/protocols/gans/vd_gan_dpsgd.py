@@ -25,7 +25,7 @@ from understudy.privacy.noise import poisson_samples
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.gans.vd_gan import Settings, VdGanParty, train
-from understudy.protocols.gans.verti_gan import split_like
+from understudy.protocols.gans.verti_gan_party import split_like
 
 __all__ = ["Config", "DpSgdParty", "build_party", "train"]
 

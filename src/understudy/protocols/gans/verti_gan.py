@@ -16,317 +16,40 @@ another's, so cross-party dependence is not learned; evaluations show the two ap
 paper's, buys the parties' joint two-way tables for a share of the budget and adds them to the loss (`coupling.py`).
 """
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, cast
 
 import torch
-from dp_accounting import dp_event
-from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-from understudy.check import in_range, one_of, positive
 from understudy.data.described import AnySchema, Rows
 from understudy.data.schema import Schema
-from understudy.data.table import Table
-from understudy.errors import MessageError, PartyError
-from understudy.models.device import first_weights, pick_device
-from understudy.models.nets import BranchedGenerator, ImageCritic, Values, densify, sparsify
-from understudy.privacy.accounts.accounting import DpEvent, Spend
-from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.gradients import honest, sound_weights
-from understudy.privacy.gradients.limits import WEIGHT
-from understudy.privacy.noise import SecureRng, poisson_samples
-from understudy.protocols.core import (
-    Ask,
-    Done,
-    Keep,
-    Message,
-    Opening,
-    Outcome,
-    Paid,
-    Parties,
-    Public,
-    Reply,
-    Swap,
-    Watcher,
-    align_people,
-)
-from understudy.protocols.gans import party as gan_party
-from understudy.protocols.gans.coupling import Coupling, coupling_party, measure_across
-from understudy.protocols.gans.critic_round import CriticRound
-from understudy.protocols.gans.party import GanParty, Gradient, Settings
+from understudy.models.device import pick_device
+from understudy.models.nets import densify
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core import Outcome, Parties, Watcher, align_people
+from understudy.protocols.gans.coupled_party import CoupledParty
+from understudy.protocols.gans.coupling import Coupling, measure_across
 from understudy.protocols.gans.server import Server
-from understudy.protocols.gram import messages as gram_messages
-from understudy.protocols.gram.party import DEALT, GramParty
+from understudy.protocols.gans.verti_gan_party import (
+    SECRET_BYTES,
+    Begin,
+    Config,
+    Couple,
+    Round,
+    VertiGanParty,
+    split_like,
+)
+from understudy.protocols.gram.party import DEALT
 from understudy.protocols.gram.releases import Released
 
+__all__ = [
+    "KINDS", "Begin", "Config", "Couple", "CoupledParty", "Round", "VertiGanParty", "agreed", "build_party", "train",
+]  # fmt: skip
+
 KINDS = ("table", "series", "image")
-SECRET_BYTES = 32  # of what a round's common batches follow from: a key of `SecureRng`
-
-T = TypeVar("T", bound=Tensor)
-R = TypeVar("R", bound=CriticRound)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config(Settings):
-    """`sampling`: the parties' own batches, or common ones. `upload`: the share of gradients that is sent (§7.2).
-
-    `coupling`: "none", or "gram" with `coupling_share` of each party's ε and a gradient `coupling_weight` times as long
-    as the critics' (`coupling.py`).
-    """
-
-    protocol: ClassVar[str] = "verti-gan"
-
-    clip_norm: float = 1.0
-    sampling: str = "private"
-    upload: float = 1.0
-    coupling: str = "none"
-    coupling_share: float = 0.3
-    coupling_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of(("none", "gram"), coupling=self.coupling)
-        in_range(0.01, 0.99, coupling_share=self.coupling_share)
-        honest(clip_norm=self.clip_norm, coupling_weight=self.coupling_weight)
-        positive(upload=self.upload)
-        in_range(0, 1, upload=self.upload)
-        one_of(("private", "shared"), sampling=self.sampling)
-
-    @property
-    def steps(self) -> int:
-        """Critic steps in the whole run."""
-        return self.rounds * self.critic_steps
-
-
-@dataclass(frozen=True, kw_only=True)
-class Couple(Opening, kind="verti-gan.couple"):
-    """The parties' joint tables are to be released first, for `coupling_share` of your ε."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Begin(gan_party.Begin, kind="verti-gan.begin"):
-    """The run's settings, and the network with the common layers and only this party's branch."""
-
-    network: dict[str, Any]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Round(gan_party.Round, kind="verti-gan.round"):
-    """Common layers and this party's branch as one vector, and the seed of the latent points.
-
-    `seed` is public. `batches` is a secret of the server and the parties (32 bytes), and empty where each party draws
-    its own batches.
-    """
-
-    seed: int
-    weights: Tensor
-    batches: bytes = b""
-
-
-class VertiGanParty(GanParty):
-    """One holder of columns. Its critic and its rows stay with it.
-
-    Guarantee: the critic is a sum of clipped, noised gradients (`gradients/critic.py`), each charged to the ledger
-    before it is computed; the generator's gradient is post-processing of the critic and of public latent points.
-    Whatever rows and weights are, an answer is finite (`privacy/gradients/limits.py`, `CriticRound`).
-    Edges: an empty batch is noise alone; a spent budget answers nothing; weights of another number, that are not
-    float32, or beyond 10⁹ → MessageError, nothing is charged. It knows no asks of a coupling (`CoupledParty`).
-    """
-
-    messages: ClassVar[tuple[type[Message], ...]] = (*GanParty.messages, Begin, Round)
-    config_type = Config
-    begin_type = Begin
-    takes_arrays = True
-    config: Config
-
-    # Algorithm 2, LocalInitialization
-    def open(self, begin: Begin) -> None:
-        super().open(begin)
-        self.network = BranchedGenerator.from_description(begin.network).to(self.device)
-        if self.network.widths != {self.name: self.width}:
-            raise PartyError(
-                f"{self.name}: the server's network does not fit this schema. Nothing was charged."
-            )
-        self.participations = torch.zeros(len(self.aligned), dtype=torch.int64)
-        self._critic_round: CriticRound | None = None
-
-    # Algorithm 2, LocalUpdate
-    def _round(self, ask: Round) -> Gradient:
-        if not sound_weights(ask.weights, sum(part.numel() for part in self.network.parameters())):
-            raise MessageError(
-                f"{self.name}: the weights do not fit the network, or are beyond {WEIGHT:g}. Nothing was charged."
-            )
-        if type(ask.seed) is not int or not 0 <= ask.seed < 1 << 63:
-            raise MessageError(f"{self.name}: the ask has no seed for latent points. Nothing was charged.")
-        batches = self._batches(ask.batches)
-        receipt = self._pay(ask.round, batches)
-        with torch.no_grad():
-            for parameter, part in split_like(self.network.parameters(), ask.weights.to(self.device)):
-                parameter.copy_(part)  # in place: a captured graph reads these
-        gradient = self.critic_round(batches, ask.seed)
-        return Gradient(gradient=Paid(sparsify(gradient, self.config.upload), receipt))
-
-    @property
-    def critic_round(self) -> CriticRound:
-        """The tensor work of a round, over this party's rows: made when it is first needed, from the noise by then."""
-        if self._critic_round is None:
-            self._critic_round = self.make_round()
-        return self._critic_round
-
-    def make_round(self) -> CriticRound:
-        """A critic that has seen no row, ready to work."""
-        return self._round_of(CriticRound)
-
-    def _round_of(self, kind: type[R]) -> R:
-        return kind.from_settings(
-            self.config,
-            self.network,
-            self.name,
-            self._image_critic() or self.initial_critic(),
-            self.encoded(),
-            rng=self.rng,
-            noise_multiplier=self.noise_multiplier,
-        )
-
-    def _image_critic(self) -> ImageCritic | None:
-        """Where images are held, a critic of images; its seed is public, too."""
-        if not isinstance(self.output, Values) or not self.output.image:
-            return None
-        with first_weights(self.config.seed):
-            return ImageCritic(self.output.shape).to(self.device)
-
-    @property
-    def rate(self) -> float:
-        """B/N: the chance of a person to be in a batch."""
-        return min(1.0, self.config.batch / len(self.aligned))
-
-    def events(self, noise_multiplier: float) -> dict[str, DpEvent]:
-        """What one critic step costs.
-
-        Who knows the batches knows when a person takes part: against them a participation is not amplified.
-        """
-        step = dp_event.GaussianDpEvent(noise_multiplier)
-        amplified = dp_event.PoissonSampledDpEvent(self.rate, step)
-        return {"outsider": amplified, "anyone": amplified if self.config.sampling == "private" else step}
-
-    def uses(self) -> dict[str, int]:
-        """How often each price is paid in the whole run.
-
-        With shared batches nobody takes part more often than the bound, nearly always; the ledger counts what
-        happens, and ends the run if it happens more often.
-        """
-        steps, expected = self.config.steps, self.config.steps * self.rate
-        most = min(steps, math.ceil(expected + 6 * math.sqrt(expected)))
-        return {"outsider": steps, "anyone": steps if self.config.sampling == "private" else most}
-
-    def _batches(self, shared: bytes) -> list[Tensor]:
-        """Who is in each critic step: this party's secret, or what the shared secret says."""
-        wanted = SECRET_BYTES if self.config.sampling == "shared" else 0
-        if len(shared) != wanted:
-            raise MessageError(
-                f"{self.name}: a secret of {len(shared)} bytes for batches, not of {wanted}. Nothing was charged."
-            )
-        rng = SecureRng(shared) if wanted else self.rng
-        return poisson_samples(rng, len(self.aligned), self.rate, self.config.critic_steps)
-
-    def _pay(self, round: int, batches: list[Tensor]) -> Receipt:
-        """Charge the round before any of it is computed."""
-        what, anyone = f"round {round}: {len(batches)} critic steps", len(batches)
-        if self.config.sampling == "shared":
-            drawn = torch.bincount(torch.cat(batches), minlength=len(self.participations))
-            counted = self.participations + drawn
-            anyone = int(counted.max() - self.participations.max())  # adds up to the busiest person's
-            receipt = self.pay(what, len(batches), anyone)
-            self.participations = counted  # not before: what is refused pays for no later round
-            return receipt
-        return self.pay(what, len(batches), anyone)
-
-    def _uses_charged(self) -> int:
-        """How many uses of this run the ledger has."""
-        return sum(self.ledger.spend(against="outsider", run=self.run).values())
-
-    def state_dict(self) -> dict[str, Any]:
-        before = super().state_dict()
-        if self.begun is None:
-            return before
-        held = {"participations": self.participations, "critic_round": self.critic_round.state_dict()}
-        if self.config.sampling == "shared":
-            held["uses"] = self._uses_charged()
-        return before | held
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.begun is not None:
-            self.participations = state["participations"]
-            if self.config.sampling == "shared" and state["uses"] != self._uses_charged():
-                # Rounds were paid for after this state, and who was in them is forgotten. The charges so far bound
-                # everybody's participations so far: counted from nothing again, the two add up to enough.
-                self.participations = torch.zeros_like(self.participations)
-            self.critic_round.load_state_dict(state["critic_round"])
-
-
-class CoupledParty(VertiGanParty):
-    """A holder who agreed to a coupling: before its critic begins, a `GramParty` over the same rows has its part in
-    the release of the joint tables, for a share of the budget.
-
-    Guarantee: that of both; the critic's noise is the least with which they stay within the budget together.
-    Edges: only a holder who agreed builds this party, since a server that deals masks to a party it made up could read
-    the rows. After `Begin` of the critic no release is begun: its noise is fixed, and leaves nothing for one.
-    """
-
-    messages: ClassVar[tuple[type[Message], ...]] = (
-        *dict.fromkeys((*VertiGanParty.messages, Couple, *GramParty.messages)),
-    )
-
-    def __init__(self, *holder: Any, **more: Any) -> None:
-        super().__init__(*holder, **more)
-        self.side: GramParty | None = None
-        self.share = 0.0
-
-    def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.side is not None and self.side.pair is not None:
-            raise self.unexpected(ask)  # as in `GramParty`
-        return super().answer(ask)
-
-    def respond(self, ask: Ask) -> Reply:
-        if self.begun is None:
-            match ask:
-                case Couple():
-                    self.share = Config(**ask.config).coupling_share
-                    return Done(round=Public(0, "the server's own number"))
-                case gram_messages.Begin() if self.share:
-                    paid, self.side = self.paid_before(), self._side()
-                    self.side.paid = paid
-                    return self.side.answer(ask)
-                case gram_messages.Agree() | Swap() | gram_messages.Share() if self.side is not None:
-                    return self.side.answer(ask)
-        return super().respond(ask)
-
-    def _side(self) -> GramParty:
-        if not isinstance(self.rows, Table):
-            raise PartyError(f"{self.name}: {self.rows.source} is no table, and columns are to be counted.")
-        budget = replace(self.budget, epsilon=self.share * self.budget.epsilon)
-        return coupling_party(
-            self, self.rows, self.ledger, budget, run=self.run, rng=self.rng, folder=self.folder
-        )
-
-    def paid_before(self) -> Spend:
-        return {} if self.side is None else self.side.paid
-
-    def state_dict(self) -> dict[str, Any]:
-        side = {} if self.side is None else {"side": self.side.state_dict()}
-        return super().state_dict() | {"share": self.share, **side}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.share, self.side = state["share"], None
-        if "side" in state:
-            self.side = self._side()
-            self.side.load_state_dict(state["side"])
 
 
 def build_party(
@@ -399,10 +122,3 @@ def train(
             coupling.add_gradient(network, seed, config.batch)
 
     return server.run(learn, watch)
-
-
-def split_like(parameters: Iterable[T], vector: Tensor) -> Iterator[tuple[T, Tensor]]:
-    """Each parameter with its part of a flat vector, in the parameter's shape."""
-    parameters = list(parameters)
-    parts = torch.split(vector, [parameter.numel() for parameter in parameters])
-    return ((parameter, part.view_as(parameter)) for parameter, part in zip(parameters, parts, strict=True))
