@@ -27,28 +27,16 @@ from understudy.data.codec import Codec
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, SchemaError
-from understudy.generator import Generator
+from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.generator import Network
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local import Rappor
 from understudy.privacy.local.rappor import BOUNDS
-from understudy.protocols.core import (
-    Checkpoint,
-    Message,
-    Opening,
-    Outcome,
-    Parties,
-    Party,
-    Present,
-    Watcher,
-    public_values,
-    run_rounds,
-    settled,
-)
-from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported, left_out, statement
+from understudy.protocols.core import Message, Opening, Outcome, Parties, Party, Watcher
+from understudy.protocols.people.collecting import Collection, common_schema
+from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
 
@@ -184,52 +172,27 @@ def train(
     Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
     reports are saved as they come, and `resume=True` asks for those that are missing.
     """
-    schema = _common({name: schemas[name] for name in parties.names})
-    run = _Run(config, parties, schema, checkpoint, resume=resume)
-    ended = run_rounds(
-        len(run.turns), run.step, done=run.done, save=run.save, every=1, watch=watch,
-        spent=lambda: statement(run.begun, run.asked).per_party(),
-    )  # fmt: skip
-    if not run.done:
-        raise BudgetExceeded(ended)
-    estimates = Estimates(run.mechanism, torch.cat(run.reports))
-    network = (
-        fit_locop(estimates)
-        if config.method == "locop"
-        else fit_lopub(estimates, threshold=config.threshold, clique=config.clique, cells=config.cells)
-    )
-    privacy = run.privacy()
-    card = run.card(ended, estimates.reports, privacy)
-    return Outcome(Generator(network.eval(), schema, card), privacy, card["people"])
+    schema = common_schema({name: schemas[name] for name in parties.names}, "lopub")
+    return _Run(config, parties, schema, checkpoint, resume=resume).train(watch)
 
 
-class _Run:
+class _Run(Collection):
     """The server's side: whom it has asked, and what they reported."""
+
+    protocol = "lopub"
+    config: Config
 
     def __init__(
         self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
     ) -> None:
-        self.config, self.mechanism = config, config.mechanism(schema)
-        self.parties = parties = Present(parties, config.at_least)
-        self.reports: list[Tensor] = []
-        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-        saved = self.store.load() if self.store is not None and resume else None
-        if saved is None:
-            self.done = 0
-            self.begun = public_values(parties.ask(Begin(config=asdict(config), schema=schema.to_dict())))
-        else:
-            self.done, state = saved
-            if state["config"] != asdict(config):
-                raise ArtefactError(
-                    "The saved run has other settings: resume it as it was. Nothing was charged."
-                )
-            self.begun, self.reports = state["begun"], [state["reports"]]
-        self.saved = self.done
-        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        self.mechanism, self.reports = config.mechanism(schema), list[Tensor]()
+        super().__init__(config, parties, schema, checkpoint, resume=resume)
         self.turns = list(product(range(config.cap), range(0, max(self.hosted.values()), config.batch)))
 
+    def opening(self) -> Begin:
+        return Begin(config=asdict(self.config), schema=self.schema.to_dict())
+
     def step(self, round: int) -> None:
-        """Ask the next people of every party."""
         start = self.turns[round - 1][1]
         places = {
             name: torch.arange(start, min(start + self.config.batch, people))
@@ -243,13 +206,12 @@ class _Run:
         ]
         self.done = self.parties.round = round
 
-    def save(self) -> None:
-        """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""
-        if self.store is not None and self.done > self.saved:
-            self.reports = [torch.cat(self.reports)]
-            state = {"begun": self.begun, "reports": self.reports[0], "config": asdict(self.config)}
-            self.store.save(self.done, state)
-            self.saved = self.done
+    def reported(self) -> dict[str, Any]:
+        self.reports = [torch.cat(self.reports)]
+        return {"reports": self.reports[0]}
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        self.reports = [state["reports"]]
 
     @property
     def times(self) -> int:
@@ -258,44 +220,23 @@ class _Run:
 
     @property
     def asked(self) -> dict[str, Spend]:
-        """What each party's people paid at most, by what they were asked."""
         return {name: {self.mechanism.event: self.times} for name in self.begun}
 
-    def privacy(self) -> PrivacyStatement:
-        """What was paid, by the parties' ledgers."""
-        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
-        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
+    def fit(self) -> Network:
+        self.estimates, config = Estimates(self.mechanism, torch.cat(self.reports)), self.config
+        if config.method == "locop":
+            return fit_locop(self.estimates).eval()
+        return fit_lopub(
+            self.estimates, threshold=config.threshold, clique=config.clique, cells=config.cells
+        ).eval()
 
-    def card(self, ended: str, reports: int, privacy: PrivacyStatement) -> dict[str, Any]:
-        """What is to be said of the run."""
+    def told(self) -> dict[str, Any]:
         return {
-            "protocol": "lopub",
-            "config": asdict(self.config),
-            "rounds": self.done,
-            "ended": ended,
-            "gone": self.parties.gone,
-            "people": sum(self.hosted.values()),
-            "left_out": left_out(self.begun),
-            "reports": {"all": reports, "of the busiest person": self.times},
+            "reports": {"all": self.estimates.reports, "of the busiest person": self.times},
             "bits": self.mechanism.width,
             "flip_rate": self.mechanism.flip_rate,
             "epsilon_of_a_report": {"charged": self.mechanism.epsilon, "tight": self.mechanism.tight},
-            "privacy": privacy.to_dict(),
         }
-
-
-def _common(schemas: Mapping[str, Schema]) -> Schema:
-    """The one schema of all parties, without what a holder may call or note as it likes."""
-    (first, schema), *others = schemas.items()
-    for name, other in others:
-        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
-            raise ConfigError(
-                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
-                "columns, levels and bounds. Nothing was charged."
-            )
-    if not isinstance(schema, Schema):
-        raise ConfigError(f"{first}: lopub is for tables, not for arrays. Nothing was charged.")
-    return Schema(columns=schema.columns)
 
 
 def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:

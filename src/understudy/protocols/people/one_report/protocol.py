@@ -24,25 +24,14 @@ from torch import Tensor
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError
-from understudy.generator import Generator
+from understudy.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
-from understudy.protocols.core import (
-    Checkpoint,
-    Outcome,
-    Parties,
-    Present,
-    Watcher,
-    public_values,
-    run_rounds,
-    settled,
-)
-from understudy.protocols.people.host import left_out, statement
+from understudy.protocols.core import Outcome, Parties, Watcher
+from understudy.protocols.people.collecting import Collection, common_schema
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
@@ -75,44 +64,23 @@ def train(
     Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
     reports are saved as they come, and `resume=True` asks for those that are missing.
     """
-    schema = _common({name: schemas[name] for name in parties.names})
-    run = _Run(config, parties, schema, checkpoint, resume=resume)
-    ended = run_rounds(
-        len(run.turns), run.step, done=run.done, save=run.save, every=1, watch=watch,
-        spent=lambda: statement(run.begun, run.asked).per_party(),
-    )  # fmt: skip
-    if not run.done:
-        raise BudgetExceeded(ended)
-    network = run.fit()
-    privacy = run.privacy()
-    card = run.card(ended, privacy)
-    return Outcome(Generator(network.eval(), schema, card), privacy, card["people"])
+    schema = common_schema({name: schemas[name] for name in parties.names}, "one-report")
+    return _Run(config, parties, schema, checkpoint, resume=resume).train(watch)
 
 
-class _Run:
+class _Run(Collection):
     """The server's side: whom it asks about what, and what they reported."""
+
+    protocol = "one-report"
+    config: Config
 
     def __init__(
         self, config: Config, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
     ) -> None:
-        self.config, self.levels = config, Codec(schema).sizes
+        self.levels = Codec(schema).sizes
         self.target = _place(schema, self.levels, config.target)
-        self.parties = parties = Present(parties, config.at_least)
-        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-        saved = self.store.load() if self.store is not None and resume else None
         self.answers: list[dict[str, Tensor]] = []  # of each turn, as it came
-        if saved is None:
-            self.done = 0
-            self.begun = public_values(parties.ask(Begin(config=asdict(config), schema=schema.to_dict())))
-        else:
-            self.done, state = saved
-            if state["config"] != asdict(config):
-                raise ArtefactError(
-                    "The saved run has other settings: resume it as it was. Nothing was charged."
-                )
-            self.begun, self.answers = state["begun"], state["answers"]
-        self.saved = self.done
-        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+        super().__init__(config, parties, schema, checkpoint, resume=resume)
         self.plan = Plan.rule(
             config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None
         )
@@ -139,8 +107,10 @@ class _Run:
             for name, part in zip(self.hosted, parts, strict=True)
         }
 
+    def opening(self) -> Begin:
+        return Begin(config=asdict(self.config), schema=self.schema.to_dict())
+
     def step(self, round: int) -> None:
-        """Ask the next people of every party."""
         asks = self._asks(round)
         answers = self.parties.ask({name: ask for name, ask in asks.items() if name in self.parties.names})
         self.answers.append({name: _bytes(reply.reports.value) for name, reply in answers.items()})
@@ -205,45 +175,28 @@ class _Run:
             self.all_heard, self.levels, ways, strength=plan.strength, anchored=plan.anchored,
             components=config.components, steps=config.steps, rate=_RATE, batch=_SETS_A_STEP, liars=config.liars,
             seed=config.seed, device=pick_device(config.device),
-        )  # fmt: skip
+        ).eval()  # fmt: skip
 
-    def save(self) -> None:
-        """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""
-        if self.store is not None and self.done > self.saved:
-            state = {"begun": self.begun, "answers": self.answers, "config": asdict(self.config)}
-            self.store.save(self.done, state)
-            self.saved = self.done
+    def reported(self) -> dict[str, Any]:
+        return {"answers": self.answers}
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        self.answers = state["answers"]
 
     @property
     def asked(self) -> dict[str, Spend]:
-        """What each party's people paid at most, by what they were asked."""
         return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
 
-    def privacy(self) -> PrivacyStatement:
-        """What was paid, by the parties' ledgers."""
-        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
-        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
-
-    def card(self, ended: str, privacy: PrivacyStatement) -> dict[str, Any]:
-        """What is to be said of the run."""
+    def told(self) -> dict[str, Any]:
         reports = sum(heard.reports for heard in self.all_heard)
         weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
-        sent = sum(len(value) for turn in self.answers for value in turn.values())
         return {
-            "protocol": "one-report",
-            "config": asdict(self.config),
             "plan": asdict(self.plan),
-            "rounds": self.done,
-            "ended": ended,
-            "gone": self.parties.gone,
-            "people": sum(self.hosted.values()),
-            "left_out": left_out(self.begun),
             "law": _LAW,
             "reports": {"all": reports, "refused": sum(self.refused.values()), "of the busiest person": 1},
             "sets": len(self.all_heard),
-            "bytes": sent,
+            "bytes": sum(len(value) for turn in self.answers for value in turn.values()),
             "a liar moves a count by at most": max(weights, default=0.0),
-            "privacy": privacy.to_dict(),
         }
 
 
@@ -286,17 +239,3 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
     if levels[place := schema.names.index(target)] < 2:
         raise ConfigError(f'target "{target}" has one level, which tells nothing. Nothing was charged.')
     return place
-
-
-def _common(schemas: Mapping[str, Schema]) -> Schema:
-    """The one schema of all parties, without what a holder may call or note as it likes."""
-    (first, schema), *others = schemas.items()
-    for name, other in others:
-        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
-            raise ConfigError(
-                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
-                "columns, levels and bounds. Nothing was charged."
-            )
-    if not isinstance(schema, Schema):
-        raise ConfigError(f"{first}: one-report is for tables, not for arrays. Nothing was charged.")
-    return Schema(columns=schema.columns)

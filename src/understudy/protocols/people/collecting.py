@@ -1,0 +1,141 @@
+"""Everybody reports, a few people of each party at a time: the server's side of LoPub and of one report a person.
+
+Guarantee: post-processing of the parties' paid answers.
+Edges: ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the reports
+are saved as they come, and a resumed run asks for those that are missing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+from understudy.data.schema import Schema
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError
+from understudy.generator import Generator, Network
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.protocols.core import (
+    Checkpoint,
+    Opening,
+    Outcome,
+    Parties,
+    Present,
+    Watcher,
+    public_values,
+    run_rounds,
+    settled,
+)
+from understudy.protocols.people.host import left_out, statement
+
+
+class Collection(ABC):
+    """Whom the server asks, and what they reported."""
+
+    protocol: ClassVar[str]
+    turns: list[
+        tuple[int, int]
+    ]  # of which each asks some people of every party: its part of the run, its first person
+
+    def __init__(
+        self, config: Any, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
+    ) -> None:
+        self.config, self.schema = config, schema
+        self.parties = parties = Present(parties, config.at_least)
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+        saved = self.store.load() if self.store is not None and resume else None
+        self.done, state = saved or (0, {})
+        if saved is None:
+            self.begun = public_values(parties.ask(self.opening()))
+        else:
+            if state["config"] != asdict(config):
+                raise ArtefactError(
+                    "The saved run has other settings: resume it as it was. Nothing was charged."
+                )
+            self.begun = state["begun"]
+            self.take(state)
+        self.saved = self.done
+        self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
+
+    @abstractmethod
+    def opening(self) -> Opening:
+        """What the parties are asked first."""
+
+    @abstractmethod
+    def step(self, round: int) -> None:
+        """Ask the people of the next turn, and count it as done."""
+
+    @abstractmethod
+    def reported(self) -> dict[str, Any]:
+        """All reports so far, to be saved."""
+
+    @abstractmethod
+    def take(self, state: Mapping[str, Any]) -> None:
+        """Go on from reports that were saved."""
+
+    @property
+    @abstractmethod
+    def asked(self) -> dict[str, Spend]:
+        """What each party's people paid at most, by what they were asked."""
+
+    @abstractmethod
+    def fit(self) -> Network:
+        """The generator's network, from all reports, ready to draw from."""
+
+    @abstractmethod
+    def told(self) -> dict[str, Any]:
+        """What else the card says; asked for after the fit."""
+
+    def train(self, watch: Watcher | None) -> Outcome:
+        """Ask everyone, and fit a generator to the reports."""
+        ended = run_rounds(
+            len(self.turns), self.step, done=self.done, save=self.save, every=1, watch=watch,
+            spent=lambda: statement(self.begun, self.asked).per_party(),
+        )  # fmt: skip
+        if not self.done:
+            raise BudgetExceeded(ended)
+        network, privacy = self.fit(), self.privacy()
+        card = self.card(ended, privacy)
+        return Outcome(Generator(network, self.schema, card), privacy, card["people"])
+
+    def save(self) -> None:
+        """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""
+        if self.store is not None and self.done > self.saved:
+            self.store.save(
+                self.done, {"begun": self.begun, "config": asdict(self.config), **self.reported()}
+            )
+            self.saved = self.done
+
+    def privacy(self) -> PrivacyStatement:
+        """What was paid, by the parties' ledgers."""
+        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
+        return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
+
+    def card(self, ended: str, privacy: PrivacyStatement) -> dict[str, Any]:
+        """What is to be said of the run."""
+        return {
+            "protocol": self.protocol,
+            "config": asdict(self.config),
+            "rounds": self.done,
+            "ended": ended,
+            "gone": self.parties.gone,
+            "people": sum(self.hosted.values()),
+            "left_out": left_out(self.begun),
+            **self.told(),
+            "privacy": privacy.to_dict(),
+        }
+
+
+def common_schema(schemas: Mapping[str, Schema], protocol: str) -> Schema:
+    """The one schema of all parties, without what a holder may call or note as it likes."""
+    (first, schema), *others = schemas.items()
+    for name, other in others:
+        if not isinstance(other, Schema) or not isinstance(schema, Schema) or other.columns != schema.columns:
+            raise ConfigError(
+                f"{first} and {name} do not describe their rows in the same way: over rows, all parties have the same "
+                "columns, levels and bounds. Nothing was charged."
+            )
+    if not isinstance(schema, Schema):
+        raise ConfigError(f"{first}: {protocol} is for tables, not for arrays. Nothing was charged.")
+    return Schema(columns=schema.columns)
