@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from understudy.check import not_negative, whole
+from understudy.check import a_seed, whole
 from understudy.data.described import Rows
 from understudy.data.mixed import side_by_side
 from understudy.errors import ConfigError
@@ -73,7 +73,7 @@ class Config:
 
     def __post_init__(self) -> None:
         whole(components=self.components, steps=self.steps, chunk=self.chunk)
-        not_negative(seed=self.seed)
+        a_seed(seed=self.seed)
         check_settings(asdict(self))
         object.__setattr__(self, "shares", tuple(map(float, self.shares)))
 
