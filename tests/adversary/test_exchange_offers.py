@@ -1,6 +1,8 @@
 """Docs/exchange.md: no member can make the server or a puller take more than a stated multiple of the file's size."""
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +15,7 @@ import pytest
 import torch
 from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
 
+from forker import until
 from understudy.data.codec import Codec
 from understudy.errors import ArtefactError
 from understudy.exchange import checker
@@ -56,6 +59,28 @@ def test_a_check_that_does_not_end_is_ended_and_the_next_one_is_served(
     with pytest.raises(ArtefactError, match="takes more than 0 s"):
         checkers.check(tmp_path / "offer", offers.POOL, seconds=0.0)
     assert "card" in looked(checkers, tmp_path, data, offers.POOL)
+
+
+def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_their_origin(
+    offers: ModuleType, tmp_path: Path
+) -> None:
+    data, checkers = offers.accepted["small"](0), Checkers()
+
+    def ended() -> tuple[int, int]:
+        """Whom a look that took too long has ended, and whom it was forked from."""
+        assert "card" in looked(checkers, tmp_path, data, offers.POOL)
+        (worker,), nursery = checkers._idle, checkers._nursery
+        assert nursery is not None
+        assert looked(checkers, tmp_path, data, offers.POOL, seconds=0.0) == {"spent": "time"}
+        until(lambda: not Path(f"/proc/{worker.process}").exists(), 60)
+        return worker.process, nursery.process.pid
+
+    (one, origin), (other, same) = ended(), ended()
+    assert one != other
+    assert origin == same
+    os.kill(origin, signal.SIGKILL)
+    assert ended()[1] != origin
+    checkers.close()
 
 
 def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(

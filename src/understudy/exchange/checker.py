@@ -97,6 +97,9 @@ class Checkers:
         with self._free:
             worker = self._take()
             try:
+                if not worker.started():  # what it was to be forked from is gone: from another one
+                    worker.end()
+                    worker = self._take()
                 answer = worker.ask(job, seconds)
             except BaseException:
                 worker.end()
@@ -139,8 +142,12 @@ class Checkers:
 
     def _born(self) -> "_Worker":
         """A new one. The lock is held."""
-        if self._nursery is None or not self._nursery.alive:
-            self._nursery = _Nursery()
+        if self._nursery is not None and self._nursery.alive:
+            with contextlib.suppress(OSError):  # it was ended this moment
+                return _Worker(self._nursery)
+        if self._nursery is not None:
+            self._nursery.close()
+        self._nursery = _Nursery()
         return _Worker(self._nursery)
 
 
@@ -197,8 +204,13 @@ class _Worker:
     def __init__(self, nursery: _Nursery) -> None:
         self._nursery, self.process, self.jobs = nursery, 0, 0
         self._line, theirs = socket.socketpair()
-        with theirs:
+        try:
             nursery.bear(theirs)
+        except OSError:
+            self._line.close()
+            raise
+        finally:
+            theirs.close()
 
     @property
     def alive(self) -> bool:
@@ -207,12 +219,16 @@ class _Worker:
         poll.register(self._line, select.POLLIN)
         return not self.process or not poll.poll(0)
 
+    def started(self) -> bool:
+        """Wait until it says that it is ready."""
+        if not self.process:
+            self.process = int(self._answer(_START).get("ready", 0))
+        return bool(self.process)
+
     def ask(self, job: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Its answer; {"spent": "time"} when none comes in time, {"spent": "process"} when it died of the job."""
-        if not self.process:
-            if "ready" not in (said := self._answer(_START)):
-                raise ArtefactError("the process that checks offers does not start. Nothing was exchanged.")
-            self.process = int(said["ready"])
+        if not self.started():
+            raise ArtefactError("the process that checks offers does not start. Nothing was exchanged.")
         self.jobs += 1
         try:
             self._line.sendall(json.dumps(job).encode() + b"\n")
