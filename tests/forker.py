@@ -11,6 +11,7 @@ before it is told, the first time: so a test meets it at a point that would be o
 
 import fcntl
 import functools
+import gc
 import importlib
 import json
 import os
@@ -220,6 +221,8 @@ if __name__ == "__main__":
     import understudy.runtime.policy  # noqa: F401
     from understudy import cli
 
+    gc.collect()
+    gc.freeze()  # no child's search for cycles touches what it shares with all others
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(sys.argv[1])
         listener.listen(16)

@@ -136,7 +136,7 @@ def test_a_party_that_comes_after_the_end_is_told(tmp_path: Path) -> None:
 def test_what_could_be_repeated_is_deleted_when_the_run_has_ended_and_not_before(tmp_path: Path) -> None:
     network, place = Network(tmp_path, "a"), tmp_path / "parties" / "a"
     seat = network.seat("a")
-    with network.serve(contract_for("a")) as parties:
+    with network.serve(contract_for("a"), linger=0.0) as parties:
         network.start(seat, parties.port)
         parties.ask(Next())
         parties.ask(Keep(round=1))

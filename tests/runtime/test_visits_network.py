@@ -56,7 +56,7 @@ def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(de
     clinic(most_events=2).save(desk.folder / "other.toml")
     desk.found()
     holder = desk.join("insurer", table="insurer-tables", schema="other.toml")
-    server = desk.serve()
+    server = desk.serve("--linger", 0)  # the other never comes, and need not be told
     for terminal in (holder, server):
         assert terminal.end() == 1
         assert "Both sides need the same schema file" in " ".join(terminal.err.split())
