@@ -240,7 +240,7 @@ def test_files_that_cannot_be_used_are_named(desk: Desk) -> None:
     desk.change("run.toml", parties__clinic__table="clinic.csv")
     assert "is for its holder to say when it joins" in desk.fails("serve", "federation", "run.toml")
     first = desk.join("clinic")
-    until(lambda: (desk.folder / "clinic" / ".lock").exists(), 20)
+    until(lambda: (desk.folder / "clinic" / ".lock").exists(), 120)
     second = desk.join("clinic")
     assert second.end() == 1
     assert "another `understudy join`" in second.err
