@@ -10,6 +10,7 @@ import pytest
 from test_cli import Run
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
+from understudy.protocols.gram import protocol as gram
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -40,7 +41,14 @@ def carried_out(line: str, understudy: Run) -> None:
     assert code == 0, f"{line}\n{err}"
 
 
-def test_every_program_and_every_command_of_the_readme_runs(understudy: Run, tables: Path) -> None:
+def test_every_program_and_every_command_of_the_readme_runs(
+    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for setting, few in (
+        ("components", 64),
+        ("steps", 50),
+    ):  # how good its rows are is not what this is about
+        monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
     assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
     for kind, text in blocks:
