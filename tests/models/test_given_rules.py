@@ -8,7 +8,7 @@ from test_fit_gram import gram_of, noisy, pair_distances
 from torch import Tensor
 
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.models.tables.given_rules import Ruled, Tie
+from understudy.models.tables.given_rules import Ruled, Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import forbidden, read_tables
@@ -26,7 +26,10 @@ THREE = Tie(
     ),
 )
 DEAD = Tie((3,), (torch.tensor([[1.0, 1, 1, 1, 1, 0]]).double(),))
-CASES = [(BELOW,), (THREE,), (DEAD, BELOW)]
+ALIKE = Tie(
+    (2, 3), (torch.eye(2, 3).double(), torch.tensor([[1.0, 1, 0, 1, 0, 0], [0, 1, 1, 0, 0.5, 0]]).double())
+)
+CASES = [(BELOW,), (THREE,), (DEAD, BELOW), (BELOW, ALIKE)]
 
 
 def weight(codes: Tensor, ties: tuple[Tie, ...]) -> Tensor:
@@ -70,7 +73,8 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     tables.empty[9:12, 4:9] = tables.empty[4:9, 9:12].T.fill_(2e4)
     logits = torch.randn(5, sum(SIZES), generator=torch.Generator().manual_seed(2)).requires_grad_()
     ties = tuple(tie.to(gram.device, torch.float32) for tie in ties)
-    law = Ruled.of(MixtureOfProducts(SIZES, 5).softmax(logits), SIZES, ties)
+    rules = Rules(SIZES, ties)
+    law = rules.given(MixtureOfProducts(SIZES, 5).softmax(logits))
     by_level = law.gram()
     gap = (
         tables.basis.float().T @ (by_level * (tables.weight > 0)) @ tables.basis.float()
@@ -78,7 +82,7 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
     )
     loss = (gap.square() * tables.precision.float()).sum() + (by_level.square() * tables.empty.float()).sum()
     (expected,) = torch.autograd.grad(5 / 4 * loss, logits, retain_graph=True)
-    two_way, empty = TwoWay(tables, SIZES, 1.0, ties), EmptyCells(tables, SIZES, 1.0, ties)
+    two_way, empty = TwoWay(tables, SIZES, 1.0, rules), EmptyCells(tables, 1.0, rules)
     tied = law.tied()
     with torch.no_grad():
         slope = two_way.slope(law, *two_way.pairs(law, tied))

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from understudy.check import positive, whole
 from understudy.models.tables.coarse import Coarse
-from understudy.models.tables.given_rules import Ruled, Tie
+from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
@@ -111,13 +111,12 @@ def _descend(
 ) -> MixtureOfProducts:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = float(tables.ways_precision.mean().rsqrt())  # gradients are near 1, far above Adam's epsilon
-    two_way = TwoWay(tables, mixture.sizes, scale, ties)
-    empty = EmptyCells(tables, mixture.sizes, scale, ties)
+    rules = Rules(mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties))
+    two_way, empty = TwoWay(tables, mixture.sizes, scale, rules), EmptyCells(tables, scale, rules)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     adam = _Adam(mixture.logits)
-    ties = [tie.to(ways.device, torch.float32) for tie in ties]
     for step in range(steps + 1):
-        law = Ruled.of(mixture.odds(), mixture.sizes, ties)
+        law = rules.given(mixture.odds())
         own, share, left = law.own, law.share, law.left
         tied, wide = law.tied(), [law.table(one.columns) for one in triples]
         with torch.no_grad():
@@ -137,9 +136,8 @@ def _descend(
             wider = [one.slope(table, len(own), scale) for one, table in zip(triples, wide, strict=True)]
         made, slopes = [own, *tied, *wide], [slope.own, *slope.tied, *wider]
         if share is not None and left is not None and slope.share is not None:
-            kept = (
-                -_KEPT * tables.people * scale * share.detach()
-            )  # of the logarithm of what the rules leave of all
+            # Of −log of what the rules leave of all.
+            kept = -_KEPT * tables.people * scale * share.detach()
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
         (gradient,) = torch.autograd.grad(made, mixture.logits, slopes)
         adam.step(gradient, rate * (1 - step / steps) ** 0.5)

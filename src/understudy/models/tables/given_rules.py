@@ -6,16 +6,18 @@ independent still. With z the probability of a tie's boxes under a component, th
 the product of all z; a column's odds, and the joint odds of columns of one tie, are sums over boxes divided by z.
 
 So all tables given the rules are those of a mixture with `own` odds and `share`s, but for pairs of columns of one tie,
-which have their own: `table`. All of it is differentiable, and costs little more than without rules.
+which have their own: `tied`. All of it is differentiable. Ties of two columns, which most are, are taken together: with
+R how far their levels go together, p R qᵀ is z, and R ∘ pᵀq/z their table.
 
 Guarantee: a combination of levels that no box holds has probability 0, and no gradient.
 Edges: a component that the rules leave nothing has share 0.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,30 +55,120 @@ class Tie:
         )
         return first
 
-    @property
-    def pair(self) -> Tensor:
-        """Of two columns: how far their levels go together, (levels, levels)."""
-        return self.within(self.columns).reshape(self.allowed[0].shape[1], -1)
+
+@dataclass(frozen=True, eq=False)
+class _Couples:
+    """All ties of two columns, side by side: the levels of the one and of the other, and how far they go together.
+
+    `allowed` (levels, levels) is 0 between columns of different ties; `one` and `other` (levels, ties) say whose a
+    level is.
+    """
+
+    ties: tuple[Tie, ...]
+    first: Tensor
+    second: Tensor
+    allowed: Tensor
+    one: Tensor
+    other: Tensor
+
+    @classmethod
+    def of(cls, ties: Sequence[Tie], sizes: Sequence[int]) -> "_Couples":
+        blocks, like = blocks_of(sizes), ties[0].allowed[0]
+        first, second = (
+            torch.cat(
+                [torch.arange(blocks[tie.columns[k]].start, blocks[tie.columns[k]].stop) for tie in ties]
+            )
+            for k in (0, 1)
+        )
+        shapes = [tuple(sizes[column] for column in tie.columns) for tie in ties]
+        allowed = like.new_zeros(len(first), len(second))
+        one, other = like.new_zeros(len(first), len(ties)), like.new_zeros(len(second), len(ties))
+        a = b = 0
+        for place, (tie, (high, wide)) in enumerate(zip(ties, shapes, strict=True)):
+            allowed[a : a + high, b : b + wide] = tie.within(tie.columns).reshape(high, wide)
+            one[a : a + high, place], other[b : b + wide, place] = 1, 1
+            a, b = a + high, b + wide
+        return cls(tuple(ties), first.to(like.device), second.to(like.device), allowed, one, other)
+
+
+class _Two(NamedTuple):
+    """Of ties of two columns: the odds of the one and of the other (components, levels) and 1/z, `left` (…, ties).
+
+    `to_one` is how far the other allows each level of the one; `given` is the one's odds over z.
+    """
+
+    one: Tensor
+    other: Tensor
+    to_one: Tensor
+    left: Tensor
+    given: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """Ties between columns with so many levels."""
+
+    sizes: tuple[int, ...]
+    ties: tuple[Tie, ...]
+
+    @cached_property
+    def couples(self) -> _Couples | None:
+        two = [tie for tie in self.ties if len(tie.columns) == 2]
+        return _Couples.of(two, self.sizes) if two else None
+
+    @cached_property
+    def others(self) -> list[Tie]:
+        return [tie for tie in self.ties if len(tie.columns) != 2]
+
+    @cached_property
+    def tied(self) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Whose tables `Ruled.tied` has: levels, other levels, and which pairs of them are of two columns of a tie."""
+        couples, found = self.couples, []
+        if couples is not None:
+            found.append((couples.first, couples.second, couples.one @ couples.other.T > 0))
+        for tie in self.others:
+            if len(tie.columns) > 1:
+                blocks, device = blocks_of(self.sizes), tie.allowed[0].device
+                levels = torch.cat([torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns])
+                column = torch.repeat_interleave(torch.tensor([self.sizes[j] for j in tie.columns]))
+                found.append((levels.to(device), levels.to(device), (column[:, None] < column).to(device)))
+        return found
+
+    def given(self, odds: Tensor) -> "Ruled":
+        return Ruled(odds, self)
 
 
 @dataclass(frozen=True, eq=False)
 class Ruled:
-    """A mixture's `odds` (components, width) given ties: its `own` odds, and each component's `share`, with mean 1."""
+    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1."""
 
     odds: Tensor
-    sizes: tuple[int, ...]
-    ties: tuple[Tie, ...]
+    rules: Rules
 
     @classmethod
     def of(cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()) -> "Ruled":
-        return cls(odds, tuple(sizes), tuple(ties))
+        return cls(odds, Rules(tuple(sizes), tuple(ties)))
 
     @cached_property
     def own(self) -> Tensor:
         """(components, width)."""
-        if not self.ties:
-            return self.odds
-        return torch.cat([self._joint((column,)) for column in range(len(self.sizes))], 1)
+        couples, blocks = self.rules.couples, blocks_of(self.rules.sizes)
+        levels, parts = [], []
+        if couples is not None:
+            two = self._two
+            parts += [
+                two.given * two.to_one,
+                two.other * (two.one @ couples.allowed) * (two.left @ couples.other.T),
+            ]
+            levels += [couples.first, couples.second]
+        for tie in self.rules.others:
+            parts.append(
+                reduce(torch.add, ((box[:, :, None] * rows).sum(1) for box, rows in self._boxes(tie)))
+            )
+            levels += [
+                torch.arange(blocks[j].start, blocks[j].stop, device=self.odds.device) for j in tie.columns
+            ]
+        return self.odds.index_copy(1, torch.cat(levels), torch.cat(parts, 1)) if parts else self.odds
 
     @cached_property
     def share(self) -> Tensor | None:
@@ -86,7 +178,10 @@ class Ruled:
     @cached_property
     def left(self) -> Tensor | None:
         """The logarithm of what the rules leave of each component: (components,). None without rules."""
-        return torch.stack([z.log() for z in self._left.values()]).sum(0) if self.ties else None
+        found = [self._left(tie).log() for tie in self.rules.others]
+        if self.rules.couples is not None:
+            found.append(-self._two.left.log().sum(1))
+        return torch.stack(found).sum(0) if found else None
 
     def weighed(self, rows: Tensor) -> Tensor:
         """Rows (components, …) by their components' shares."""
@@ -103,86 +198,87 @@ class Ruled:
             rows = (rows[:, :, None] * other[:, None, :]).flatten(1)
         found = self.weighed(rows).T @ last / len(rows)
         order = [column for group in groups.values() for column in group]
-        found = found.reshape([self.sizes[column] for column in order])
+        found = found.reshape([self.rules.sizes[column] for column in order])
         return found.permute([order.index(column) for column in columns])
 
     def tied(self) -> list[Tensor]:
-        """The two-way tables of each of `tying`: (levels, levels) of its `levels_of`, 0 within a column."""
-        return [self._tied(tie) for tie in tying(self.ties)]
+        """The two-way tables of columns of one tie: (levels, other levels), as `Rules.tied` has them."""
+        couples, found = self.rules.couples, []
+        if couples is not None:
+            table = self.weighed(self._two.given).T @ self._two.other
+            found.append(couples.allowed * table / len(self.odds))
+        return found + [self._tied(tie) for tie in self.rules.others if len(tie.columns) > 1]
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
         gram = self.weighed(self.own).T @ self.own / len(self.own)
-        for tie, tables in zip(tying(self.ties), self.tied(), strict=True):
-            levels = levels_of(tie, self.sizes).to(gram.device)
-            gram[levels[:, None], levels] = tables
-        column = torch.repeat_interleave(torch.tensor(self.sizes, device=gram.device))
+        for (a, b, cells), table in zip(self.rules.tied, self.tied(), strict=True):
+            put(gram, a, b, cells, table)
+        column = torch.repeat_interleave(torch.tensor(self.rules.sizes, device=gram.device))
         return gram * (column[:, None] != column) + self.weighed(self.own).mean(0).diag()
 
     @cached_property
+    def _two(self) -> "_Two":
+        couples = self.rules.couples
+        assert couples is not None
+        one, other = (self.odds.index_select(1, levels) for levels in (couples.first, couples.second))
+        to_one = other @ couples.allowed.T
+        left = 1 / ((one * to_one) @ couples.one).clamp(min=_TINY)
+        return _Two(one, other, to_one, left, one * (left @ couples.one.T))
+
+    @cached_property
     def _by_column(self) -> tuple[Tensor, ...]:
-        return torch.split(self.odds, list(self.sizes), 1)
+        return torch.split(self.odds, list(self.rules.sizes), 1)
 
     @cached_property
     def _tie(self) -> dict[int, Tie]:
-        return {column: tie for tie in self.ties for column in tie.columns}
+        return {column: tie for tie in self.rules.ties for column in tie.columns}
 
     @cached_property
-    def _parts(self) -> dict[int, Tensor]:
-        """The probability of each box in each tied column: (components, boxes)."""
-        tied = (
-            (column, mask) for tie in self.ties for column, mask in zip(tie.columns, tie.allowed, strict=True)
-        )
-        return {column: self._by_column[column] @ mask.T for column, mask in tied}
+    def _known(self) -> dict[tuple[Tie, int | None], Tensor]:
+        return {}
 
-    @cached_property
-    def _across(self) -> dict[int, Tensor]:
-        """Of ties of two columns: how far the other column allows each level of the one, (components, levels)."""
-        found: dict[int, Tensor] = {}
-        for tie in self.ties:
-            if len(tie.columns) == 2:
-                (a, b), allowed = tie.columns, tie.pair
-                found |= {a: self._by_column[b] @ allowed.T, b: self._by_column[a] @ allowed}
-        return found
+    def _part(self, tie: Tie, column: int) -> Tensor:
+        """The probability of each of a tie's boxes in a column: (components, boxes)."""
+        if (tie, column) not in self._known:
+            mask = tie.allowed[tie.columns.index(column)]
+            self._known[tie, column] = self._by_column[column] @ mask.T
+        return self._known[tie, column]
 
-    @cached_property
-    def _left(self) -> dict[Tie, Tensor]:
-        """z of each tie: (components,)."""
-        found: dict[Tie, Tensor] = {}
-        for tie in self.ties:
-            first = tie.columns[0]
-            inside = (
-                self._across[first] * self._by_column[first]
-                if first in self._across
-                else self._besides(tie, ())
-            )
-            found[tie] = inside.sum(1).clamp(min=_TINY)
-        return found
+    def _left(self, tie: Tie) -> Tensor:
+        """z of a tie: (components,)."""
+        if (tie, None) not in self._known:
+            self._known[tie, None] = self._besides(tie, ()).sum(1).clamp(min=_TINY)
+        return self._known[tie, None]
 
     def _besides(self, tie: Tie, columns: Sequence[int]) -> Tensor:
         """The probability of each box in the tie's other columns: (components, boxes), or 1 where none are."""
-        others = [self._parts[column] for column in tie.columns if column not in columns]
+        others = [self._part(tie, column) for column in tie.columns if column not in columns]
         return reduce(torch.mul, others, tie.allowed[0].new_ones(1, 1))
 
-    def _tied(self, tie: Tie) -> Tensor:
-        """Of two columns by their table; of more by one product, since within a box columns are independent."""
-        sizes = [self.sizes[column] for column in tie.columns]
-        if len(sizes) == 2:
-            one, other = (self._by_column[column] for column in tie.columns)
-            table = tie.pair * ((self.weighed(one) / self._left[tie][:, None]).T @ other) / len(one)
-            above = torch.cat([table.new_zeros(sizes[0], sizes[0]), table], 1)
-            return torch.cat([above, torch.cat([table.T, table.new_zeros(sizes[1], sizes[1])], 1)])
-        gram = self.odds.new_zeros(sum(sizes), sum(sizes))
-        column = torch.repeat_interleave(torch.tensor(sizes, device=gram.device))
-        share = self.weighed(self._besides(tie, ()) / self._left[tie][:, None]) / len(self.odds)
-        for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // sum(sizes))):
+    def _boxes(self, tie: Tie) -> Iterator[tuple[Tensor, Tensor]]:
+        """Some of a tie's boxes at a time: their odds given the rules (components, boxes), and those of levels in each.
+
+        The latter are (components, boxes, levels): within a box columns are independent.
+        """
+        inside = self._besides(tie, ()) / self._left(tie)[:, None]
+        levels = sum(self.rules.sizes[column] for column in tie.columns)
+        for some in torch.split(torch.arange(len(tie.allowed[0])), max(1, _AT_ONCE // levels)):
             cut = [
-                self._by_column[j][:, None, :] * mask[some] / self._parts[j][:, some, None].clamp(min=_TINY)
+                self._by_column[j][:, None, :]
+                * mask[some]
+                / self._part(tie, j)[:, some, None].clamp(min=_TINY)
                 for j, mask in zip(tie.columns, tie.allowed, strict=True)
             ]
-            rows = torch.cat(cut, 2).flatten(0, 1)  # (components · boxes, levels)
-            gram = gram + (rows * share[:, some].reshape(-1, 1)).T @ rows
-        return gram * (column[:, None] != column)
+            yield inside[:, some], torch.cat(cut, 2)
+
+    def _tied(self, tie: Tie) -> Tensor:
+        """By one product of all boxes."""
+        levels = sum(self.rules.sizes[column] for column in tie.columns)
+        gram = self.odds.new_zeros(levels, levels)
+        for box, rows in self._boxes(tie):
+            gram = gram + (rows * self.weighed(box)[:, :, None]).flatten(0, 1).T @ rows.flatten(0, 1)
+        return gram / len(self.odds)
 
     def _joint(self, columns: Sequence[int]) -> Tensor:
         """Of columns of one tie, or of one column: the odds of their combinations of levels, (components, …)."""
@@ -191,20 +287,13 @@ class Ruled:
             odds = (odds[:, :, None] * other[:, None, :]).flatten(1)
         if (tie := self._tie.get(columns[0])) is None:
             return odds
-        if len(columns) == 1 and columns[0] in self._across:
-            return odds * (self._across[columns[0]] / self._left[tie][:, None])
-        return odds * (self._besides(tie, columns) @ tie.within(columns)) / self._left[tie][:, None]
+        return odds * (self._besides(tie, columns) @ tie.within(columns)) / self._left(tie)[:, None]
 
 
-def tying(ties: Sequence[Tie]) -> list[Tie]:
-    """Those of several columns."""
-    return [tie for tie in ties if len(tie.columns) > 1]
-
-
-def levels_of(tie: Tie, sizes: Sequence[int]) -> Tensor:
-    """Where the levels of a tie's columns lie in a row of all levels."""
-    blocks = blocks_of(sizes)
-    return torch.cat([torch.arange(blocks[j].start, blocks[j].stop) for j in tie.columns])
+def put(gram: Tensor, a: Tensor, b: Tensor, cells: Tensor, table: Tensor) -> None:
+    """Put some cells of a table of levels `a` by levels `b` into a symmetric matrix, in place."""
+    gram[a[:, None], b] = torch.where(cells, table, gram[a[:, None], b])
+    gram[b[:, None], a] = torch.where(cells.T, table.T, gram[b[:, None], a])
 
 
 def blocks_of(sizes: Sequence[int]) -> list[slice]:

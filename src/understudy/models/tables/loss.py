@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.tables.given_rules import Ruled, Tie, blocks_of, levels_of, tying
+from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
 
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
@@ -74,21 +74,26 @@ class _Turn:
 class TwoWay:
     """All two-way tables, in the basis of their prior; those of columns of one tie are the law's own."""
 
-    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
+    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, rules: Rules) -> None:
         self.target, self.precision = tables.target.float(), (tables.precision * scale).float()
         self.measured, self.weight = tables.measured.float(), tables.weight.float()
         self.columns, self.most = tables.columns.float(), tables.most.float()
         self.basis, self.least, self.cells = tables.basis.float(), tables.least, max(tables.cells, 1)
         self.turn = _Turn.of(self.basis, sizes)
-        levels = [levels_of(tie, sizes).to(self.basis.device) for tie in tying(ties)]
-        self.tied = [((own[:, None], own), self.basis[own[:, None], own]) for own in levels]
+        self.tied = [(a, b, cells, self._axes(a), self._axes(b)) for a, b, cells in rules.tied]
+
+    def _axes(self, levels: Tensor) -> Tensor | None:
+        """The basis of some levels, or None where it is their own."""
+        axes = self.basis[levels[:, None], levels]
+        return None if torch.equal(axes, torch.eye(len(axes), dtype=axes.dtype, device=axes.device)) else axes
 
     def pairs(self, law: Ruled, tied: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The odds in the basis (components, width), and the law's tables (width, width)."""
         turned = self.turn(law.own)
         pairs = law.weighed(turned).T @ turned / len(turned)
-        for (levels, axes), tables in zip(self.tied, tied, strict=True):
-            pairs[levels] = axes.T @ tables @ axes
+        for (a, b, cells, one, other), table in zip(self.tied, tied, strict=True):
+            table = table if one is None else one.T @ table
+            put(pairs, a, b, cells, table if other is None else table @ other)
         return turned, pairs
 
     def residual(self, pairs: Tensor) -> tuple[float, bool]:
@@ -100,41 +105,46 @@ class TwoWay:
     def slope(self, law: Ruled, turned: Tensor, pairs: Tensor) -> Slope:
         """By hand: the loss is quadratic in `pairs`, which is symmetric, so one product is enough."""
         gap, tied = (pairs - self.target) * self.precision, []
-        for levels, axes in self.tied:
-            tied.append(len(turned) / 2 * axes @ gap[levels] @ axes.T)
-            gap[levels] = 0
+        for a, b, cells, one, other in self.tied:
+            own = len(turned) * gap[a[:, None], b] * cells
+            own = own if one is None else one @ own
+            tied.append(own if other is None else own @ other.T)
+            put(gap, a, b, cells, torch.zeros_like(own))
         return Slope(law, self.turn.back(turned @ gap), tied)
 
 
 class EmptyCells:
     """The levels of pairs with empty cells, the precision of each, and which are sure; of each tie by itself."""
 
-    def __init__(self, tables: Tables, sizes: Sequence[int], scale: float, ties: Sequence[Tie]) -> None:
+    def __init__(self, tables: Tables, scale: float, rules: Rules) -> None:
         sure, precision = (tables.empty > _SURE * tables.weight).float(), (tables.empty * scale).float()
         columns = tables.columns.float()
         self.tied = []
-        for tie in tying(ties):
-            levels = levels_of(tie, sizes).to(sure.device)
-            own = levels[:, None], levels
-            self.tied.append((precision[own], sure[own], columns[levels]))
-            precision[own], sure[own] = 0, 0
+        for a, b, cells in rules.tied:
+            own, certain = (whole[a[:, None], b] * cells for whole in (precision, sure))
+            self.tied.append((own, certain, columns[a], columns[b]))
+            for whole in (precision, sure):
+                put(whole, a, b, cells, torch.zeros_like(own))
         self.levels = precision.any(1).nonzero()[:, 0]
         self.precision, self.sure = (cells[self.levels][:, self.levels] for cells in (precision, sure))
         self.columns = columns[self.levels]
 
     def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
         """The largest share of people whom a pair has in cells that are surely empty."""
-        own = law.own[:, self.levels]
-        parts = [(law.weighed(own).T @ own / len(own), self.sure, self.columns)] if len(self.levels) else []
-        parts += [(table, sure, columns) for table, (_, sure, columns) in zip(tied, self.tied, strict=True)]
-        return max((float((c.T @ (table * sure) @ c).max()) for table, sure, c in parts), default=0.0)
+        own, most = law.own[:, self.levels], [0.0]
+        if len(self.levels):
+            stray = self.columns.T @ (law.weighed(own).T @ own / len(own) * self.sure) @ self.columns
+            most.append(float(stray.max()))
+        for table, (_, sure, one, other) in zip(tied, self.tied, strict=True):
+            most.append(float((one.T @ (table * sure) @ other).max()))
+        return max(most)
 
     def add_to(self, slope: Slope, tied: Sequence[Tensor]) -> None:
         if len(self.levels):
             own = slope.law.own[:, self.levels]
             slope.add(self.levels, own @ (slope.law.weighed(own).T @ own / len(own) * self.precision))
-        for place, (table, (precision, _, _)) in enumerate(zip(tied, self.tied, strict=True)):
-            slope.tied[place] += len(slope.own) / 2 * table * precision
+        for place, (table, (precision, *_)) in enumerate(zip(tied, self.tied, strict=True)):
+            slope.tied[place] += len(slope.own) * table * precision
 
 
 @dataclass(frozen=True)
