@@ -541,3 +541,19 @@ def test_a_run_file_names_the_party_that_aggregates_and_gives_it_no_table(tmp_pa
     body["parties"]["second"]["table"] = "rows.csv"
     with pytest.raises(ConfigError, match='no "table"'):
         RunFile.from_dict(body, folder=tmp_path)
+
+
+def test_what_is_drawn_keeps_the_rules_of_all_schemas_and_contradictions_cost_nothing() -> None:
+    whole, when = federation(), "colour == 'red'"
+    ruled = whole.schemas | {"host 0": replace(SCHEMA, rules=({"when": when, "then": "smoker == false"},))}
+    made = protocol.train(Config(**SETTINGS), LocalParties(parties(whole)), ruled).generator
+    rows = made.sample(300, seed=0)
+    assert not rows["smoker"][rows["colour"] == "red"].any()
+    assert (rows["colour"] == "red").any()
+    against = {"second": replace(SCHEMA, rules=({"when": when, "then": "smoker == true"},))}
+    inside = parties(federation())
+    with pytest.raises(ConfigError, match="contradict"):
+        protocol.train(Config(**SETTINGS), LocalParties(inside), ruled | against)
+    ledgers = [one.ledger for one in inside.values() if isinstance(getattr(one, "ledger", None), Ledger)]
+    assert ledgers
+    assert not any(ledger.entries()[1:] for ledger in ledgers)

@@ -25,6 +25,8 @@ from torch import Tensor
 
 from understudy.answers.release import Release as TableRelease
 from understudy.answers.release import tables_of
+from understudy.answers.rule_boxes import rule_ties
+from understudy.answers.rules import with_rules
 from understudy.data.codec import Codec
 from understudy.data.no_rows import NoRows
 from understudy.data.population import Population
@@ -96,6 +98,7 @@ def train(
     answered, a run that is resumed collects nothing twice; in one process, what was paid by then is lost.
     """
     plan = Plan.joint(config, {name: schemas[name] for name in parties.names})
+    schema = with_rules(plan.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     saved = store.noted(RELEASED) if store is not None and resume else None
     if saved is not None and saved["config"] != asdict(config):
@@ -120,6 +123,7 @@ def train(
         sizes,
         noise=torch.where(movable(sizes), spread, torch.inf).to(device),
         people=saved["people"],
+        ties=rule_ties(Codec(schema)),
         components=config.components,
         steps=config.steps,
         rate=config.rate,
@@ -145,7 +149,7 @@ def train(
     }
     found = _release(plan, gram, spread, card)
     card["release"] = found.card
-    generator = Generator(network.cpu().eval(), plan.schema, card, None, found)
+    generator = Generator(network.cpu().eval(), schema, card, None, found)
     return Outcome(generator, privacy, saved["people"])
 
 
