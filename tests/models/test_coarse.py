@@ -7,6 +7,7 @@ from torch import Tensor
 
 from understudy.models.tables.coarse import FITTED, Coarse
 from understudy.models.tables.fit_gram import Triple, fit_gram
+from understudy.models.tables.given_rules import Ruled, Tie
 from understudy.models.tables.mixture import MixtureOfProducts
 
 SIZES = (900, 30, 4)
@@ -94,3 +95,19 @@ def test_a_wide_matrix_is_fitted_to_all_its_levels() -> None:
     fit = fit_gram(gram, sizes, noise=1.0, people=n, triples=triples, components=8, steps=60, seed=0)
     assert fit.sizes == sizes
     assert float((fit.gram().diagonal()[:17] - gram.diagonal()[:17] / n).abs().max()) < 0.02
+
+
+def test_rules_on_fewer_levels_give_the_same_law() -> None:
+    """Tables of all levels given the rules, summed over each group, are those of the groups given the rules."""
+    sizes, rng = (400, 450, 3), torch.Generator().manual_seed(0)
+    coarse = Coarse.of(torch.rand(sum(sizes), generator=rng).double() * 50, sizes)
+    assert coarse is not None
+    allowed = torch.stack([torch.rand(400, generator=rng) < 0.5, torch.ones(400, dtype=torch.bool)]).double()
+    tie = Tie((0, 2), (allowed, torch.tensor([[1.0, 1, 0], [0, 0, 1]]).double()))
+    mixture = MixtureOfProducts(coarse.sizes, 4)
+    with torch.no_grad():
+        mixture.logits.copy_(torch.randn(4, mixture.width, generator=rng))
+    whole = Ruled.of(coarse.parted(mixture).odds().double(), sizes, [tie]).gram()
+    fewer = Ruled.of(mixture.odds().double(), coarse.sizes, [coarse.merged_tie(tie)]).gram()
+    summed = coarse._summed(coarse._summed(whole).T)
+    torch.testing.assert_close(summed, fewer, atol=1e-6, rtol=1e-5)
