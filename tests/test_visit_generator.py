@@ -24,7 +24,9 @@ from visit_cases import clinic
 def generator(schema: VisitSchema, seed: int = 0) -> Generator:
     """Any odds at all, as the schema has its levels."""
     sizes = (Codec(part).sizes for part in (schema.person_schema, schema.event_schema))
-    chains = MixtureOfChains(*sizes, number_bounds(schema), ordered=schema.ordered, kinds=5, states=4)
+    chains = MixtureOfChains(
+        *sizes, number_bounds(schema), ordered=schema.ordered, kinds=5, chains=2, states=4
+    )
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in chains.parameters():

@@ -136,8 +136,9 @@ def figures(case: Case, made: Mapping[str, Any], seed: int) -> dict[str, Any]:
             found[f"mean_error{mark}"] = round(abs(float(sums[name].mean() / total.mean()) - 1), 4)
             q90 = float(sums[name].quantile(0.9) / total.quantile(0.9))
             found[f"q90_error{mark}"] = round(abs(q90 - 1), 4)
-    if made.get("whole"):
+    if "events" in made:
         found["avd_second"] = round(second(case, real, codes), 4)
+    if made.get("whole"):
         judged = evaluate_visits(case.frames, frames, case.schema, seed=seed)
         again = next(figure for figure in judged if figure.name == "tstr_again_auc")
         if again.value is not None and again.ceiling is not None:

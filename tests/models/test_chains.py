@@ -16,10 +16,10 @@ from understudy.models.visits.steps import step_weights
 NUMBERS = [(0, 0), (1, 1), (2, 3)]
 
 
-def random_chains(*, ordered: bool = True, kinds: int = 2, seed: int = 0) -> MixtureOfChains:
+def random_chains(*, ordered: bool = True, kinds: int = 3, seed: int = 0) -> MixtureOfChains:
     """A column of people, where ordered the time of the first event, their number; two columns of events."""
     people = (2, 3, 3) if ordered else (2, 3)
-    chains = MixtureOfChains(people, (2, 3), NUMBERS, ordered=ordered, kinds=kinds, states=4)
+    chains = MixtureOfChains(people, (2, 3), NUMBERS, ordered=ordered, kinds=kinds, chains=2, states=4)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weights in chains.parameters():
@@ -43,8 +43,9 @@ def laid_out(tables: VisitTables, kind: str) -> Tensor:
 def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
     """Every kind, number, walk and level, one by one: the tables of people's and events' columns."""
     own, number = chains.person_odds()
-    event = chains.event_odds().view(chains.kinds, chains.states, -1)
-    first, onward = chains.chain()
+    turn = torch.arange(chains.kinds) % chains.chains
+    event = chains.event_odds().view(chains.chains, chains.states, -1)[turn]
+    first, onward = (part[turn] for part in chains.chain())
     width, event_width = sum(chains.people), sum(chains.events)
     found = {
         "person": torch.zeros(width, width),
@@ -94,7 +95,7 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_drawn_people_and_events_have_the_tables_of_the_mixture(ordered: bool) -> None:
-    chains = random_chains(ordered=ordered, kinds=3, seed=1)
+    chains = random_chains(ordered=ordered, kinds=5, seed=1)
     generator = torch.Generator().manual_seed(0)
     codes = chains.draw(40_000, lambda k: torch.rand(k, generator=generator, dtype=torch.float64))
     tables = VisitTables.exact(codes, VisitLayout(chains.people, chains.events, ordered))

@@ -57,7 +57,7 @@ def with_noise(exact: VisitTables, deviation: float, seed: int = 0) -> VisitTabl
 def made() -> VisitCodes:
     """Drawn from a fit to exact tables."""
     exact = VisitTables.exact(population(), LAYOUT)
-    return drawn(fit_visits(exact, NUMBERS, kinds=24, steps=250, seed=0), 20_000)
+    return drawn(fit_visits(exact, NUMBERS, kinds=24, chains=4, steps=250, seed=0), 20_000)
 
 
 def test_exact_tables_are_met_and_the_next_event_follows_the_last(made: VisitCodes) -> None:
@@ -79,7 +79,13 @@ def test_noise_is_not_followed() -> None:
     exact = VisitTables.exact(population(), LAYOUT)
     noisy, residuals = with_noise(exact, 60.0), []
     chains = fit_visits(
-        noisy, NUMBERS, kinds=24, steps=250, seed=0, watch=lambda _, residual: residuals.append(residual)
+        noisy,
+        NUMBERS,
+        kinds=24,
+        chains=4,
+        steps=250,
+        seed=0,
+        watch=lambda _, residual: residuals.append(residual),
     )
     assert 0.6 < residuals[-1] < 1.1, "no nearer to the noisy tables than the true ones are"
     found, raw = distances(exact, VisitTables.exact(drawn(chains, 20_000), LAYOUT)), distances(exact, noisy)

@@ -1,10 +1,10 @@
-"""A mixture of chains: K kinds of people, each with its own odds for a person's columns and its own chain of events.
+"""A mixture of chains: K kinds of people with odds for a person's columns, who share a few chains of events.
 
 A person is drawn by picking a kind at random, then each of the person's columns, the number of events among them, by
-itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966) that is the
-kind's own: S kinds of events (states), each with odds for every column of an event; odds for the first; odds for the
-next given the last. So dependence within a person lies in the kind of person, that within an event in the state, and
-that between one event and the next in both.
+itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966), one of a few
+that the kinds have in turn: S kinds of events (states), each with odds for every column of an event; odds for the
+first; odds for the next given the last. So dependence between people's columns lies in the kind, that between a person
+and the events in the chain, that within an event in the state, and that between one event and the next in both.
 
 The expected tables are sums over kinds of products of odds (`tables`): cheap to compare with measured ones, and to
 differentiate. With one state and one event it is a mixture of products (`models.tables.mixture`).
@@ -12,9 +12,9 @@ differentiate. With one state and one event it is a mixture of products (`models
 Exact: every table, for every number of events. The chain need not be stationary: the mean over a person's first n
 events is taken step by step. Where events are ordered, the time of the first is missing for those who have none, and
 the time since the last one is missing in a person's first event, and nowhere else, for sure: half of the states are
-those of first events. Where they have no order, events are independent given the kind of person.
+those of first events. Where they have no order, events are independent given the chain.
 Approximate: given the kind of person the number of events is independent of what they are like, and events two
-steps apart depend on each other through the one between them.
+steps apart depend on each other through the chain and the one between them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ from understudy.models.nets import BlockSoftmax
 from understudy.models.visits.steps import Numbers, along, by_kind, checked_numbers, step_weights
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
-_KEYS = ("people", "events", "numbers", "ordered", "kinds", "states")
+_KEYS = ("people", "events", "numbers", "ordered", "kinds", "chains", "states")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ChainTables:
 
 
 class MixtureOfChains(nn.Module):
-    """`kinds` equally likely kinds of people, with `states` kinds of events each.
+    """`kinds` equally likely kinds of people, who have `chains` of `states` kinds of events in turn.
 
     `people` are the levels of a person's columns, the last of which is the number of events, and, where events are
     `ordered`, the one before it the time of the first. `numbers` has the least and the largest number that each level
@@ -64,6 +64,7 @@ class MixtureOfChains(nn.Module):
 
     latent = 1
     closed: Tensor
+    mine: Tensor
     spent: Tensor
     paired: Tensor
 
@@ -75,33 +76,44 @@ class MixtureOfChains(nn.Module):
         *,
         ordered: bool,
         kinds: int,
+        chains: int,
         states: int,
     ) -> None:
         super().__init__()
-        whole(kinds=kinds, states=states, columns=len(people), event_columns=len(events))
+        whole(kinds=kinds, chains=chains, states=states, columns=len(people), event_columns=len(events))
         for size in (*people, *events):
             whole(sizes=size)
-        self.people, self.events, self.kinds, self.states = tuple(people), tuple(events), kinds, states
+        self.people, self.events = tuple(people), tuple(events)
+        self.kinds, self.chains, self.states = kinds, min(chains, kinds), states
         self.numbers = checked_numbers(numbers, self.people[-1])
         self.ordered, self.firsts = bool(ordered), states // 2 if ordered else states
         if ordered and (states < 2 or len(people) < 2 or min(people[-2], events[-1]) < 2):
             raise ConfigError("events in an order need two states, and two levels of each time.")
         self.longest = self.numbers[-1][1]
-        steps = self.states + self.longest + self.people[-1]
-        if kinds * (sum(people) + states * (sum(events) + steps)) > _MOST_PARAMETERS:
+        each = self.chains * states
+        steps = states + self.longest + self.people[-1]
+        if kinds * (sum(people) + each) + each * (sum(events) + steps) > _MOST_PARAMETERS:
             raise ConfigError(
-                f"a mixture of {kinds:,} kinds of people, of {states:,} kinds of events each, up to {self.longest:,} "
-                f"events a person, and {sum(people):,} and {sum(events):,} levels is larger than {_MOST_PARAMETERS:,} "
-                "weights."
+                f"a mixture of {kinds:,} kinds of people, {self.chains:,} chains of {states:,} states, up to "
+                f"{self.longest:,} events a person, and {sum(people):,} and {sum(events):,} levels is larger than "
+                f"{_MOST_PARAMETERS:,} weights."
             )
         self.person_logits = nn.Parameter(torch.zeros(kinds, sum(people)))
-        self.event_logits = nn.Parameter(torch.zeros(kinds * states, sum(events)))
-        self.first_logits = nn.Parameter(torch.zeros(kinds, self.firsts))
-        self.next_logits = nn.Parameter(torch.zeros(kinds, states, states - self.firsts))
+        self.event_logits = nn.Parameter(torch.zeros(self.chains * states, sum(events)))
+        self.first_logits = nn.Parameter(torch.zeros(self.chains, self.firsts))
+        self.next_logits = nn.Parameter(torch.zeros(self.chains, states, states - self.firsts))
         self.person_softmax, self.event_softmax = BlockSoftmax(self.people), BlockSoftmax(self.events)
         self.register_buffer("closed", self._closed(), persistent=False)
+        self.register_buffer("mine", self._mine(), persistent=False)
         self.register_buffer("spent", step_weights(self.numbers, 0), persistent=False)
         self.register_buffer("paired", step_weights(self.numbers, 1), persistent=False)
+
+    def _mine(self) -> Tensor:
+        """1 where a kind of people has a chain: (kinds, chains)."""
+        mine = torch.zeros(self.kinds, self.chains)
+        if not shapes_only():
+            mine[torch.arange(self.kinds), torch.arange(self.kinds) % self.chains] = 1
+        return mine
 
     def _closed(self) -> Tensor:
         """0, and −∞ for levels that a state cannot have: (states, events' width)."""
@@ -125,12 +137,12 @@ class MixtureOfChains(nn.Module):
         return odds[:, : -self.people[-1]], odds[:, -self.people[-1] :]
 
     def event_odds(self) -> Tensor:
-        """Of the columns of each state: (kinds · states, events' width)."""
-        odds: Tensor = self.event_softmax(self.event_logits + self.closed.repeat(self.kinds, 1))
+        """Of the columns of each state: (chains · states, events' width)."""
+        odds: Tensor = self.event_softmax(self.event_logits + self.closed.repeat(self.chains, 1))
         return odds
 
     def chain(self) -> tuple[Tensor, Tensor]:
-        """The odds of the first state (kinds, states), and of the next given the last (kinds, states, states)."""
+        """The odds of the first state (chains, states), and of the next given the last (chains, states, states)."""
         first = self.first_logits.softmax(1)
         if not self.ordered:
             return first, first[:, None].expand(-1, self.states, -1)
@@ -142,22 +154,27 @@ class MixtureOfChains(nn.Module):
         own, number = self.person_odds()
         event = self.event_odds()
         first, onward = self.chain()
-        place = self._places(first, onward)  # (kinds, longest, states)
-        by_number = number[:, :, None] * along(self.spent, place)  # (kinds, levels, states)
-        held = by_number.sum(1)  # (kinds, states): of a person's events
-        columns = event.view(self.kinds, self.states, -1)
-        mean = (held[:, :, None] * columns).sum(1)  # (kinds, events' width)
-        numbered = by_number.transpose(1, 2).flatten(0, 1).T @ event  # (levels, events' width)
-        before = (number[:, :, None] * along(self.paired, place)).sum(
+        place = self._places(first, onward)  # (chains, longest, states)
+        spent = along(self.spent, place)  # (chains, levels, states)
+        mine = self.mine  # (kinds, chains)
+        together = mine.T @ number  # (chains, levels)
+        # (kinds, chains · states): how much of a person's events is in each state
+        held = (number @ spent.transpose(0, 1).flatten(1)).view(self.kinds, self.chains, -1) * mine[
+            :, :, None
+        ]
+        mean = held.flatten(1) @ event  # (kinds, events' width)
+        numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(
+            0, 1
+        ).T @ event  # (levels, events' width)
+        before = (together[:, :, None] * along(self.paired, place)).sum(
             1
-        )  # (kinds, states): of events with a next
-        joint = before[:, :, None] * onward  # (kinds, states, states)
-        following = (joint[..., None] * columns[:, None]).sum(2)  # (kinds, states, events' width)
+        )  # (chains, states): of events with a next
+        following = (before[:, :, None] * onward) @ event.view(self.chains, self.states, -1)
         people, ways = self._people(own, number)
         return ChainTables(
             people=people,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
-            events=event.T @ (held.reshape(-1, 1) * event) / self.kinds,
+            events=event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds,
             after=event.T @ following.flatten(0, 1) / self.kinds,
             ways=ways,
             event_ways=mean.mean(0),
@@ -190,7 +207,7 @@ class MixtureOfChains(nn.Module):
         return people, known.mean(0)
 
     def _places(self, first: Tensor, onward: Tensor) -> Tensor:
-        """How likely each state is at each place in the order: (kinds, longest, states)."""
+        """How likely each state is at each place in the order: (chains, longest, states)."""
         places = [first]
         for _ in range(1, self.longest):
             places.append((places[-1][:, :, None] * onward).sum(1))
@@ -216,18 +233,19 @@ class MixtureOfChains(nn.Module):
 
     def events_of(self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
         """The events of people of these kinds, so many of each, person by person and in order: (events, columns)."""
-        return by_kind(self._walk(kind, number, uniform), _split(self.event_odds(), self.events), uniform)
+        states = self._walk(kind % self.chains, number, uniform)
+        return by_kind(states, _split(self.event_odds(), self.events), uniform)
 
-    def _walk(self, kind: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
-        """The state of every event, kind of person · states + state, person by person and in order."""
+    def _walk(self, chain: Tensor, number: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+        """The state of every event, chain · states + state, person by person and in order."""
         table, onward = (part.detach().cpu().double() for part in self.chain())
         begin = number.cumsum(0) - number
         states = torch.empty(int(number.sum()), dtype=torch.int64)
-        going, source = torch.arange(len(kind)), kind
+        going, source = torch.arange(len(chain)), chain
         for step in range(int(number.max()) if len(number) else 0):
             stays = number[going] > step
             going, source = going[stays], source[stays]
-            source = kind[going] * self.states + by_kind(source, [table], uniform)[:, 0]
+            source = chain[going] * self.states + by_kind(source, [table], uniform)[:, 0]
             states[begin[going] + step] = source
             table = onward.flatten(0, 1)
         return states

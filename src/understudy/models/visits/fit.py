@@ -4,9 +4,11 @@
    columns, over all people; of people's and events' columns side by side, over people who have an event; of an event's
    columns and the next one's, over people who have two. Each has a total, one-way tables and priors of its own.
 2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
-   jittered one-way tables. It makes all tables those of one law of people with their events.
-3. *Stop* as `fit_gram`, but half as late again: no residual, neither of all cells nor of one table, is more than noise
-   could leave, and the strongest pairs, which come last, have had time to come nearer.
+   jittered one-way tables. It makes all tables those of one law of people with their events. Many laws have the same
+   pairs of consecutive events; few chains, of states that begin crisp, lead to one in which what was seen last tells
+   of the next.
+3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
+   and the strongest pairs, which come last, have had as long again and half to come nearer; priors keep the others.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of the next.
@@ -28,9 +30,13 @@ _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
-_LONGER = 1.5  # times as long as until no residual is more than noise
+_LONGER = 2.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 0.5  # of the initial logits: enough for the kinds to part
+_CRISP = (
+    3.0  # of those of events: states begin as events of few values, so that the next depends on what was seen
+)
+_EVEN = 0.1  # of those of the next state
 
 _Matrix = tuple[Tensor, Tensor]  # a Gram matrix in people, and the deviation of its cells' noise
 
@@ -40,7 +46,8 @@ def fit_visits(
     numbers: Numbers,
     *,
     kinds: int = 256,
-    states: int = 6,
+    chains: int = 8,
+    states: int = 24,
     steps: int = 1200,
     rate: float = 0.2,
     seed: int | None = None,
@@ -51,14 +58,20 @@ def fit_visits(
 
     `numbers`: the least and the largest number of events that each level of the last person column stands for.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
-    which comes at `steps`, or half as late again as no residual is more than noise. The same seed gives the same
+    which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
     mixture on one device.
     """
     whole(steps=steps)
     positive(rate=rate)
     layout = tables.layout
     mixture = MixtureOfChains(
-        layout.people, layout.events, numbers, ordered=layout.ordered, kinds=kinds, states=states
+        layout.people,
+        layout.events,
+        numbers,
+        ordered=layout.ordered,
+        kinds=kinds,
+        chains=chains,
+        states=states,
     )
     parts = _read(tables, torch.device(device))
     generator = torch.Generator()
@@ -72,7 +85,8 @@ def fit_visits(
     }
     with torch.no_grad():
         for logits, ways in starts.items():
-            jitter = torch.randn(logits.shape, generator=generator) * _JITTER
+            size = {mixture.event_logits: _CRISP, mixture.next_logits: _EVEN}.get(logits, _JITTER)
+            jitter = torch.randn(logits.shape, generator=generator) * size
             logits.copy_(ways.clamp(min=_RAREST).log().cpu() + jitter)
     return _descend(mixture.to(device), parts, steps, rate, watch)
 

@@ -46,9 +46,9 @@ def step_weights(numbers: Numbers, less: int) -> Tensor:
 
 
 def along(weights: Tensor, place: Tensor) -> Tensor:
-    """Sums over places (kinds, longest, states), of weights (levels, longest): (kinds, levels, states)."""
-    kinds, longest, states = place.shape
-    return (weights @ place.transpose(0, 1).reshape(longest, -1)).view(-1, kinds, states).transpose(0, 1)
+    """Sums over places (chains, longest, states), of weights (levels, longest): (chains, levels, states)."""
+    chains, longest, states = place.shape
+    return (weights @ place.transpose(0, 1).reshape(longest, -1)).view(-1, chains, states).transpose(0, 1)
 
 
 def by_kind(kind: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:

@@ -64,7 +64,8 @@ _FEW = 4  # so many deviations of its noise: people who are no more than that ca
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`kinds`: how many kinds of people the fit may tell apart; `states`: kinds of events of each kind of people.
+    """`kinds`: how many kinds of people the fit may tell apart; `chains`: how many chains of events these share;
+    `states`: kinds of events of each chain.
 
     `steps` and `rate` are the fit's.
     `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
@@ -73,7 +74,8 @@ class Config:
     """
 
     kinds: int = 256
-    states: int = 6
+    chains: int = 8
+    states: int = 24
     steps: int = 1200
     rate: float = 0.2
     colluding: int = 1
@@ -85,7 +87,7 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        whole(kinds=self.kinds, states=self.states, steps=self.steps)
+        whole(kinds=self.kinds, chains=self.chains, states=self.states, steps=self.steps)
         whole(colluding=self.colluding, most_holders=self.most_holders, chunk=self.chunk)
         positive(rate=self.rate)
         a_seed(seed=self.seed)
@@ -158,6 +160,7 @@ def train(
         tables,
         number_bounds(schema),
         kinds=config.kinds,
+        chains=config.chains,
         states=config.states,
         steps=config.steps,
         rate=config.rate,
@@ -247,6 +250,7 @@ def _check_fit(config: Config, schema: VisitSchema) -> None:
             number_bounds(schema),
             ordered=layout.ordered,
             kinds=config.kinds,
+            chains=config.chains,
             states=config.states,
         )
 
