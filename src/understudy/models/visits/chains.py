@@ -1,10 +1,10 @@
-"""A mixture of chains: K kinds of people with odds for a person's columns, who share a few chains of events.
+"""A mixture of chains: K kinds of people, with odds for a person's columns, and chains of events, one each or fewer.
 
 A person is drawn by picking a kind at random, then each of the person's columns, the number of events among them, by
-itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966), one of a few
-that the kinds have in turn: S kinds of events (states), each with odds for every column of an event; odds for the
-first; odds for the next given the last. So dependence between people's columns lies in the kind, that between a person
-and the events in the chain, that within an event in the state, and that between one event and the next in both.
+itself from the kind's odds. Events follow a hidden Markov chain (Baum, Petrie, Ann. Math. Statist. 1966), the kind's
+own or one that kinds share in turn: S kinds of events (states), each with odds for every column of an event; odds for
+the first; odds for the next given the last. So dependence between people's columns lies in the kind, that between a
+person and the events in the chain, that within an event in the state, and that between one event and the next in both.
 
 The expected tables are sums over kinds of products of odds (`tables`): cheap to compare with measured ones, and to
 differentiate. With one state and one event it is a mixture of products (`models.tables.mixture`).

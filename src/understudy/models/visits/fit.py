@@ -5,10 +5,10 @@
    columns and the next one's, over people who have two. Each has a total, one-way tables and priors of its own.
 2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
    jittered one-way tables. It makes all tables those of one law of people with their events. Many laws have the same
-   pairs of consecutive events; few chains, of states that begin crisp, lead to one in which what was seen last tells
-   of the next.
+   pairs of consecutive events: with as many chains as kinds, people differ for good; with few, the last event tells
+   more of the next.
 3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
-   and the strongest pairs, which come last, have had as long again and half to come nearer; priors keep the others.
+   and the strongest pairs, which come last, have had as long again to come nearer; priors keep the others.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of the next.
@@ -30,7 +30,7 @@ _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
-_LONGER = 2.5  # times as long as until no residual is more than noise
+_LONGER = 2.0  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 0.5  # of the initial logits: enough for the kinds to part
 _CRISP = (
@@ -46,8 +46,8 @@ def fit_visits(
     numbers: Numbers,
     *,
     kinds: int = 256,
-    chains: int = 8,
-    states: int = 24,
+    chains: int = 256,
+    states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
     seed: int | None = None,
@@ -85,8 +85,7 @@ def fit_visits(
     }
     with torch.no_grad():
         for logits, ways in starts.items():
-            size = {mixture.event_logits: _CRISP, mixture.next_logits: _EVEN}.get(logits, _JITTER)
-            jitter = torch.randn(logits.shape, generator=generator) * size
+            jitter = torch.randn(logits.shape, generator=generator) * _JITTER
             logits.copy_(ways.clamp(min=_RAREST).log().cpu() + jitter)
     return _descend(mixture.to(device), parts, steps, rate, watch)
 

@@ -74,8 +74,8 @@ class Config:
     """
 
     kinds: int = 256
-    chains: int = 8
-    states: int = 24
+    chains: int = 256
+    states: int = 6
     steps: int = 1200
     rate: float = 0.2
     colluding: int = 1
