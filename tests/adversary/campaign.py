@@ -101,11 +101,18 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
     tables, schemas = case.data()
     others = dict(tables)
     frames = {name: table for name, table in tables.items() if isinstance(table, pd.DataFrame)}
-    ids = sorted({person for frame in frames.values() for person in frame["id"]})
+    visits = {name: table for name, table in tables.items() if isinstance(table, dict)}
+    known = {name: getattr(schemas[name], "person", "id") for name in (*frames, *visits)}
+    ids = sorted(
+        {person for name, frame in frames.items() for person in frame[known[name]]}
+        | {person for name, two in visits.items() for person in two["people"][known[name]]}
+    )
     person = rng.choice(ids) if ids else None
-    kept = {"id", case.settings.get("target")} if case.protocol == "sgde" else {"id"}
+    for name, two in visits.items():
+        others[name] = _other_events(two, schemas[name], person, rng)
     for name, frame in frames.items():
-        here = np.flatnonzero(frame["id"] == person)
+        kept = {known[name], case.settings.get("target")} if case.protocol == "sgde" else {known[name]}
+        here = np.flatnonzero(frame[known[name]] == person)
         here = here[:1] if case.protocol == "gen-fl" else here  # there a price is of one row
         changed = frame.copy()
         for column in [column for column in frame.columns if column not in kept]:
@@ -124,6 +131,25 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
         if isinstance(table, ArrayTable) and case.protocol == "tied" and person in table.ids:
             others[name] = _another(table, rng, int(np.flatnonzero(table.ids == person)[0]))
     return tables, others, schemas
+
+
+def _other_events(two: dict[str, Any], schema: Any, person: Any, rng: random.Random) -> dict[str, Any]:
+    """The same with another row and other events of one person; where events are drawn, as many of them.
+
+    Else draws of other people's events would be others, too, and the worlds could not be compared.
+    """
+    people, events = two["people"].copy(), two["events"]
+    here = np.flatnonzero(people[schema.person] == person)
+    for place in here:
+        people.iloc[place, 1:] = people.iloc[rng.randrange(len(people)), 1:]
+    mine = events[events[schema.person] == person]
+    if not len(here):
+        return two
+    count = rng.choice((0, 1, 3, 40)) if schema.cut == "first" else len(mine)
+    made = events.iloc[[rng.randrange(len(events))] * count if rng.random() < 0.5 else
+                       [rng.randrange(len(events)) for _ in range(count)]]  # fmt: skip
+    rest = events[events[schema.person] != person]
+    return {"people": people, "events": pd.concat([rest, made.assign(**{schema.person: person})])}
 
 
 def _another(table: ArrayTable[Any], rng: random.Random, person: int) -> ArrayTable[Any]:
@@ -308,6 +334,7 @@ class Trial:
             ("gram.shared", "blocks"),
             ("tied.shared", "blocks"),
             ("dplt.tables", "cross"),
+            ("visits.counted", "shared"),
         )
 
     def price(self, name: str, ledger: Any, budget: Budget) -> None:

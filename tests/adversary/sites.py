@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -34,6 +35,7 @@ from understudy.protocols.people.rounds import LearningParty
 from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.tied.vectors import Numbers
+from understudy.protocols.visits import party as visits_party
 
 SLACK = 1e-3  # of a bound: what float32 sums round
 PROBED = 3  # people of a batch who are left out in turn
@@ -158,6 +160,8 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
+        patch.setattr(visits_party, "count_visits", _events(sites, visits_party.count_visits))
+        patch.setattr(visits_party, "person_vectors", _vectors(visits_party.person_vectors))
         for stage in (First, Pooled, Within):
             patch.setattr(stage, "count", _moments(sites, stage.count))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
@@ -316,6 +320,28 @@ def _short(sites: Sites, real: Any) -> Any:
         return real(numbers, start, stop, ring)
 
     return words
+
+
+def _events(sites: Sites, real: Any) -> Any:
+    def count(codes: Any, layout: Any, unit: int) -> Any:
+        cells = torch.from_numpy(real(codes, layout, unit))
+        return sites.through("tables of events", cells, cells, length, 2.0 * layout.reach(unit)).numpy()
+
+    return count
+
+
+def _vectors(real: Any) -> Any:
+    """What products are made of: in each column every person weighs `root`, or nothing."""
+
+    def vectors(codes: Any, layout: Any, root: int, start: int, stop: int) -> Any:
+        found = real(codes, layout, root, start, stop)
+        ends = np.cumsum((*layout.people, *layout.events))[:-1]
+        for column in np.split(found, ends, axis=1):
+            assert set(column.sum(1).tolist()) <= {0, root}
+            assert (column >= 0).all()
+        return found
+
+    return vectors
 
 
 def _choice(sites: Sites, real: Any) -> Any:

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from campaign import Tally, campaign
 from dp_accounting import NoOpDpEvent
 
+from understudy.data.visits import counts
 from understudy.privacy.gradients import critic, dp_sgd
 from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
@@ -16,7 +18,8 @@ Patch = pytest.MonkeyPatch
 FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
        "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
        "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties",
-       "Tied, a table, images and series, a label")  # fmt: skip
+       "Tied, a table, images and series, a label",
+       "Visits, rows, three parties", "Visits, columns, two tables and events that are drawn")  # fmt: skip
 
 
 def tried(*names: str, seed: int, trials: int) -> Tally:
@@ -87,6 +90,10 @@ def a_vector_is_not_pulled_in(patch: Patch) -> None:
     patch.setattr(vectors, "bounded", lambda rows, radius, scale: rows)
 
 
+def an_event_weighs_as_much_as_a_person(patch: Patch) -> None:
+    patch.setattr(counts, "parts", lambda order, numbers, unit: np.full(len(order), float(unit)))
+
+
 GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
 
 
@@ -97,6 +104,7 @@ GAN, GEN_FL = "Central GAN", "DP-GenFL, rows at the ends of float32"
         (a_row_is_not_clipped, GEN_FL, "bound"),
         (noise_is_left_out, GAN, "noise"),
         (noise_is_left_out, GEN_FL, "noise"),
+        (an_event_weighs_as_much_as_a_person, "Visits, rows, three parties", "bound"),
         (a_charge_is_forgotten, GAN, "price"),
         (a_receipt_is_used_twice, GAN, "receipt"),
         (a_vector_is_not_pulled_in, "Tied, a table, images and series, two releases", "bound"),
