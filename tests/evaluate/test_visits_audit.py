@@ -38,9 +38,9 @@ def test_the_release_tells_a_part_of_what_it_is_claimed_to() -> None:
     assert result.observed > 1  # forty trials cannot show more than 2.5, whatever the claim
 
 
-def test_a_holder_that_adds_a_third_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_adds_a_sixth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     def quiet(cells: Tensor, scale: Fraction, rng: Rng) -> Tensor:
-        return noise_on(cells, scale / 3, rng)
+        return noise_on(cells, scale / 6, rng)
 
     monkeypatch.setattr(visits_party, "noise_on", quiet)
     assert not audited(budget=STRICT).passed
