@@ -15,6 +15,7 @@ from understudy.data.visits import VisitLayout, VisitSchema, read_visits
 from understudy.errors import (
     BudgetExceeded,
     ConfigError,
+    DraftSchemaError,
     MessageError,
     PartyAway,
     PrivacyError,
@@ -358,6 +359,18 @@ def test_a_plan_says_the_noise_that_a_run_then_has() -> None:
     assert said.price["clinic 0"] <= 3.0
     assert "a person weighs 1" in str(said)
     assert said.warnings, "40 people are few"
+
+
+def test_a_schema_that_was_read_from_rows_is_told_by_a_plan_and_refused_by_a_party() -> None:
+    draft = clinic()
+    draft = replace(draft, events=replace(draft.events, origin="rows"))
+    assert "read from rows" in str(plan("visits", {"a": draft}, budget=USUAL, **SMALL))
+    who, events = frames()
+    fed = Federation.rehearsal(
+        {"a": {"people": who, "events": events}}, {"a": draft}, budget=USUAL, same_people=False
+    )
+    with pytest.raises(DraftSchemaError, match="schema of a"):
+        train("visits", fed, **SMALL)
 
 
 @pytest.mark.parametrize(

@@ -136,7 +136,7 @@ class VisitSchema(Document):
             columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
         bins = None if self.most_events <= 32 else grid(self.most_events, single=16, factor=1.25)
         columns.append(Integer(name=NUMBER, low=0, high=self.most_events, bins=bins))
-        return Schema(columns=tuple(columns), person=self.person, origin=self._origin)
+        return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
     @cached_property
     def event_schema(self) -> Schema:
@@ -144,7 +144,7 @@ class VisitSchema(Document):
         columns = [column for column in self.events.columns if column.name != self.time]
         if self.clock is not None:
             columns.append(self._gap())
-        return Schema(columns=tuple(columns), person=self.person, origin=self._origin)
+        return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
     def _gap(self) -> Integer:
         if self.clock is None:
@@ -157,7 +157,8 @@ class VisitSchema(Document):
         return Integer(name=f"{self.time}_gap", low=0, high=span, bins=bins, nullable=True)
 
     @property
-    def _origin(self) -> Any:
+    def origin(self) -> Any:
+        """ "rows" where one of the two tables' schemas was read from rows."""
         parts = (self.people, self.events)
         return "rows" if any(part is not None and part.origin == "rows" for part in parts) else "public"
 
