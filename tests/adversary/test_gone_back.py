@@ -29,6 +29,7 @@ from understudy.protocols.core import Ask, Party, Reply, relayed
 from understudy.protocols.dplt import messages as dplt
 from understudy.protocols.gram import messages as gram
 from understudy.protocols.moments import messages as moments
+from understudy.protocols.tied import messages as tied
 from understudy.protocols.visits import messages as visits
 from understudy.registry import agreed, messages_of
 from understudy.runtime.contract import Contract
@@ -118,25 +119,34 @@ def case_of(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
 
 
-def test_other_seeds_of_masks_under_the_same_pads_get_no_second_matrix(tmp_path: Path) -> None:
-    with carried_out(case_of("Gram, columns, three parties"), tmp_path) as (server, ledgers):
-        other, asks = again(server, gram.Agree)
-        zero = {name: replace(ask, seeds=dict.fromkeys(ask.seeds, bytes(32))) for name, ask in asks.items()}
-        other.ask(zero)
-        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["holder 0"], gram.Agree))
+@pytest.mark.parametrize(
+    ("name", "seeded", "last"),
+    [
+        ("Gram, columns, three parties", gram.Agree, gram.Share),
+        ("Tied, a table, images and series, two releases", tied.Measure, tied.Share),
+    ],
+)
+def test_other_seeds_of_masks_under_the_same_pads_get_no_second_release(
+    name: str, seeded: type[Ask], last: type[Ask], tmp_path: Path
+) -> None:
+    with carried_out(case_of(name), tmp_path) as (server, ledgers):
+        other, asks = again(server, seeded)
+        place = server.asked.index(asks) + 1
+        other.ask(
+            {
+                name: replace(ask, seeds={peer: seed[::-1] for peer, seed in ask.seeds.items()})
+                for name, ask in asks.items()
+            }
+        )
         inboxes = dict[str, Any]()
-        for asks in server.asked[place + 1 :]:
-            if isinstance(next(iter(asks.values())), gram.Share):
-                shares = {
-                    name: replace(ask, inbox=inboxes.get(name, {}))
-                    for name, ask in asks.items()
-                    if isinstance(ask, gram.Share)
-                }
-                refuses(other, shares, ledgers)
+        while True:
+            asks = {
+                name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in server.asked[place].items()
+            }
+            if isinstance(next(iter(asks.values())), last):
+                refuses(other, asks, ledgers)
                 return
-            replies = other.ask(
-                {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
-            )
+            replies, place = other.ask(asks), place + 1
             inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
 
 

@@ -95,6 +95,7 @@ class TiedParty(AlignedParty):
 
     Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the last release the state is not
     saved on the server's word (`Keep`): a server that could return to it would have two releases under the same pads.
+    Whatever state it is put back to, a release is charged once under its keys.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
     error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
     """
@@ -362,6 +363,7 @@ class TiedParty(AlignedParty):
             moments_event(agree.multipliers[release]),
             run=self.run,
             what=f"{_NAMES[release]} with {', '.join(agreement.channels)}; keys {fingerprint(agree.keys)}",
+            once=True,  # also for a server that puts this party back to before it: pads are for one release
         )
         agreement.released += 1
         agreement.measuring = None
