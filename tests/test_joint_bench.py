@@ -117,3 +117,11 @@ def test_a_timed_fit_says_what_it_took_and_how_near_it_came(
     assert row["peak_mb"] > 50
     assert 0 < row["avd2"] < 0.3
     assert set(row) <= set(speed.FIELDS)
+
+
+def test_rules_in_the_fit_are_compared_on_one_release(load_bench: Callable[..., ModuleType]) -> None:
+    rules = load_bench("joint", "rules")
+    frame, schema = rules.randhie(Path())
+    assert set(schema.names) <= set(frame.columns)
+    assert all({"when", "then"} == set(rule) for rule in (*rules.PLANS, *rules.FAMILY))
+    assert rules.all_keep(rules.replace(schema, rules=rules.PLANS), frame[list(schema.names)]).all()
