@@ -8,7 +8,7 @@
    pairs of consecutive events: with as many chains as kinds, people differ for good; with few, the last event tells
    more of the next.
 3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
-   and the strongest pairs, which come last, have had as long again to come nearer; priors keep the others.
+   and the strongest pairs, which come last, have had half as long again to come nearer; priors keep the others.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
 Edges: of events without an order nothing is read of the next.
@@ -30,7 +30,7 @@ _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
-_LONGER = 2.0  # times as long as until no residual is more than noise
+_LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 0.5  # of the initial logits: enough for the kinds to part
 _CRISP = (
