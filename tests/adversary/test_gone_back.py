@@ -221,6 +221,24 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events
             inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
 
 
+def test_images_about_another_radius_are_not_tied_under_the_same_pads(tmp_path: Path) -> None:
+    with carried_out(case_of("Tied, a table, images and series, two releases"), tmp_path) as (
+        server,
+        ledgers,
+    ):
+        other, asks = again(server, tied.Measure)
+        other.ask({name: replace(ask, radius=ask.radius + 1) for name, ask in asks.items()})  # type: ignore[call-arg, attr-defined]
+        place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["clinic"], tied.Measure))
+        inboxes = dict[str, Any]()
+        for asks in server.asked[place + 1 :]:
+            told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
+            if isinstance(asks["clinic"], tied.Share):
+                refuses(other, told, ledgers)
+                return
+            replies = other.ask(told)
+            inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
+
+
 def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> None:
     with carried_out(case_of("DPLT, two parties"), tmp_path) as (server, ledgers):
         before = {name: ledger.spend() for name, ledger in ledgers.items()}
