@@ -30,8 +30,8 @@ def pick_device(name: str = "auto") -> torch.device:
 def first_weights(seed: int) -> Iterator[None]:
     """Inside, torch draws on the CPU from this public seed; afterwards it goes on as if nothing had been drawn.
 
-    Not `torch.manual_seed`: it writes down a stack trace for every kind of device that is not in use, which takes longer
-    than to draw a small network.
+    Not `torch.manual_seed`: it writes down a stack trace for every kind of device that is not in use, which takes
+    longer than to draw a small network.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
