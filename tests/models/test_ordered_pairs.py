@@ -81,9 +81,24 @@ def test_levels_without_order_and_weak_dependence_stay_independent() -> None:
         assert not nobody.any()
 
 
+def test_columns_that_rise_with_several_others_are_left_to_what_all_pairs_share() -> None:
+    sizes = (12, 10, 12, 8)
+    ways, columns = ways_of(sizes), columns_of(sizes)
+    across = (columns @ columns.T) == 0
+    together = list(_copulas(ways, columns, PEOPLE))[2 * _SHARED.index(0.98)] * across
+    independent = independent_of(ways, columns)
+    lone = columns.argmax(1) < 2
+    two = torch.where(lone[:, None] & lone, together, independent)
+    assert found(two, ways, columns, 20.0)[1].any()
+    assert not found(together, ways, columns, 20.0)[1].any()
+
+
 def test_a_cell_in_which_people_were_seen_is_not_empty() -> None:
     ways, columns = ways_of(), columns_of()
-    true = list(_copulas(ways, columns, PEOPLE))[-2] * ((columns @ columns.T) == 0)
+    third = columns.argmax(1) == 2
+    true = torch.where(
+        third[:, None] | third, independent_of(ways, columns), list(_copulas(ways, columns, PEOPLE))[-2]
+    )
     true[0, 21] = true[21, 0] = 160.0
     _, nobody = found(true, ways, columns, 20.0)
     assert not nobody[0, 21]
