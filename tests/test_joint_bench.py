@@ -125,3 +125,17 @@ def test_rules_in_the_fit_are_compared_on_one_release(load_bench: Callable[..., 
     assert set(schema.names) <= set(frame.columns)
     assert all({"when", "then"} == set(rule) for rule in (*rules.PLANS, *rules.FAMILY))
     assert rules.all_keep(rules.replace(schema, rules=rules.PLANS), frame[list(schema.names)]).all()
+
+
+def test_few_people_are_measured_by_the_rule_and_beside_a_fifth(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    few = load_bench("joint", "few")
+    monkeypatch.setattr(few, "QUICK", True)
+    rows = [few.run("toy", 300, 1.0, 0, rule, tmp_path) for rule in ("fifth", "few")]
+    assert [row["people"] for row in rows] == [300, 300]
+    assert rows[0]["share"] == 0.2 < rows[1]["share"] <= 0.9
+    assert all(0 < row["avd2"] < 0.2 and row["auc"] > 0.9 for row in rows)
+    (line,) = few.ratios(rows).itertuples()
+    assert line.avd2 == pytest.approx(rows[1]["avd2"] / rows[0]["avd2"], abs=1e-3)
+    assert line.auc == pytest.approx(rows[1]["auc"] - rows[0]["auc"], abs=1e-3)

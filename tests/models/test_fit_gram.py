@@ -7,6 +7,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from understudy.errors import ConfigError
+from understudy.models.tables import loss
 from understudy.models.tables.fit_gram import _Adam, _descend, fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
@@ -159,7 +160,8 @@ def test_the_fit_stops_where_only_noise_is_left() -> None:
     assert least == pytest.approx(1 - 3 * (2 / 1_200) ** 0.5)
 
 
-def test_stopping_is_nearer_to_the_truth_than_going_on() -> None:
+def test_stopping_is_nearer_to_the_truth_than_going_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "_STRESS", (1.0, 1.0))  # all tables weigh alike, at their noise and far from it
     sizes, n, noise = (2,) * 40, 10_000, 400.0
     gram = gram_of(related(n, sizes), sizes)
     tables = read_tables(noisy(gram, noise), sizes, noise=noise)
@@ -171,7 +173,8 @@ def test_stopping_is_nearer_to_the_truth_than_going_on() -> None:
     assert stopped < 0.95 * gone_on
 
 
-def test_a_strong_table_is_not_outvoted_by_many_without_dependence() -> None:
+def test_a_strong_table_is_not_outvoted_by_many_without_dependence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "_STRESS", (1.0, 1.0))
     sizes, n, noise = (20, 20, *(4,) * 20), 20_000, 40.0
     generator = torch.Generator().manual_seed(0)
     codes = torch.stack([torch.randint(size, (n,), generator=generator) for size in sizes], 1)
@@ -188,6 +191,26 @@ def test_a_strong_table_is_not_outvoted_by_many_without_dependence() -> None:
     hasty = _descend(hasty, replace(tables, most=torch.full_like(tables.most, torch.inf)), 600, 0.2, None)
     strong, half = (pair_distances(m.gram(), gram / n, sizes)[0] for m in (fit, hasty))
     assert strong < 0.7 * half
+
+
+def test_tables_that_weigh_as_much_as_they_have_left_need_fewer_steps_and_come_nearer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two copies and many weak pairs: the weak ones are at their noise long before the copies."""
+    sizes, n, noise = (16, 16, *(5,) * 14), 20_000, 30.0
+    codes = related(n, sizes, lean=0.3)
+    codes[:, 1] = torch.where(torch.rand(n, generator=torch.Generator().manual_seed(5)) < 0.9, codes[:, 0], 3)
+    gram, ends = gram_of(codes, sizes), []
+    for stress in (loss._STRESS, (1.0, 1.0)):
+        monkeypatch.setattr(loss, "_STRESS", stress)
+        seen: list[int] = []
+        fit = fit_gram(
+            noisy(gram, noise), sizes, noise=noise, people=n, components=64, seed=0,
+            watch=lambda step, residual, seen=seen: seen.append(step),
+        )  # fmt: skip
+        ends.append((seen[-1], float(pair_distances(fit.gram(), gram / n, sizes).mean())))
+    assert ends[0][0] < ends[1][0]
+    assert ends[0][1] < ends[1][1]
 
 
 @pytest.mark.parametrize("cells", [4, 16, 100, 5_000])

@@ -10,7 +10,8 @@ Once it is released under noise of known size, all that follows is post-processi
    whose order matters (`level_prior`). Pairs without visible dependence are drawn there, strong ones stay.
 3. *The mixture* by gradient descent on the sum of both parts, measurement over noise variance and prior over
    its own, from jittered one-way tables (Aydore et al., ICML 2021, relaxed projection; Liu, Vietri, Wu, NeurIPS
-   2021, GEM, fit a network likewise). It makes all tables those of one distribution.
+   2021, GEM, fit a network likewise). It makes all tables those of one distribution. A table weighs the more the
+   farther it is from its noise (`loss.TwoWay`).
 4. *Stop* when the residual over the noise is smaller than the truth's could be: beyond it lies only noise
    (Morozov's discrepancy principle, 1966). The truth's mean square is 1 with variance 2/cells. That is asked of all
    cells together and of every table by itself, since many tables without dependence would outvote a strong one.
