@@ -64,7 +64,7 @@ WORDS = {
     "fine": "share of the budget for fine tables, by which levels are chosen where none are declared; 0: even bins",
     "refined": "so many other pairs, the strongest by the first release, are measured once more",
     "scouting": "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
-    "gram.people": "about how many people there are, if that is public; few of them, and a target's pairs get more",
+    "public_people": "about how many people there are, if that is public; few of them, and a target's pairs get more",
     "triples": "three-way tables to measure besides, each of columns of one holder",
     "plus": "DPLT+ in place of DPLT",
     "clique": "a column and those that it depends on, at most",

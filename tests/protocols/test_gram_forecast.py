@@ -97,7 +97,7 @@ def test_the_noise_that_is_foretold_is_the_noise_that_is_added(cut: str, setting
 def test_the_errors_that_are_foretold_are_those_of_the_released_counts(settings: str) -> None:
     tables, schemas = CUTS["columns"]
     schemas = {name: opened(schema) for name, schema in schemas.items()}
-    said = us.plan("gram", schemas, budget=BUDGET, **SETTINGS[settings])
+    said = us.plan("gram", schemas, budget=BUDGET, people=len(FRAME), **SETTINGS[settings])
     done = release(
         LocalParties(all_parties(tables, schemas)), schemas, gram.Config(**SETTINGS[settings]).plan
     )

@@ -299,7 +299,7 @@ def test_a_targets_pairs_have_more_of_the_budget_where_people_are_few() -> None:
 def test_the_share_follows_from_how_many_people_are_known(cut: Any, people: int | None) -> None:
     tables, schemas = cut()
     parties = all_parties(tables, schemas)
-    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, people=people))
+    found = release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, public_people=people))
     share = again_of(found)
     assert 0.2 < share < 0.9
     first = found.sigmas[0] * math.sqrt(1 - share)  # with all of the budget
@@ -313,7 +313,7 @@ def test_over_rows_no_share_tells_how_many_there_are() -> None:
     tables, schemas = by_rows(2)
     fewer = {name: frame.iloc[::2] for name, frame in tables.items()}
     for people, share in ((None, 0.2), (1, 0.9), (10**400, 0.2)):
-        plan = Plan(target=TARGET, scouting=None, people=people)
+        plan = Plan(target=TARGET, scouting=None, public_people=people)
         both = [release(LocalParties(all_parties(held, schemas)), schemas, plan) for held in (tables, fewer)]
         assert both[0].sigmas == both[1].sigmas
         assert again_of(both[0]) == pytest.approx(share, rel=5e-3)
@@ -321,12 +321,12 @@ def test_over_rows_no_share_tells_how_many_there_are() -> None:
 
 @pytest.mark.parametrize("people", [0, -1, 1.5, math.nan, math.inf, True, "many"])
 def test_a_number_of_people_that_is_none_is_refused_and_nothing_is_charged(people: Any) -> None:
-    with pytest.raises(ConfigError, match="people"):
-        gram.Config(target=TARGET, people=people)
+    with pytest.raises(ConfigError, match="public_people"):
+        gram.Config(target=TARGET, public_people=people)
     tables, schemas = by_rows(2)
     parties = all_parties(tables, schemas)
-    with pytest.raises(ConfigError, match="people"):
-        release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, people=people))
+    with pytest.raises(ConfigError, match="public_people"):
+        release(LocalParties(parties), schemas, Plan(target=TARGET, scouting=None, public_people=people))
     assert not any(one.ledger.entries()[1:] for one in parties.values())
 
 

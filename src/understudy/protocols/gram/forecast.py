@@ -79,7 +79,10 @@ def forecast(
         too_fine=too_fine,
         takes=takes,
         memory=memory,
-        warnings=tuple(_warnings(budgets, people, noise, too_fine, memory)),
+        warnings=(
+            *_warnings(budgets, people, noise, too_fine, memory),
+            *_shares_warning(plan, layout, people),
+        ),
     )
 
 
@@ -257,6 +260,18 @@ def _warnings(
         )
     if memory > (there := os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")):
         yield f"It takes about {memory / 1e9:.0f} GB, and this machine has {there / 1e9:.0f}."
+
+
+def _shares_warning(plan: Plan, layout: Layout, people: int | None) -> Iterable[str]:
+    if (
+        plan.target is None
+        or plan.scouting is not None
+        or people is not None
+        or plan.public_people is not None
+    ):
+        return
+    if layout.grid.partition == "columns":
+        yield f"With few people the pairs with {plan.target} take more of the budget: say how many there are."
 
 
 def _takes(

@@ -21,7 +21,7 @@ class Begin(Assembly, kind="gram.begin"):
     are chosen; 0 for levels as declared. `across`: only the pairs of columns that are with different groups of holders.
     `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
     the first release's share of the budget then. None lets each party find that share by its budget and by how many
-    people there are: those that all share where columns are split, and else `people`, where that is public. `triples`:
+    people there are: those that all share where columns are split, and else `public_people`, if told. `triples`:
     three-way tables within one group, released with the last release. `colluding`: how many holders of a block may pool
     what they know; with the schemas it says how noise is spread (`layout`). `most_holders`: over rows, with how many of
     them a person may be.
@@ -33,7 +33,7 @@ class Begin(Assembly, kind="gram.begin"):
     target: str | None = None
     refined: int = 0
     scouting: float | None = 1.0
-    people: int | None = None
+    public_people: int | None = None
     triples: list[list[str]]
     colluding: int
     most_holders: int = 1

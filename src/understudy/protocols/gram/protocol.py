@@ -76,8 +76,8 @@ class Config:
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
     pairs hardly suffers (benchmarks/joint). By default it is .8, and less where people are few beside the noise
-    (`terms.again_share`). How many there are is known where columns are split; elsewhere `people` says it, if it is
-    public: about so many, or a bound.
+    (`terms.again_share`). How many there are is known where columns are split; elsewhere
+    `public_people` says it, if it is public: about so many, or a bound.
     `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
     more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
     (`tables/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
@@ -99,7 +99,7 @@ class Config:
     target: str | None = None
     refined: int = 0
     scouting: float | None = None
-    people: int | None = None
+    public_people: int | None = None
     triples: tuple[tuple[str, str, str], ...] = ()
     rules: tuple[dict[str, Any], ...] = ()
     colluding: int = 1
@@ -118,8 +118,8 @@ class Config:
         positive(rate=self.rate)
         a_seed(seed=self.seed)
         not_negative(refined=self.refined)
-        if self.people is not None:
-            whole(people=self.people)
+        if self.public_people is not None:
+            whole(public_people=self.public_people)
         if self.scouting is not None:
             in_range(0.05, 0.95, scouting=self.scouting)
         if self.fine:
@@ -142,7 +142,7 @@ class Config:
             target=self.target,
             refined=self.refined,
             scouting=self.scouting if twice else 1.0,
-            people=self.people,
+            public_people=self.public_people,
             triples=self.triples,
             most_holders=self.most_holders,
         )

@@ -35,8 +35,8 @@ class Plan:
     """What is to be released. `target`: all pairs with this column twice; `refined`: so many others, too.
 
     `fine`: the share of the budget for fine tables of all columns, where levels are to be chosen; 0 for none.
-    `scouting`: of the rest, the share of all pairs where some are released twice; None: by how many `people` there
-    are. `across`: only pairs of columns that
+    `scouting`: of the rest, the share of all pairs where some are released twice; None: by how many people there
+    are (`public_people`, or those whom holders of columns share). `across`: only pairs of columns that
     are with different groups of holders. `triples`: three-way tables, too. `most_holders`: with how many holders of
     rows a person may be.
     """
@@ -47,7 +47,7 @@ class Plan:
     target: str | None = None
     refined: int = 0
     scouting: float | None = 1.0
-    people: int | None = None
+    public_people: int | None = None
     triples: tuple[tuple[str, str, str], ...] = ()
     most_holders: int = 1
 

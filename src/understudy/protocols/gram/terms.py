@@ -26,7 +26,7 @@ from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spre
 from understudy.protocols.gram.messages import Begin
 
 # Told as they stand in a run's settings
-_SETTLED = ("private", "fine", "target", "refined", "people", "triples", "colluding", "most_holders")
+_SETTLED = ("private", "fine", "target", "refined", "public_people", "triples", "colluding", "most_holders")
 _AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -61,8 +61,8 @@ class Terms:
         again = layout.again(ask.target, ask.refined)
         if again and ask.scouting is not None:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
-        if ask.people is not None:
-            whole(people=ask.people)
+        if ask.public_people is not None:
+            whole(public_people=ask.public_people)
         return cls(ask, layout, layout.spreads(ask.colluding, across=ask.across, refined=again), moves)
 
     @property
@@ -78,7 +78,7 @@ class Terms:
     def shares(self, budget: Budget, shared: int | None = None) -> list[float]:
         """Each release's share of the budget."""
         again = self.layout.again(self.ask.target, self.ask.refined) > 0
-        scouting, people = self.ask.scouting, shared or self.ask.people
+        scouting, people = self.ask.scouting, shared or self.ask.public_people
         if scouting is None:
             scouting = 1 - _AGAIN
             if self.ask.target is not None and people is not None and again and self.ask.private:
