@@ -9,7 +9,7 @@
 
 `impossible` is the share of people whom the fitted mixture has in cells that no real person is in, `correlation` and
 `real` that of the two columns' levels, fitted and real; `avd2` the mean distance of all pairs. ε = 1, δ = 1e-5, one
-holder or rows: one noise for all cells, of columns too.
+holder or rows: one noise for all cells, of columns too. Seeds 6 to 8: the fit was made on others.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from understudy.models.tables.bought_levels import level_count
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
-QUICK, DELTA = quick(), 1e-5
+QUICK, DELTA, SEEDS = quick(), 1e-5, (6, 7, 8)
 FIELDS = (
     "dataset", "people", "columns", "epsilon", "seed", "sigma", "impossible", "correlation", "real", "avd2", "seconds",
 )  # fmt: skip
@@ -125,7 +125,7 @@ def main() -> None:
     args = parser().parse_args()
     rows = []
     for name, columns in CASES[:1] if QUICK else CASES:
-        for seed in range(1 if QUICK else 3):
+        for seed in SEEDS[:1] if QUICK else SEEDS:
             rows.append(run(name, columns, seed, args.data))
             print(said(rows[-1]), flush=True)
             write(args.out, rows, FIELDS)
