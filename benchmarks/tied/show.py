@@ -45,6 +45,11 @@ def halves() -> str:
     return _together("halves", {"odd": "odd (mlp)", "ink": "ink (mlp)"})
 
 
+def rooms() -> str:
+    """The same of series."""
+    return _together("rooms", {"month": "month (mlp)", "load": "load (mlp)"})
+
+
 def _together(split: str, targets: dict[str, str]) -> str:
     ours = measured(split)
     ours, lines = ours[ours.classifier == "mlp"], []
@@ -89,4 +94,4 @@ def _bare(value: float) -> str:
     return f"{value:.3f}".removeprefix("0") if value < 1 else "1"
 
 
-TABLES = {"label": label, "halves": halves, "better": better, "sent": sent}
+TABLES = {"label": label, "halves": halves, "rooms": rooms, "better": better, "sent": sent}
