@@ -7,6 +7,7 @@ Gram of one holder with the column to predict named (`target`). Then, on real ro
     bayes          `generator.predict_proba`: nothing is trained
     boosting       gradient boosting on as many synthetic rows as there were people
     boosting x4    the same on four times as many
+    classifier     `generator.classifier`, from all columns
     real           gradient boosting on the real rows, which no generator may show; not private
 
 `known` says from how many other columns: all of them, or three that the seed draws; a model is trained on those alone.
@@ -85,6 +86,10 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
             "boosting x4": partial(by_drawn, asked, 4 * len(table.train), job["seed"], table, names, tested),
             "real": partial(by_boosting, table.train, table, names, tested),
         }
+        if known == "all":
+            methods["classifier"] = partial(
+                by_classifier, asked, len(table.train), job["seed"], table, tested
+            )
         lines += [
             job | {"known": known, "method": name} | scored(work, table, tested)
             for name, work in methods.items()
@@ -94,6 +99,10 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> list[dict[str, Any]]:
 
 def by_bayes(asked: Generator, table: Public, tested: pd.DataFrame) -> Odds:
     return asked.predict_proba(tested, table.target).to_numpy()
+
+
+def by_classifier(asked: Generator, count: int, seed: int, table: Public, tested: pd.DataFrame) -> Odds:
+    return asked.classifier(table.target, rows=count, seed=seed).predict_proba(tested).astype(np.float64)
 
 
 def by_drawn(

@@ -1,8 +1,8 @@
 """A trained classifier, the public rule that it reads rows by, and the card that says what it cost.
 
 It answers as scikit-learn's classifiers do: `predict`, `predict_proba`, `score`, `classes_`. On disk it is a folder:
-`weights.safetensors`, `card.json` and, where it was trained on tables, `schema.toml`. The network is rebuilt from
-a description in the card, by name; nothing is unpickled or executed.
+`weights.safetensors`, `card.json` and, where a schema says how rows are read, `schema.toml`. The network is rebuilt
+from a description in the card, by name; nothing is unpickled or executed.
 """
 
 import json
@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from understudy.bounded import read_json
-from understudy.data.features import Features, TableFeatures, features_from
+from understudy.data.described import load_schema
+from understudy.data.features import DeclaredFeatures, Features, TableFeatures, features_from
 from understudy.data.population import Population
-from understudy.data.schema import Schema
 from understudy.errors import ArtefactError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import from_description
@@ -46,7 +46,8 @@ class Classifier:
     """Says the class of a row. Asking is post-processing: it costs nothing more.
 
     Rows are a DataFrame, a table's path or a `Table` where it was trained on tables (other columns are ignored),
-    and an array (rows, …) where it was trained on arrays.
+    and an array (rows, …) where it was trained on arrays. Images and series that a schema declares may come as a
+    file, too.
     """
 
     network: Network
@@ -86,7 +87,7 @@ class Classifier:
         folder.mkdir(parents=True, exist_ok=True)
         named = {name: value.contiguous() for name, value in self.network.views(self.weights).items()}
         save_file(named, folder / "weights.safetensors", metadata=first_said(self.card) or None)
-        if isinstance(self.features, TableFeatures):
+        if isinstance(self.features, TableFeatures | DeclaredFeatures):
             self.features.schema.save(folder / "schema.toml")
         card = {
             **first_said(self.card),
@@ -115,8 +116,8 @@ class Classifier:
             if found != network.shapes:
                 raise ValueError("the weights are not those of the network on the card.")
             weights = network.flat(load_file(folder / "weights.safetensors"))
-            table = card["features"]["kind"] == "table"
-            features = features_from(card["features"], Schema.load(folder / "schema.toml") if table else None)
+            plain = card["features"]["kind"] == "array"
+            features = features_from(card["features"], None if plain else load_schema(folder / "schema.toml"))
         except _DAMAGED as error:
             raise ArtefactError(f"{folder} holds a damaged classifier: {error}") from None
         return cls(network, weights, features, card)

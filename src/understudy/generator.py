@@ -29,10 +29,12 @@ from understudy.answers.people import people_where
 from understudy.answers.release import FILE as RELEASE
 from understudy.answers.rules import keeping
 from understudy.bounded import read_json
-from understudy.check import not_negative, one_of
+from understudy.check import not_negative, one_of, whole
+from understudy.classifier import Classifier
 from understudy.data.classes import Codes, class_values
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, PublicSchema
+from understudy.data.features import DeclaredFeatures, Features, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.levels import Levels, level_shapes
 from understudy.data.mixed import MixedSchema, load_any
@@ -43,7 +45,8 @@ from understudy.data.visits.frames import number_bounds, visit_frames
 from understudy.errors import ArtefactError, ConfigError
 from understudy.html import pre
 from understudy.models.claims import check_claim, expected
-from understudy.models.moments import CellGaussians
+from understudy.models.cohort import Mlp, Quadratic, learned
+from understudy.models.moments import CellGaussians, bayes_rule
 from understudy.models.nets import (
     BranchedGenerator,
     ClassDecoder,
@@ -78,6 +81,7 @@ NETWORKS: dict[str, Any] = {
 }
 
 LEVELS = "levels.safetensors"
+HIDDEN = 96  # units of the network that learns from drawn rows
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
 _MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
 
@@ -232,6 +236,37 @@ class Generator:
         if levels is not None and levels.schema != self.schema:  # other rules
             levels = replace(levels, schema=self.schema)
         return Answers(self.network, levels or Codec(self.schema), self._rows, self.release)
+
+    def classifier(self, target: str | None = None, *, rows: int = 20_000, seed: int = 0) -> Classifier:
+        """Predicts the `target` from everything else. It is made of this generator alone, so it costs nothing more.
+
+        Of a table a network learns from so many drawn `rows`; of images and series with a class it is Bayes' rule on
+        the fit, where nothing is drawn. A target is predicted as something that is there. Without a `target` it is the
+        run's, or the class that the schema names. The card says how it was made, and what the generator cost.
+        """
+        known = self.schema.label if isinstance(self.schema, SeriesSchema | ImageSchema) else None
+        target = target or known or dict(self.card.get("config") or {}).get("target")
+        if target is None:
+            raise ConfigError("which column? The run named no target: say classifier(target).")
+        if isinstance(self.schema, Schema):
+            features: Features = TableFeatures(_there(self.schema, target), target)
+            whole(rows=rows)
+            network: Mlp | Quadratic
+            network, weights = _learned(features, self.sample(rows, seed=seed).dropna(subset=target), seed)
+            made = f"learned from {rows:,} drawn rows"
+        elif isinstance(self.network, CellGaussians) and known:
+            if target != known:
+                raise ConfigError(f'the class is "{known}": there is no column "{target}" to predict.')
+            features, made = DeclaredFeatures(self.schema), "Bayes' rule on the fit"  # type: ignore[arg-type]
+            network, weights = bayes_rule(self.network)
+        else:
+            raise ArtefactError(
+                "A classifier is made of a generator that draws a table, or images or series with a class."
+            )
+        config = {**dict(self.card.get("config") or {}), "target": target}
+        card = {key: value for key, value in self.card.items() if key != "release"}
+        more = {"made": made, "price": "none beyond the generator's: nothing but the generator was read"}
+        return Classifier(network, weights, features, card | {"config": config, "classifier": more})
 
     def parts(
         self, n: int, *, seed: int | None = None, draw: str = "sample"
@@ -391,6 +426,24 @@ class Generator:
 
 
 _DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
+
+
+def _there(schema: Schema, target: str) -> Schema:
+    """The schema, with a target that is never missing."""
+    columns = (
+        replace(column, nullable=False) if column.name == target else column for column in schema.columns
+    )
+    return replace(schema, columns=tuple(columns))
+
+
+def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, Tensor]:
+    if drawn.empty:
+        raise ArtefactError(
+            "No drawn row has a value of the target: draw more rows, or predict another column."
+        )
+    network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
+    rows, codes = features.rows(drawn), features.codes(drawn)
+    return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))
 
 
 def _levels(schema: PublicSchema | MixedSchema, file: Path) -> Levels | None:

@@ -5,7 +5,8 @@
     integer, real, date             one number, (value − low) / (high − low) by the declared bounds
     … of these, a nullable one      a second number: 1 where the value is missing, and the first is then 0
 
-Arrays (images, say) are taken as they are; unsigned numbers of 8 bits are divided by 255, their bound.
+Arrays (images, say) are taken as they are; unsigned numbers of 8 bits are divided by 255, their bound. Where a schema
+declares images or series, they are brought to [0, 1] by its bounds.
 
 Rows are kept compact, one number a cell, and become features when they are needed: the one-hot vectors of a
 million people would not fit into memory.
@@ -29,8 +30,11 @@ from torch import Tensor
 from understudy.check import nearest, whole
 from understudy.data.codec import Codec
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
+from understudy.data.described import ArraySchema, PublicSchema, read_rows
 from understudy.data.files import Source
+from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, read_table
 from understudy.errors import ConfigError, SchemaError
 
@@ -194,9 +198,53 @@ class ArrayFeatures:
         return {"kind": "array", "shape": list(self.shape), "classes": list(self.labels)}
 
 
-def features_from(description: Mapping[str, Any], schema: Schema | None) -> Features:
+@dataclass(frozen=True)
+class DeclaredFeatures:
+    """Images or series with a class, brought to [0, 1] by the bounds that their schema declares.
+
+    Rows are an array in declared units, or a file that the schema's holders could bring; classes stand in a file, or
+    in an array of their own.
+    """
+
+    schema: ArraySchema
+
+    def __post_init__(self) -> None:
+        if self.schema.target is None or self.schema.target.levels < 2:
+            raise ConfigError("these images or series have no two classes: there is nothing to predict.")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.schema.shape
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        return self.schema.classes
+
+    def rows(self, source: Any) -> Tensor:
+        if isinstance(source, np.ndarray | Tensor):
+            return torch.from_numpy(self.schema.scaled(tensor(source).numpy(), "the array"))
+        return torch.from_numpy(self._read(source).values)
+
+    def codes(self, source: Any) -> Tensor:
+        if isinstance(source, np.ndarray | Tensor):
+            return ArrayFeatures(self.shape, self.labels).codes(source)
+        return torch.from_numpy(self._read(source).classes)
+
+    def expand(self, rows: Tensor) -> Tensor:
+        return rows.to(torch.float32)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self.schema.kind}
+
+    def _read(self, source: Any) -> Any:
+        return read_rows(source, self.schema)
+
+
+def features_from(description: Mapping[str, Any], schema: PublicSchema | None) -> Features:
     """The rule that `describe` wrote down."""
-    if schema is not None:
+    if isinstance(schema, SeriesSchema | ImageSchema):
+        return DeclaredFeatures(schema)
+    if isinstance(schema, Schema):
         return TableFeatures(schema, description["target"])
     return ArrayFeatures(tuple(description["shape"]), tuple(description["classes"]))
 

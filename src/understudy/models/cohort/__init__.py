@@ -8,11 +8,13 @@ from understudy.models.cohort.classifier import (
     LeNet,
     LogisticRegression,
     Mlp,
+    Quadratic,
     from_description,
 )
 from understudy.models.cohort.client_axis import linear, product, times_transposed
 from understudy.models.cohort.flat import Flat, Shapes, Uniform, read
 from understudy.models.cohort.replay import Replayed
+from understudy.models.cohort.single import learned
 from understudy.models.cohort.taps import Taps
 from understudy.models.cohort.training import Batch, ClassifierTraining, adam, check_training, descend, walk
 
@@ -25,6 +27,7 @@ __all__ = [
     "LeNet",
     "LogisticRegression",
     "Mlp",
+    "Quadratic",
     "Replayed",
     "Shapes",
     "Taps",
@@ -33,6 +36,7 @@ __all__ = [
     "check_training",
     "descend",
     "from_description",
+    "learned",
     "linear",
     "product",
     "read",

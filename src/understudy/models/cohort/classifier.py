@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -163,6 +164,45 @@ class LeNet(Classifier):
         return _behind(h.flatten(1), dense)
 
 
+@dataclass(frozen=True)
+class Quadratic(Classifier):
+    """A score for each cell, quadratic along `directions` that all share and linear beside them; a class has `cells`.
+
+    Of Gaussians with one diagonal in common it is Bayes' rule (`models/moments/bayes.py`).
+    """
+
+    kind: ClassVar[str] = "quadratic"
+    features: int
+    directions: int
+    cells: int
+    classes: int
+
+    @property
+    def shapes(self) -> Shapes:
+        count, k = self.classes * self.cells, self.directions
+        return {
+            "linear.weight": (count, self.features), "linear.bias": (count,), "centre": (self.features,),
+            "directions": (k, self.features), "factors": (count, k, k), "shifts": (count, k),
+        }  # fmt: skip
+
+    @property
+    def row_floats(self) -> int:
+        return 2 * self.features + (self.directions + 2) * self.cells * self.classes
+
+    def prepare(self, x: Tensor) -> Tensor:
+        rows = x.flatten(2)
+        if rows.shape[-1] != self.features:
+            raise ConfigError(f"A {self.kind} takes rows of {self.features} features, not {rows.shape[-1]}.")
+        return rows
+
+    def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
+        weight, bias, centre, directions, factors, shifts = self.views(params).values()
+        rows = prepared - centre[:, None]
+        along = torch.einsum("brk,bcjk->brcj", rows @ directions.mT, factors) - shifts[:, None]
+        cells = rows @ weight.mT + bias[:, None] + along.square().sum(-1) / 2
+        return cells.reshape(*cells.shape[:2], self.classes, self.cells).logsumexp(-1)
+
+
 def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
     """ReLU and a linear layer, as often as there are layers (weight, bias, weight, bias, …)."""
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
@@ -188,8 +228,8 @@ def _pool(h: Tensor, side: int) -> Tensor:
     return pooled.reshape(clients, -1, side // 2, side // 2, channels)
 
 
-NETWORKS: dict[str, type[LogisticRegression] | type[Mlp] | type[LeNet]] = {
-    network.kind: network for network in (LogisticRegression, Mlp, LeNet)
+NETWORKS: dict[str, type[LogisticRegression] | type[Mlp] | type[LeNet] | type[Quadratic]] = {
+    network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic)
 }
 
 

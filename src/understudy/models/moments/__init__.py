@@ -2,8 +2,18 @@
 moments.
 """
 
+from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.shades import match_shades
 
-__all__ = ["CellGaussians", "Centres", "Directions", "centres", "directions", "fit_cells", "match_shades"]
+__all__ = [
+    "CellGaussians",
+    "Centres",
+    "Directions",
+    "bayes_rule",
+    "centres",
+    "directions",
+    "fit_cells",
+    "match_shades",
+]

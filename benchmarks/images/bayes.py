@@ -1,0 +1,59 @@
+"""The classifier that comes with the fit of moments (`generator.classifier`), tested on real images.
+
+    python benchmarks/images/bayes.py --data data --out benchmarks/images/bayes.csv
+
+One holder, δ = 10⁻⁵, as in `bench.py`; nothing is drawn. `seconds`: to make it and to tell all test images.
+"""
+
+import argparse
+import csv
+import sys
+import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+from bench import DATASETS, DELTA, EPSILONS, load
+
+from understudy.data.images import Images, ImageSchema
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.run import train
+
+FIELDS = ("dataset", "people", "epsilon", "seed", "accuracy", "seconds")
+
+
+def measured(dataset: str, epsilon: float, seed: int, folder: Path, most: int | None) -> tuple[object, ...]:
+    """One line."""
+    x, y, test_x, test_y = load(dataset, folder, most)
+    schema = ImageSchema(
+        height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1))
+    )
+    held = {"one": Images.from_array(x, schema, labels=y)}
+    federation = Federation.rehearsal(held, budget=Budget(epsilon, DELTA), seed=seed, same_people=False)
+    generator = train("moments", federation).generator
+    start = time.process_time()
+    accuracy = generator.classifier().score(test_x, test_y)
+    return dataset, len(x), epsilon, seed, round(accuracy, 4), round(time.process_time() - start, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "bayes.csv")
+    parser.add_argument("--datasets", nargs="*", default=list(DATASETS), choices=DATASETS)
+    parser.add_argument("--epsilons", nargs="*", type=float, default=list(EPSILONS))
+    parser.add_argument("--most", type=int, help="images to use at most")
+    args = parser.parse_args()
+    with args.out.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(FIELDS)
+        for dataset in args.datasets:
+            for epsilon in args.epsilons:
+                writer.writerow(line := measured(dataset, epsilon, 0, args.data, args.most))
+                file.flush()
+                print(*line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
