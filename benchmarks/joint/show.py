@@ -1,4 +1,4 @@
-"""The tables of README.md, from ours.csv, aim.csv, wide.csv, twice.csv and fit.csv: `make tables NAME=joint`."""
+"""The tables of README.md, from the CSV files beside it: `make tables NAME=joint`."""
 
 from functools import cache, partial
 from pathlib import Path
@@ -255,7 +255,22 @@ def predicted() -> str:
     return table(heads, zip(*columns, strict=True), "llr")
 
 
+def few() -> str:
+    """Few people: the rule's share beside a fifth, means over the seeds."""
+    rows = pd.read_csv(HERE / "few.csv")
+    figures = ["share", "auc", "f1", "avd2"]
+    means = rows.pivot_table(figures, ["dataset", "people", "epsilon"], "rule", sort=False)
+    head = [f"{figure}, {rule}" for figure in ("AUC", "F1", "2-way") for rule in ("a fifth", "rule")]
+    lines = []
+    names = once(str(dataset) for dataset, _, _ in means.index)
+    for name, ((_, people, epsilon), row) in zip(names, means.iterrows(), strict=True):
+        both = [bare(row[figure, rule]) for figure in figures[1:] for rule in ("fifth", "few")]
+        lines.append([name, f"{people:,}", f"{epsilon:g}", bare(row["share", "few"], 2), *both])
+    return table(["table", "people", "ε", "share", *head], lines, "lr")
+
+
 TABLES = {
+    "few": few,
     "predicted": predicted,
     "beside": beside,
     "seeds": seeds,

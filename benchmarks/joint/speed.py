@@ -87,7 +87,8 @@ def fit_one(case: str, epsilon: float) -> dict[str, Any]:
 
 def in_its_own_process(case: str, epsilon: float, threads: int, source: Path) -> dict[str, Any]:
     """The fit by the version in `source`."""
-    own = {"PYTHONPATH": str(source), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    path = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
+    own = {"PYTHONPATH": path, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     command = [sys.executable, __file__, "--one", case, str(epsilon)]
     done = subprocess.run(command, env=os.environ | own, stdout=subprocess.PIPE, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
