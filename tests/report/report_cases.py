@@ -10,8 +10,11 @@ import pandas as pd
 import tomli_w
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
+from understudy.data.described import ArraySchema
+from understudy.data.mixed import MixedSchema
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
+from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
@@ -120,3 +123,17 @@ def columns_of(frame: pd.DataFrame, seed: int) -> pd.DataFrame:
     """The same columns, each shuffled by itself: every single column is kept and every pair lost."""
     rng = np.random.default_rng(seed)
     return pd.DataFrame({name: frame[name].to_numpy()[rng.permutation(len(frame))] for name in frame})
+
+
+def run_of(folder: Path, schema: ArraySchema | MixedSchema) -> Path:
+    """What a run of rows that are no table leaves, without synthetic ones."""
+    (folder / "generator").mkdir(parents=True)
+    schema.save(folder / "generator" / "schema.toml")
+    spend = {PureDp(1.0): 1}
+    party = PartyPrivacy(
+        name="monitor", budget=Budget(1.0, 0.0), outsider=spend, insider=spend, noise="secure", people=9
+    )
+    privacy = PrivacyStatement(parties=(party,)).to_dict()
+    (folder / "privacy.json").write_text(json.dumps(privacy))
+    (folder / "generator" / "card.json").write_text(json.dumps({"protocol": "fed-stdg", "privacy": privacy}))
+    return folder

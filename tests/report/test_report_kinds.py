@@ -1,23 +1,19 @@
 """The page, and other commands, of rows that are no table: what they say is true, and they end as they should."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
+from report_cases import run_of
 from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.column import Real
-from understudy.data.described import ArraySchema
 from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
-from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.report.page import write_report
 
 SERIES = SeriesSchema(length=4, series="stay", person="id", channels=(Real(name="pulse", low=0, high=10),))
@@ -27,20 +23,6 @@ SCHEMAS: dict[str, Any] = {
     "images": IMAGES,
     "several kinds": MixedSchema(parts={"clinic": toy(1)[1], "monitor": SERIES}),
 }
-
-
-def run_of(folder: Path, schema: ArraySchema | MixedSchema) -> Path:
-    """What a run of such rows leaves."""
-    (folder / "generator").mkdir(parents=True)
-    schema.save(folder / "generator" / "schema.toml")
-    spend = {PureDp(1.0): 1}
-    party = PartyPrivacy(
-        name="monitor", budget=Budget(1.0, 0.0), outsider=spend, insider=spend, noise="secure", people=9
-    )
-    privacy = PrivacyStatement(parties=(party,)).to_dict()
-    (folder / "privacy.json").write_text(json.dumps(privacy))
-    (folder / "generator" / "card.json").write_text(json.dumps({"protocol": "fed-stdg", "privacy": privacy}))
-    return folder
 
 
 @pytest.mark.parametrize("publish", [False, True])

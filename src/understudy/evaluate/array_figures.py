@@ -34,8 +34,8 @@ def array_figures(
 
     Without `holdout` a fifth of the real rows is kept out of what is learned from them.
     """
-    own, made = _opened(real, schema), _opened(synthetic, _as_drawn(schema))
-    seen = None if holdout is None else _opened(holdout, schema)
+    own, made = opened(real, schema), opened(synthetic, as_drawn(schema))
+    seen = None if holdout is None else opened(holdout, schema)
     if not isinstance(schema, ImageSchema):
         test = None if seen is None else seen.values
         return evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
@@ -47,14 +47,14 @@ def array_figures(
     return figures + evaluate_images(*sets, classes=schema.target.levels, epochs=epochs, seed=seed)
 
 
-def _opened(source: Source, schema: ArraySchema) -> ArrayTable[ArraySchema]:
+def opened(source: Source, schema: ArraySchema) -> ArrayTable[ArraySchema]:
     found = read_rows(source, schema)
     if not isinstance(found, ArrayTable):
         raise ConfigError("these are no images and no series. Nothing was compared.")
     return found  # type: ignore[return-value]
 
 
-def _as_drawn(schema: ArraySchema) -> ArraySchema:
+def as_drawn(schema: ArraySchema) -> ArraySchema:
     """The schema of what a generator writes: every row stands for itself, and series are whole."""
     if isinstance(schema, ImageSchema):
         return replace(schema, person=None)

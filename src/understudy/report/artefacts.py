@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from understudy.bounded import read_json, read_toml
-from understudy.data.described import PublicSchema
+from understudy.data.described import ArraySchema, PublicSchema
+from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
 from understudy.data.visits import VisitSchema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
@@ -43,6 +45,7 @@ class Artefacts:
     model: bool
     missing: Mapping[str, str]
     kind: str = "table"
+    arrays: ArraySchema | None = None  # the schema of images or series
 
     @property
     def owners(self) -> Mapping[str, str] | None:
@@ -109,6 +112,7 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         folder=folder,
         card=card,
         schema=described if isinstance(described, Schema) else None,
+        arrays=described if isinstance(described, SeriesSchema | ImageSchema) else None,
         kind="table" if described is None else getattr(described, "kind", "table"),
         synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),

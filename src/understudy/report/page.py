@@ -38,6 +38,7 @@ from understudy.report.ledgers import Timeline
 from understudy.report.marks import column_mark, mark, number_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.names import STRENGTHS
+from understudy.report.sheets import sheets
 from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
@@ -145,6 +146,7 @@ def _write(
         "learning": view.learning(run.card) if run is not None and run.model else [],
         "audit": view.audit(run.audit) if run is not None else None,
         "bars": error_bars(run),
+        "sheets": sheets(run),
         "settings": _settings(run),
         "versions": _versions(),
         "words": words,

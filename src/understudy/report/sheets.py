@@ -1,0 +1,113 @@
+"""Drawn images and series to look at, class by class: a sheet of images, a picture of lines for each channel.
+
+Guarantee: reads the run's synthetic rows and its schema alone, so a published page may show them.
+Edges: rows that are missing, or do not fit their schema, are no sheets.
+"""
+
+import base64
+import struct
+import zlib
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import ArraySchema, read_rows
+from understudy.data.images import ImageSchema
+from understudy.errors import UnderstudyError
+from understudy.evaluate.array_figures import as_drawn
+from understudy.report.artefacts import Artefacts
+from understudy.report.plots import tag
+
+EACH, CLASSES, CHANNELS = 12, 24, 12  # rows of a class, classes and channels that are shown
+_ACROSS = 6  # images in a row of a sheet
+_GAP = 1
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The drawn rows of one class: pictures, each with its name."""
+
+    title: str
+    pictures: list[tuple[str, Markup]]
+
+
+def sheets(run: Artefacts | None) -> list[Sheet]:
+    """Of each class some rows; of rows without classes one sheet."""
+    if run is None or run.arrays is None or run.synthetic is None:
+        return []
+    schema = as_drawn(run.arrays)
+    try:
+        found = read_rows(_some(run.synthetic, schema), schema)
+    except UnderstudyError:
+        return []
+    assert isinstance(found, ArrayTable), "a schema of arrays reads arrays"
+    if found.classes is None:
+        return [Sheet("All rows", _pictures(found.values, schema))]
+    return [
+        Sheet(f"{schema.label} = {name}", _pictures(found.values[found.classes == code], schema))
+        for code, name in enumerate(schema.classes[:CLASSES])
+        if (found.classes == code).any()
+    ]
+
+
+def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
+    """The first rows of each class, whole series of them."""
+    classes = [schema.label] if schema.label in frame else []
+    if isinstance(schema, ImageSchema):
+        return frame.groupby(classes).head(EACH) if classes else frame.head(EACH)
+    if schema.series not in frame:
+        return frame
+    first = frame.drop_duplicates(schema.series)
+    first = first.groupby(classes).head(EACH) if classes else first.head(EACH)
+    return frame[frame[schema.series].isin(first[schema.series])]
+
+
+def _pictures(values: NDArray[np.float32], schema: ArraySchema) -> list[tuple[str, Markup]]:
+    if isinstance(schema, ImageSchema):
+        return [("", _sheet(values, f"{len(values)} drawn images"))]
+    return [
+        (name, _lines(values[:, :, place], f"{len(values)} drawn series of {name}"))
+        for place, name in enumerate(schema.names[:CHANNELS])
+    ]
+
+
+def _sheet(images: NDArray[np.float32], label: str) -> Markup:
+    """Images in [0, 1], (n, height, width), in rows on one PNG."""
+    count, height, width = images.shape
+    across = min(_ACROSS, count)
+    down = -(-count // across)
+    grey = np.full((down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP), 127, dtype=np.uint8)
+    for place, image in enumerate(images):
+        top, left = place // across * (height + _GAP), place % across * (width + _GAP)
+        grey[top : top + height, left : left + width] = np.rint(255 * image)
+    address = "data:image/png;base64," + base64.b64encode(png(grey)).decode()
+    return tag("img", src=address, alt=label, class_="sheet")
+
+
+def _lines(series: NDArray[np.float32], label: str) -> Markup:
+    """Series in [0, 1], (n, length), as lines between the declared bounds."""
+    x = np.linspace(0, 100, series.shape[1])
+    paths = (
+        tag("path", d="M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in zip(x, line, strict=True)))
+        for line in series
+    )
+    return tag(
+        "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label, class_="lines"
+    )  # fmt: skip
+
+
+def png(grey: NDArray[np.uint8]) -> bytes:
+    """A grey picture (height, width) as a PNG file."""
+    height, width = grey.shape
+    lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), grey], axis=1)  # 0: unfiltered
+    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    body = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)

@@ -1,0 +1,73 @@
+"""Drawn images and series on the page: by class, as they were drawn, and of synthetic rows alone."""
+
+import base64
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+from report_cases import run_of
+
+from understudy.data.column import Real
+from understudy.data.images import ImageSchema
+from understudy.data.series import SeriesSchema
+from understudy.report.page import write_report
+from understudy.report.sheets import EACH, png
+
+IMAGES = ImageSchema(height=3, width=4, label="side", classes=("left", "right"))
+CHANNELS = (Real(name="pulse", low=0, high=10), Real(name="heat", low=30, high=45))
+SERIES = SeriesSchema(length=4, series="stay", channels=CHANNELS, label="ward", classes=("a", "b"))
+
+
+def images_run(folder: Path) -> tuple[Path, np.ndarray]:
+    values = np.random.default_rng(0).random((40, 3, 4)).astype(np.float32)
+    run_of(folder, IMAGES)
+    IMAGES.frame(values, np.arange(40) % 2).to_parquet(folder / "synthetic.parquet")
+    return folder, IMAGES.unscaled(values)
+
+
+def sheets_of(text: str) -> list[np.ndarray]:
+    found = re.findall(r'src="data:image/png;base64,([^"]+)"', text)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(one)))) for one in found]
+
+
+def test_a_png_holds_the_picture_to_the_last_bit() -> None:
+    grey = np.arange(15, dtype=np.uint8).reshape(3, 5) * 17
+    assert (np.asarray(Image.open(io.BytesIO(png(grey)))) == grey).all()
+
+
+@pytest.mark.parametrize("publish", [False, True])
+def test_drawn_images_are_shown_by_class(publish: bool, tmp_path: Path) -> None:
+    folder, drawn = images_run(tmp_path / "run")
+    text = write_report(folder, publish=publish).read_text()
+    left, right = sheets_of(text)
+    assert text.index("side = left") < text.index("side = right")
+    assert left.shape == right.shape == (2 * 4 - 1, 6 * 5 - 1)
+    assert (left[:3, :4] == drawn[0]).all()
+    assert (right[4:7, 25:29] == drawn[2 * EACH - 1]).all()  # the last of them
+    assert 'href="#sheets"' in text
+    assert 'href="#columns"' not in text
+
+
+def test_drawn_series_are_lines_for_each_channel_of_each_class(tmp_path: Path) -> None:
+    folder = run_of(tmp_path / "run", SERIES)
+    values = np.random.default_rng(0).random((30, 4, 2)).astype(np.float32)
+    SERIES.frame(values, np.arange(30) % 2).to_parquet(folder / "synthetic.parquet")
+    text = write_report(folder, publish=True).read_text()
+    pictures = re.findall(r"<svg[^>]*drawn series of[^>]*>(.*?)</svg>", text, re.S)
+    assert [one.count("<path") for one in pictures] == [EACH] * 4
+    assert f"M0.0 {100 - 100 * values[0, 0, 0]:.1f}L" in pictures[0]
+    assert f"M0.0 {100 - 100 * values[1, 0, 1]:.1f}L" in pictures[3]
+
+
+def test_rows_that_do_not_fit_their_schema_are_no_sheet(tmp_path: Path) -> None:
+    folder, _ = images_run(tmp_path / "run")
+    frame = pd.read_parquet(folder / "synthetic.parquet").astype({"pixel_0_0": float})
+    frame["pixel_0_0"] = np.nan
+    frame.to_parquet(folder / "synthetic.parquet")
+    text = write_report(folder).read_text()
+    assert sheets_of(text) == []
+    assert "this page shows columns of tables only" in text
