@@ -30,6 +30,7 @@ import tomli_w
 from understudy.answers.rules import check_rules
 from understudy.check import plain_name
 from understudy.classifier import Classifier
+from understudy.data.arrays import ArrayTable
 from understudy.data.described import one_kind_of_row
 from understudy.data.files import Source
 from understudy.data.grid import distinct
@@ -124,7 +125,12 @@ class Result:
         from understudy.report.page import write_report
 
         holders = {} if self.federation is None else self.federation.holders
-        tables = {name: h.table.frame for name, h in holders.items() if isinstance(h.table, Table)}
+        held = {name: h.table for name, h in holders.items()}
+        tables = {
+            name: table.frame if isinstance(table, Table) else table
+            for name, table in held.items()
+            if isinstance(table, Table | ArrayTable)
+        }
         books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
         with tempfile.TemporaryDirectory() as folder:
             home = self.save(folder)

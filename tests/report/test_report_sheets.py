@@ -71,3 +71,28 @@ def test_rows_that_do_not_fit_their_schema_are_no_sheet(tmp_path: Path) -> None:
     text = write_report(folder).read_text()
     assert sheets_of(text) == []
     assert "this page shows columns of tables only" in text
+
+
+def test_real_images_and_their_figures_are_on_the_holder_s_page_alone(tmp_path: Path) -> None:
+    folder, _ = images_run(tmp_path / "run")
+    real = np.random.default_rng(7).integers(0, 256, (60, 3, 4), dtype=np.uint8)
+    np.savez(tmp_path / "real.npz", images=real, side=np.array(["left", "right"])[np.arange(60) % 2])
+    (folder / "run.toml").write_text(f'[parties.monitor]\ntable = "{tmp_path / "real.npz"}"\n')
+    private = write_report(folder).read_text()
+    sheets = sheets_of(private)
+    assert len(sheets) == 4  # drawn and real, of two classes
+    assert (sheets[1][:3, :4] == real[0]).all()
+    assert "squared MMD" in private
+    assert "Coverage" in private
+    public = write_report(folder, publish=True).read_text()
+    assert len(sheets_of(public)) == 2
+    assert all((one[:3, :4] != real[0]).any() for one in sheets_of(public))
+    assert "squared MMD" not in public
+
+
+def test_real_rows_that_cannot_be_read_leave_their_reason(tmp_path: Path) -> None:
+    folder, _ = images_run(tmp_path / "run")
+    (folder / "run.toml").write_text(f'[parties.monitor]\ntable = "{tmp_path / "gone.npz"}"\n')
+    text = write_report(folder).read_text()
+    assert "gone.npz" in text
+    assert len(sheets_of(text)) == 2

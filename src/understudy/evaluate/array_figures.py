@@ -6,6 +6,7 @@ classes (`utility/images.py`), where the schema has any.
 Guarantee: none. A figure is a function of real rows, meant for their holder.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,13 +20,15 @@ from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 
+Rows = Source | ArrayTable[ArraySchema]
+
 
 def array_figures(
-    real: Source,
-    synthetic: Source,
+    real: Rows,
+    synthetic: Rows,
     schema: ArraySchema,
     *,
-    holdout: Source | None = None,
+    holdout: Rows | None = None,
     epochs: int = 5,
     steps: int = 1_000,
     seed: int = 0,
@@ -47,11 +50,23 @@ def array_figures(
     return figures + evaluate_images(*sets, classes=schema.target.levels, epochs=epochs, seed=seed)
 
 
-def opened(source: Source, schema: ArraySchema) -> ArrayTable[ArraySchema]:
+def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
+    """Images or series of this schema, from wherever they are."""
+    if isinstance(source, ArrayTable):
+        return source
     found = read_rows(source, schema)
     if not isinstance(found, ArrayTable):
         raise ConfigError("these are no images and no series. Nothing was compared.")
     return found  # type: ignore[return-value]
+
+
+def together(tables: Sequence[ArrayTable[ArraySchema]]) -> ArrayTable[ArraySchema]:
+    """The rows of several holders as those of one, each standing for itself."""
+    values = np.concatenate([table.values for table in tables])
+    known = [table.classes for table in tables if table.classes is not None]
+    classes = np.concatenate(known) if len(known) == len(tables) else None
+    starts, source = np.arange(len(values) + 1), ", ".join(table.source for table in tables)
+    return ArrayTable(values, np.arange(len(values)), starts, tables[0].schema, source, classes)
 
 
 def as_drawn(schema: ArraySchema) -> ArraySchema:

@@ -7,12 +7,17 @@ cannot be read is a reason; a party or a column that does not exist is the calle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import ArraySchema
 from understudy.data.files import Source
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, UnderstudyError
+from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
 from understudy.evaluate.holdings import open_holdings, read_rows
+from understudy.evaluate.utility import Figure
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
@@ -31,13 +36,15 @@ class Measured:
 
     comparison: Comparison | None = None
     reason: str = ""
+    arrays: ArrayTable[ArraySchema] | None = None  # real images or series, where the rows are such
+    figures: tuple[Figure, ...] = ()  # of them
 
 
 def measure(
     run: Artefacts,
     *,
     parties: Sequence[str] | None = None,
-    tables: Mapping[str, Source] | None = None,
+    tables: Mapping[str, Any] | None = None,
     holdout: Source | None = None,
     target: str | None = None,
     seed: int = 0,
@@ -48,17 +55,13 @@ def measure(
     """
     if run.model:
         return Measured(reason="the run trained a model and made no synthetic rows.")
+    if run.arrays is not None:
+        return _of_arrays(run, run.arrays, parties, tables, holdout, seed)
     if run.kind != "table":
         return Measured(reason=f"{KINDS[run.kind]}, and this page compares only tables.")
     if run.synthetic is None or run.schema is None:
         return Measured(reason="the run's synthetic rows or its schema cannot be read.")
-    sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})
-    if strange := sorted(set(parties or ()) - sources.keys()):
-        known = ", ".join(sources) or "none"
-        raise ConfigError(
-            f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read."
-        )
-    sources = {name: source for name, source in sources.items() if parties is None or name in parties}
+    sources = _sources(run, parties, tables)
     try:
         schemas = {name: _schema(run, run.schema, name) for name in sources}
         found = open_holdings(sources, schemas, same_people=run.owners is not None)
@@ -82,6 +85,41 @@ def measure(
     except UnderstudyError as error:
         return Measured(reason=str(error))
     return Measured(comparison=comparison)
+
+
+def _sources(
+    run: Artefacts, parties: Sequence[str] | None, tables: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Where the rows of the parties are that are asked for."""
+    sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})
+    if strange := sorted(set(parties or ()) - sources.keys()):
+        known = ", ".join(sources) or "none"
+        raise ConfigError(
+            f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read."
+        )
+    return {name: source for name, source in sources.items() if parties is None or name in parties}
+
+
+def _of_arrays(
+    run: Artefacts,
+    schema: ArraySchema,
+    parties: Sequence[str] | None,
+    tables: Mapping[str, Any] | None,
+    holdout: Source | None,
+    seed: int,
+) -> Measured:
+    """The holders' images or series beside the drawn ones."""
+    if run.synthetic is None:
+        return Measured(reason="the run's synthetic rows cannot be read.")
+    sources = _sources(run, parties, tables)
+    if not sources:
+        return Measured(reason="no holder's rows can be read here.")
+    try:
+        real = together([opened(source, schema) for source in sources.values()])
+        found = array_figures(real, run.synthetic, schema, holdout=holdout, epochs=3, steps=400, seed=seed)
+    except UnderstudyError as error:
+        return Measured(reason=str(error))
+    return Measured(arrays=real, figures=found)
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> dict[str, Timeline | str]:

@@ -74,6 +74,16 @@ MEASURES = {
     "copies": "people whose row is in the table",
     "success": "success",
 }
+ARRAYS = {
+    "mmd": "Distance of the distributions, squared MMD",
+    "coverage": "Coverage: real rows with a drawn one near",
+    "autocorrelation": "Difference of the autocorrelations",
+    "next_step_mae": "Error of the next step, mean",
+    "tstr_cnn_acc": "Small CNN: accuracy",
+    "tstr_cnn_bal_acc": "Small CNN: balanced accuracy",
+    "tstr_cnn_f1": "Small CNN: F1 (macro)",
+    "tstr_cnn_auc": "Small CNN: AUC",
+}
 CLOSENESS = {
     "dcr": "Distance to the nearest training row, median",
     "dcr_p5": "Distance to the nearest training row, 5th percentile",
@@ -90,6 +100,8 @@ def figure_name(name: str) -> str:
         return "All columns, by level numbers" + SCOPES[match[1]]
     if match := re.fullmatch(rf"({'|'.join(STRENGTHS)})(_within|_cross|)", name):
         return STRENGTHS[match[1]] + SCOPES[match[2]]
+    if name in ARRAYS:
+        return ARRAYS[name]
     if name in VALUES:
         return VALUES[name]
     if match := re.fullmatch(r"tstr_([a-z]+)_\w+", name):

@@ -1,6 +1,6 @@
 """Drawn images and series to look at, class by class: a sheet of images, a picture of lines for each channel.
 
-Guarantee: reads the run's synthetic rows and its schema alone, so a published page may show them.
+Guarantee: without `real`, reads the run's synthetic rows and its schema alone, so a published page may show them.
 Edges: rows that are missing, or do not fit their schema, are no sheets.
 """
 
@@ -8,6 +8,7 @@ import base64
 import struct
 import zlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,8 +36,8 @@ class Sheet:
     pictures: list[tuple[str, Markup]]
 
 
-def sheets(run: Artefacts | None) -> list[Sheet]:
-    """Of each class some rows; of rows without classes one sheet."""
+def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
+    """Of each class some rows; of rows without classes one sheet. For their holder, `real` rows stand below."""
     if run is None or run.arrays is None or run.synthetic is None:
         return []
     schema = as_drawn(run.arrays)
@@ -46,12 +47,24 @@ def sheets(run: Artefacts | None) -> list[Sheet]:
         return []
     assert isinstance(found, ArrayTable), "a schema of arrays reads arrays"
     if found.classes is None:
-        return [Sheet("All rows", _pictures(found.values, schema))]
+        return [Sheet("All rows", _both(found, real, None, schema))]
     return [
-        Sheet(f"{schema.label} = {name}", _pictures(found.values[found.classes == code], schema))
+        Sheet(f"{schema.label} = {name}", _both(found, real, code, schema))
         for code, name in enumerate(schema.classes[:CLASSES])
         if (found.classes == code).any()
     ]
+
+
+def _both(
+    drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None, schema: ArraySchema
+) -> list[tuple[str, Markup]]:
+    """Drawn rows of a class, and real ones where there are any."""
+    pictures = _pictures(_of(drawn, code), schema, "drawn")
+    return pictures if real is None else pictures + _pictures(_of(real, code), schema, "real")
+
+
+def _of(table: ArrayTable[Any], code: int | None) -> NDArray[np.float32]:
+    return (table.values if code is None else table.values[table.classes == code])[:EACH]
 
 
 def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
@@ -66,11 +79,13 @@ def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
     return frame[frame[schema.series].isin(first[schema.series])]
 
 
-def _pictures(values: NDArray[np.float32], schema: ArraySchema) -> list[tuple[str, Markup]]:
+def _pictures(values: NDArray[np.float32], schema: ArraySchema, which: str) -> list[tuple[str, Markup]]:
+    if not len(values):
+        return []
     if isinstance(schema, ImageSchema):
-        return [("", _sheet(values, f"{len(values)} drawn images"))]
+        return [(which, _sheet(values, f"{len(values)} {which} images"))]
     return [
-        (name, _lines(values[:, :, place], f"{len(values)} drawn series of {name}"))
+        (f"{name}, {which}", _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which))
         for place, name in enumerate(schema.names[:CHANNELS])
     ]
 
@@ -88,7 +103,7 @@ def _sheet(images: NDArray[np.float32], label: str) -> Markup:
     return tag("img", src=address, alt=label, class_="sheet")
 
 
-def _lines(series: NDArray[np.float32], label: str) -> Markup:
+def _lines(series: NDArray[np.float32], label: str, which: str) -> Markup:
     """Series in [0, 1], (n, length), as lines between the declared bounds."""
     x = np.linspace(0, 100, series.shape[1])
     paths = (
@@ -96,7 +111,8 @@ def _lines(series: NDArray[np.float32], label: str) -> Markup:
         for line in series
     )
     return tag(
-        "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label, class_="lines"
+        "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label,
+        class_=f"lines {which}",
     )  # fmt: skip
 
 

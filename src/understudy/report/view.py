@@ -48,6 +48,11 @@ def lines(figures: Sequence[Figure]) -> list[Line]:
     ]
 
 
+def array_lines(figures: Sequence[Figure]) -> list[Line]:
+    """Figures of images or series, each on a scale of its own."""
+    return [line for figure in figures for line in lines([figure])]
+
+
 def downstream(figures: Sequence[Figure]) -> Iterator[tuple[str, str, bool, list[Line]]]:
     """For each score its name, what it means, whether less is better, and a line per model."""
     for score, (name, meaning) in SCORES.items():
