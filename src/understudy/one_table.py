@@ -51,7 +51,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.buy_schema import Kinds, Quote, buy_schema, quote
+from understudy.privacy.buy_schema import Kinds, Quote, buy_schema, kind_in_form, parts_of, quote
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import needed_noise
 from understudy.protocols.core import Watcher
@@ -188,11 +188,9 @@ def kinds_of(
 
 def _buyable(column: Column) -> str:
     """The kind as it can be bought: an order of texts cannot."""
-    return (
-        "categorical"
-        if isinstance(column, Ordinal) and isinstance(column.categories[0], str)
-        else column.kind
-    )
+    if isinstance(column, Ordinal) and isinstance(column.categories[0], str):
+        return "categorical"
+    return kind_in_form(column)
 
 
 def _dtype_kind(column: object, dtype: Any) -> str:
@@ -247,11 +245,15 @@ def _require_kinds(source: Source, declared: Kinds) -> None:
             bins=1,
         ),
     }
-    columns = [
-        replace(kind, name=name) if isinstance(kind, Column) else widest[kind](name=name, nullable=True)
-        for name, kind in declared.items()
-        if isinstance(kind, Column) or kind in widest
-    ]
+    columns = []
+    for name, kind in declared.items():
+        if isinstance(kind, Column):
+            columns.append(replace(kind, name=name))
+            continue
+        plain, written = parts_of(name, kind)
+        if plain in widest:
+            form = {"written": written} if written else {}
+            columns.append(widest[plain](name=name, nullable=True, **form))
     if columns:
         read_table(source, Schema(columns=tuple(columns)))
 

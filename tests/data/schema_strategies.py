@@ -84,7 +84,8 @@ def _date(draw: st.DrawFn) -> dict:
     high = date.fromordinal(low.toordinal() + draw(st.integers(1, 30_000)))
     edges = st.lists(st.dates(low, high), max_size=4).map(lambda inner: _edges(low, high, inner))
     bins = st.one_of(st.none(), st.integers(1, min(20, (high - low).days + 1)), edges)
-    return {"low": low, "high": high, "bins": draw(bins)}
+    written = st.sampled_from(("YYYY-MM-DD", "DD.MM.YYYY", "M/D/YYYY", "YYYY/MM/DD"))
+    return {"low": low, "high": high, "bins": draw(bins), "written": draw(written)}
 
 
 @st.composite

@@ -12,7 +12,17 @@ from schema_strategies import Torch, tables
 from understudy.data.codec import Codec
 from understudy.data.features import TableFeatures
 from understudy.data.infer import infer_schema
-from understudy.data.schema import Boolean, Categorical, Column, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.schema import (
+    Boolean,
+    Categorical,
+    Column,
+    Date,
+    Datetime,
+    Integer,
+    Ordinal,
+    Real,
+    Schema,
+)
 from understudy.data.table import check_table, read_table
 from understudy.data.writing import csv_text, write_table
 from understudy.errors import SchemaError
@@ -177,6 +187,15 @@ def test_what_a_time_is_written_as_depends_on_no_other_row() -> None:
             lambda: Datetime(name="x", low="2024-01-01 00:00", high="2024-01-02 00:00", resolution="day"),
             "resolution",
         ),
+        (
+            lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM.YY"),
+            "written must order",
+        ),
+        (
+            lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written="DD.MM/YYYY"),
+            "written must order",
+        ),
+        (lambda: Date(name="x", low="2024-01-01", high="2024-12-31", written=None), "written must order"),
         (lambda: Datetime(name="x", low="noon", high="2024-01-02 00:00"), "is not a time"),
         (lambda: Datetime(name="x", low="2024-01-01 00:00+02:00", high="2024-01-02 00:00"), "without a zone"),
         (

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from itertools import product
 
@@ -444,3 +445,22 @@ def test_times_are_bought_as_whole_days_by_the_second():
         "23:59:59",
         "second",
     )
+
+
+def test_days_in_a_form_have_the_bounds_of_the_same_days_and_keep_their_form() -> None:
+    days = pd.Series(pd.date_range("1950-01-01", "1990-12-31", periods=4000))
+    iso, written = (pd.DataFrame({"born": days.dt.strftime(form)}) for form in ("%Y-%m-%d", "%d.%m.%Y"))
+    (plain,), (formed,) = (
+        buy(frame, {"born": kind}, seed=3).columns
+        for frame, kind in ((iso, "date"), (written, "date DD.MM.YYYY"))
+    )
+    assert formed == replace(plain, written="DD.MM.YYYY")
+    assert not check_table(coarsen(written, Schema(columns=(formed,))), Schema(columns=(formed,)))
+
+
+@pytest.mark.parametrize("kind", ["date DD.MM", "real DD.MM.YYYY", "date  DD.MM.YYYY"])
+def test_a_form_that_is_none_is_refused_before_anything_is_charged(kind: str) -> None:
+    ledger = rehearsal()
+    with pytest.raises(ConfigError, match="is written"):
+        buy(pd.DataFrame({"born": ["01.02.1990"]}), {"born": kind}, ledger=ledger)
+    assert len(ledger.entries()) == 1  # its budget alone

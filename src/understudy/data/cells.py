@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import (
+    EPOCH,
     EXACT,
     FALSE_WORDS,
     TRUE_WORDS,
@@ -33,6 +34,7 @@ from understudy.data.column import (
     shorten,
 )
 from understudy.data.dtypes import typed
+from understudy.data.forms import ISO_DAY, day_or_nan
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
@@ -219,11 +221,10 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
     dates, whole = isinstance(column, Date), column.edges.dtype.kind == "i"
     kind = "a number"
     if isinstance(column, Datetime):
-        values, kind = moments(column, seen), "a time (YYYY-MM-DD HH:MM:SS)"
-    elif dates:
-        values, kind = days(seen), "a date (YYYY-MM-DD)"
-    else:
-        values = floats(seen)
+        kind = "a time (YYYY-MM-DD HH:MM:SS)"
+    elif isinstance(column, Date):
+        kind = f"a date ({column.written})"
+    values = numbers_in(column, seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
         return values, [
@@ -236,6 +237,13 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
             (f"is below the declared low {_bound(column.low)}.", values < low),
             (f"is above the declared high {_bound(column.high)}.", values > high),
         ]
+
+
+def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
+    """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
+    if isinstance(column, Datetime):
+        return moments(column, seen)
+    return days(seen, column.written) if isinstance(column, Date) else floats(seen)
 
 
 def floats(values: "pd.Series[Any]") -> NDArray[np.float64]:
@@ -286,8 +294,11 @@ def _is_sound(text: str) -> bool:
     return True
 
 
-def days(values: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date."""
+def days(values: "pd.Series[Any]", written: str = ISO_DAY) -> NDArray[np.float64]:
+    """Days since 1970-01-01, with the time of day as a fraction; NaN for what is no date, or text in another form."""
+    if values.dtype.kind != "M" and written != ISO_DAY:
+        days_in = (day_or_nan(v, written, EPOCH) if isinstance(v, str) else _day(v) for v in values)
+        return np.array([*days_in], dtype=np.float64)
     if values.dtype.kind != "M":
         return np.array([_day(value) for value in values], dtype=np.float64)
     moments = values.to_numpy()

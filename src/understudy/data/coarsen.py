@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.cells import days, distinct, floats, missing_words, moments, texts
+from understudy.data.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.column import Binned
 from understudy.data.files import Source, as_they_came, open_source
-from understudy.data.schema import Categorical, Column, Date, Datetime, Ordinal, Schema
+from understudy.data.forms import ISO_DAY, write_day
+from understudy.data.schema import Categorical, Column, Date, Ordinal, Schema
 from understudy.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
@@ -40,12 +41,10 @@ def _fit(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
 def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     came = seen.to_numpy(None if seen.dtype.kind in "iuf" else object)
     if isinstance(column, Binned):
-        if isinstance(column, Datetime):
-            numbers = moments(column, seen)
-        else:
-            numbers = (days if isinstance(column, Date) else floats)(seen)
+        numbers = numbers_in(column, seen)
         low, high = column.edges[0], column.edges[-1] - (column.edges.dtype.kind == "i")
-        return np.where(numbers < low, column.low, np.where(numbers > high, column.high, came))
+        least, most = (_as_written(column, bound) for bound in (column.low, column.high))
+        return np.where(numbers < low, least, np.where(numbers > high, most, came))
     if isinstance(column, Categorical) and OTHER in column.categories:
         words = texts(seen)
         return np.where(pd.Series(words).isin(column.categories), words, OTHER)
@@ -54,3 +53,10 @@ def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
         closest = steps[np.searchsorted((steps[1:] + steps[:-1]) / 2, numbers)]
         return np.where(np.isnan(numbers), came, closest)
     return came
+
+
+def _as_written(column: Binned, bound: Any) -> Any:
+    """A bound as a cell of this column: text where the column has a form of its own."""
+    if isinstance(column, Date) and column.written != ISO_DAY:
+        return np.array(write_day(bound, column.written), dtype=object)
+    return bound

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.data.forms import ISO_DAY, is_day_form
 from understudy.errors import SchemaError
 
 Category = str | int | float
@@ -302,12 +303,24 @@ class Real(Binned):
 
 @dataclass(frozen=True, kw_only=True)
 class Date(Binned):
-    """A day from `low` to `high`, both included. A time of day has no place here."""
+    """A day from `low` to `high`, both included. A time of day has no place here.
+
+    `written` says how a text in a file is a day: "DD.MM.YYYY". Bounds and edges are ISO days all the same.
+    """
 
     kind: ClassVar[str] = "date"
     low: date
     high: date
     bins: int | tuple[date, ...] | None = None
+    written: str = ISO_DAY
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not is_day_form(self.written):
+            raise self.error(
+                "written must order a day, a month and a year, as DD.MM.YYYY, MM/DD/YYYY or D.M.YYYY do, "
+                f"not {self.written!r}."
+            )
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:

@@ -14,6 +14,7 @@ How kinds are guessed, for the values that are there:
     whole numbers                        integer, bounds rounded outwards
     numbers                              real, bounds rounded outwards, decimals where there are few
     ISO days                             date, from the first of January to the last of December
+    days as 31.12.1990 or 12/31/1990     the same, with `written`; day first where no value tells
     ISO days with a time                 datetime, likewise, by the second, the minute or the hour
     anything else ("007" included)       categorical
 """
@@ -21,7 +22,7 @@ How kinds are guessed, for the values that are there:
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
@@ -53,8 +54,9 @@ from understudy.data.column import (
     day_number,
 )
 from understudy.data.files import Source, open_source
+from understudy.data.forms import ISO_DAY, day_form
 from understudy.data.schema import Schema
-from understudy.durable import replace
+from understudy.durable import replace as replace_file
 from understudy.errors import SchemaError
 
 LARGEST = 1e299  # beyond, a rounded bound is no longer a good one
@@ -75,7 +77,10 @@ _ODD = {
 _FORMS = (
     (r"[-+]?\d+,\d+", ', like numbers with a decimal comma: say decimal = ","'),
     (r"[-+]?\d+([.,]\d+)?\s*%", ", like percentages: take the sign away"),
-    (r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*", ", like days that are not written as 2024-12-31"),
+    (
+        r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*",
+        ", like days, but not all in one form with a year of four digits",
+    ),
     (r"\d{1,2}:\d{2}(:\d{2})?", ", like times of day, which no kind describes"),
 )  # what texts may look like
 FEW = 10  # so many different whole numbers are read as an order of categories
@@ -142,11 +147,15 @@ def draft(
     if ids:
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
     remarks = dict.fromkeys(ids, "different in every row: is this the person?")
+    cells_of = {str(c): cells for c, cells in raw.columns.items()}
     for column in columns:
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
             remarks[column.name] = (
                 f"{' and '.join(map(repr, odd))}: a value, or missing? missing = {odd} says so"
             )
+        if said := _either_way(column, cells_of[column.name]):
+            remarks[column.name] = said
+            notes.append(f"{column.name}: {said}.")
     schema = Schema(columns=columns, person=person, origin="rows", note=" ".join(notes))
     return Draft(schema=schema, left_out=left, remarks=remarks)
 
@@ -158,7 +167,7 @@ def write_draft(schema: Schema, path: str | Path) -> None:
         raise SchemaError(f"{path.name}: a draft is written as .toml, which can hold its warning.")
     if schema.origin != "rows":
         raise SchemaError("this schema is public and not a draft; use its save().")
-    replace(path, (HEADER + schema.to_toml()).encode())
+    replace_file(path, (HEADER + schema.to_toml()).encode())
 
 
 def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column | str:
@@ -184,12 +193,37 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
     day = days(present)
     if ((day_number(FIRST_DAY) <= day) & (day < day_number(LAST_DAY) + 1)).all():
         return _moment(common, day, seconds(present))
+    if (column := _in_a_form(common, present, words)) is not None:
+        return column
     if not all(isinstance(value, str) for value in present):
         return "its values are of several types, or beyond what a column holds"
     if len(present) > most_categories:
         alike = next((said for form, said in _FORMS if all(re.fullmatch(form, word) for word in words)), "")
         return f"{len(present):,} different texts{alike}; declare its categories if they are known"
     return Categorical(categories=tuple(sorted(present)), **common)
+
+
+def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str]) -> Column | None:
+    """A column of texts that are all written in one form that is not the plain one; None where they are not."""
+    if not all(isinstance(value, str) for value in present):
+        return None
+    if (found := day_form(words)) is not None:
+        day = days(present, found[0])
+        if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY))).all():
+            return replace(_years(common, day), written=found[0])
+    return None
+
+
+def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:
+    """What to decide about days of which no value tells day from month; None where one does."""
+    if not isinstance(column, Date) or column.written == ISO_DAY:
+        return None
+    _, seen = distinct(cells, set(MISSING_WORDS))
+    found = day_form({str(value) for value in seen if value not in MISSING_WORDS})
+    if found is None or not found[1]:
+        return None
+    other = found[0].translate(str.maketrans("DM", "MD"))
+    return f'taken as {found[0]}, and no value tells: written = "{other}" puts the month first'
 
 
 def _labels(words: set[str]) -> tuple[str, ...] | None:
@@ -223,13 +257,18 @@ def _decimals(words: set[str]) -> int | None:
 
 def _moment(common: dict[str, Any], day: NDArray[np.float64], second: NDArray[np.float64]) -> Column:
     """A date or a datetime, in whole years."""
-    first, last = (date.fromordinal(int(np.floor(end)) + EPOCH) for end in (day.min(), day.max()))
     if (day == np.floor(day)).all():
-        return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
+        return _years(common, day)
+    first, last = (date.fromordinal(int(np.floor(end)) + EPOCH) for end in (day.min(), day.max()))
     fits = [name for name, step in RESOLUTIONS.items() if not (second % step).any()]
     end = {"second": (23, 59, 59), "minute": (23, 59, 0), "hour": (23, 0, 0)}[fits[-1]]
     high = datetime(last.year, 12, 31, *end)
     return Datetime(low=datetime(first.year, 1, 1), high=high, resolution=fits[-1], **common)
+
+
+def _years(common: dict[str, Any], day: NDArray[np.float64]) -> Date:
+    first, last = (date.fromordinal(int(end) + EPOCH) for end in (day.min(), day.max()))
+    return Date(low=date(first.year, 1, 1), high=date(last.year, 12, 31), **common)
 
 
 def _numbers(present: "pd.Series[Any]") -> NDArray[np.float64] | None:

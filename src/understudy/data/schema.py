@@ -23,9 +23,9 @@ lower edge; the last bin also holds `high`. Whole numbers and days without `bins
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
 chooses better ones for a column without `bins`, by what it releases first (`data.fine`).
 
-Three keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
-12.50), `labels` of a boolean (false first), and the `resolution` of a datetime (second, minute, hour). Text of an
-ordinal column comes back as an ordered pandas categorical.
+Four keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
+12.50), `labels` of a boolean (false first), the `resolution` of a datetime (second, minute, hour), and `written`, the
+form of a date in a file (DD.MM.YYYY). Text of an ordinal column comes back as an ordered pandas categorical.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,16 +1,18 @@
 """Tables to files, cells written as the schema declares them: what a cell is written as depends on that cell alone.
 
-A real has its declared decimals (12.50, not 12.5), a boolean its labels, a date is an ISO day and a datetime an ISO day
-with its time, whatever the other rows hold. Missing is an empty cell. Parquet keeps types, so values go there as they
-are; the order of an ordinal column's text stays with it.
+A real has its declared decimals (12.50, not 12.5), a boolean its labels, a date is a day in its declared form and a
+datetime an ISO day with its time, whatever the other rows hold. Missing is an empty cell. Parquet keeps types, so
+values go there as they are; the order of an ordinal column's text stays with it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Real
+from understudy.data.forms import ISO_DAY, write_day
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema
 
@@ -47,6 +49,8 @@ def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
     if isinstance(column, Boolean):
         words = dict(zip(column.values, column.labels, strict=True))
         return cells.astype(object).map(words, na_action="ignore")
+    if isinstance(column, Date) and column.written != ISO_DAY:
+        return cells.astype(object).map(partial(write_day, form=column.written), na_action="ignore")
     form = "%Y-%m-%d"
     if isinstance(column, Datetime):
         form += " %H:%M:%S" if column.resolution == "second" else " %H:%M"

@@ -48,6 +48,7 @@ from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.files import Raw, Source, as_they_came, open_source
+from understudy.data.forms import ISO_DAY, is_day_form
 from understudy.data.schema import (
     KINDS,
     Boolean,
@@ -65,7 +66,8 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Re
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import CountNoise, DiscreteGaussianNoise, DiscreteLaplaceNoise, Rng, rounded_up
 
-Kinds = Mapping[str, str | Column]  # column → the kind whose domain to buy, or all of it as public knowledge
+# column → the kind whose domain to buy, with its form ("date DD.MM.YYYY"), or all of it as public knowledge
+Kinds = Mapping[str, str | Column]
 Values = NDArray[Any]
 
 _LOOKS = {
@@ -122,8 +124,7 @@ def quote(kinds: Kinds, *, epsilon: float, delta: float, closer: bool = True) ->
     """
     positive(epsilon=epsilon)
     in_range(0, 0.5, delta=delta)
-    one_of(KINDS, **{f"kind of {name}": kind for name, kind in kinds.items() if not isinstance(kind, Column)})
-    bought = [kind for kind in kinds.values() if isinstance(kind, str)]
+    bought = [parts_of(name, kind)[0] for name, kind in kinds.items() if not isinstance(kind, Column)]
     looks = sum(_LOOKS[kind] if closer else min(1, _LOOKS[kind]) for kind in bought)
     lists = sum(kind in _LISTED for kind in bought)
     if not looks:
@@ -180,11 +181,16 @@ def buy_schema(
     offer = quote(kinds, epsilon=epsilon, delta=delta, closer=closer)
     if offer is None:
         return plain
-    bought = {c: kind for c, kind in kinds.items() if isinstance(kind, str) and _LOOKS[kind]}
+    asked = {c: parts_of(c, kind) for c, kind in kinds.items() if not isinstance(kind, Column)}
+    bought = {c: parts for c, parts in asked.items() if _LOOKS[parts[0]]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
     cells = _first_rows(open_source(source, as_they_came(bought, person), name), person)
-    found = {c: _buy(c, kind, _values(kind, cells[c]), offer, rng) for c, kind in bought.items()}
+    found = {
+        c: _buy(c, kind, _values(kind, written, cells[c]), offer, rng)
+        for c, (kind, written) in bought.items()
+    }
+    found = {c: column and _in_form(column, bought[c][1]) for c, column in found.items()}
     note = (
         f"Bought on {datetime.now(UTC):%Y-%m-%d} for ε={epsilon:g} at δ={delta:g}: {what} "
         f"(entry {receipt.entry} of the ledger of {receipt.holder}). Names and kinds were declared."
@@ -195,6 +201,25 @@ def buy_schema(
     if not shown:
         raise SchemaError(f"{title}: too few people share any value for this price, which stays charged.")
     return replace(plain, columns=shown, note=note)
+
+
+def kind_in_form(column: Column) -> str:
+    """The column's kind as it is bought, with its form where that is not the plain one."""
+    written = column.written if isinstance(column, Date) else ISO_DAY
+    return column.kind if written == ISO_DAY else f"{column.kind} {written}"
+
+
+def parts_of(name: str, kind: str) -> tuple[str, str]:
+    """A kind and its form: ("date", "DD.MM.YYYY"), or ("date", "") where days are written plainly."""
+    plain, _, written = kind.partition(" ") if isinstance(kind, str) else (kind, "", "")
+    one_of(KINDS, **{f"kind of {name}": plain})
+    if written and not (plain == "date" and is_day_form(written)):
+        raise ConfigError(f"kind of {name}: no {plain} is written {written!r}. Nothing was read or charged.")
+    return plain, written
+
+
+def _in_form(column: Column, written: str) -> Column:
+    return replace(column, written=written) if isinstance(column, Date) and written else column
 
 
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
@@ -216,13 +241,14 @@ def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
     return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
 
 
-def _values(kind: str, cells: "pd.Series[Any]") -> Values:
+def _values(kind: str, written: str, cells: "pd.Series[Any]") -> Values:
     """The values that are there and of the kind: text, numbers, or days since 1970. Each cell is judged by itself."""
     where, seen = distinct(cells, set(MISSING_WORDS))
     if kind == "categorical":
         words = texts(seen)[where[where >= 0]]
         return words[pd.notna(words)]
-    numbers = (days if kind in ("date", "datetime") else floats)(seen)[where[where >= 0]]
+    numbers = days(seen, written or ISO_DAY) if kind in ("date", "datetime") else floats(seen)
+    numbers = numbers[where[where >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
 
