@@ -92,10 +92,39 @@ def test_the_common_order_follows_no_partys_rows():
     assert not np.array_equal(first, second)
 
 
-def test_a_chunk_boundary_loses_no_one(monkeypatch):
-    monkeypatch.setattr(alignment, "_CHUNK", 4)
+def test_a_batch_boundary_loses_no_one(monkeypatch):
+    monkeypatch.setattr(alignment, "_BATCH", 4)
     for people in (3, 4, 5, 9):
         assert len(align({"clinic": range(people), "insurer": range(people)})["clinic"]) == people
+
+
+def test_every_masked_id_is_told_batch_by_batch(monkeypatch):
+    monkeypatch.setattr(alignment, "_BATCH", 4)
+    told = []
+    mask = IdMask(range(9), salt=SALT, watch=told.append)
+    mask.own()
+    mask.own()  # is not masked twice
+    assert told == [4, 4, 1]
+    mask.remask(IdMask(range(5), salt=SALT).own())
+    assert told == [4, 4, 1, 4, 1]
+
+
+def test_a_watcher_that_stops_the_work_does_not_wait_for_all_of_it(monkeypatch):
+    monkeypatch.setattr(alignment, "_BATCH", 4)
+    begun, hash_to_curve = [], alignment._hash_to_curve
+    monkeypatch.setattr(
+        alignment,
+        "_hash_to_curve",
+        lambda prefix, ids: (begun.append(len(ids)), hash_to_curve(prefix, ids))[1],
+    )
+
+    def stop(ids):
+        raise KeyboardInterrupt
+
+    mask = IdMask(range(4_000), salt=SALT, watch=stop)
+    with pytest.raises(KeyboardInterrupt):
+        mask.own()
+    assert 4 <= sum(begun) < 4_000
 
 
 def test_numpy_pandas_and_python_integers_are_the_same_ids():
