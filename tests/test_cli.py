@@ -3,6 +3,7 @@
 import io
 import json
 import signal
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import tomli_w
+from rich.console import Console
 
+from understudy.cli.training import bar_of
 from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.core import Progress
+from understudy.protocols.core.alignment import AlignedParty, MaskedIds, MaskOther
 from understudy.protocols.gans import verti_gan
 
 CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
@@ -161,6 +166,50 @@ def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on(
     with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
         assert sum(entry.count for entry in ledger.entries()) == 6
     assert (home / "joint" / "synthetic.parquet").exists()
+
+
+def test_ctrl_c_while_people_are_aligned_stops_before_anything_is_trained(
+    understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, asked = AlignedParty._mask_other, []
+
+    def interrupted(self: AlignedParty, ask: MaskOther) -> MaskedIds:
+        asked.append(self.name)
+        signal.raise_signal(signal.SIGINT)
+        return plain(self, ask)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AlignedParty, "_mask_other", interrupted)
+        code, _, err = understudy("run", home / "run.toml")
+    assert (code, len(asked)) == (130, 1)
+    assert "--resume" in err
+    code, _, err = understudy("run", home / "run.toml", "--resume")
+    assert (code, err) == (0, "")
+    assert (home / "joint" / "synthetic.parquet").exists()
+
+
+def test_a_terminal_shows_how_far_alignment_is_and_then_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100)
+    monkeypatch.setattr(sys.modules[bar_of.__module__], "err", screen)
+
+    def shown() -> str:
+        text: str = screen.file.getvalue()  # type: ignore[attr-defined]
+        return text
+
+    with bar_of() as watch:
+        assert watch is not None
+        assert shown() == "", "a question of the holder's own would stand beside a bar"
+        watch(Progress(1024, 4096, dict, "aligning"))
+        watch(Progress(4096, 4096, dict, "aligning"))
+        assert "aligning" in shown()
+        assert "4096/4096" in shown()
+        assert "training" not in shown()
+        before = len(shown())
+        watch(Progress(2, 3, lambda: {"clinic": 0.5}))
+    after = shown()[before:]
+    assert "training" in after
+    assert "2/3" in after
+    assert "aligning" not in after
 
 
 def test_schema_check_lists_every_violation(understudy: Run, home: Path) -> None:

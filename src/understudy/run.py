@@ -48,7 +48,7 @@ from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
-from understudy.protocols.core import Progress, Watcher
+from understudy.protocols.core import Progress, Watcher, watch_alignment
 from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds, same_people
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript
@@ -175,12 +175,12 @@ def train(
         public=public,
     )
     home = None if folder is None else Path(folder)
-    parties = LocalParties(
-        federation.parties(
-            protocol, run=run, folder=None if home is None else home / "parties", config=config
-        )
+    held = federation.parties(
+        protocol, run=run, folder=None if home is None else home / "parties", config=config
     )
+    parties = LocalParties(held)
     with stoppable(watch) as watcher:
+        watch_alignment(held.values(), watcher)
         outcome = module.train(
             config,
             parties,
@@ -344,7 +344,8 @@ def _fitting(protocol: str, same_people: bool | None) -> bool:
 
 @contextmanager
 def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
-    """Turn Ctrl-C into a stop between two rounds, so that what is saved is complete. A second one is immediate."""
+    """Turn Ctrl-C into a stop between two rounds, or two batches of ids that are masked, so that what is saved is
+    complete. A second one is immediate."""
     asked = threading.Event()
 
     def stop(number: int, frame: FrameType | None) -> None:

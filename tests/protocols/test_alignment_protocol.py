@@ -11,7 +11,7 @@ from understudy.errors import AlignmentError, ArtefactError, MessageError, Party
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng, SecureRng
-from understudy.privacy.secure.set_intersection import IdMask
+from understudy.privacy.secure.set_intersection import MOST_PEOPLE, IdMask
 from understudy.protocols.core.alignment import (
     Aligned,
     AlignedParty,
@@ -20,6 +20,7 @@ from understudy.protocols.core.alignment import (
     MaskOther,
     MaskOwn,
     align_people,
+    watch_alignment,
 )
 from understudy.protocols.core.base import Keep, Public, Return
 from understudy.runtime.local import BytesParties, LocalParties
@@ -261,3 +262,41 @@ def test_a_kept_state_brings_the_rows_back_but_not_to_another_table(tmp_path):
     shorter = holder("lab", [2, 5, 6], folder=tmp_path / "lab")
     with pytest.raises(ArtefactError, match="lab: the saved state is about 4 people, the table has 3"):
         shorter.answer(Return(round=3))
+
+
+# ---------------------------------------------------------------------------------------------- how far it is
+
+
+def test_a_watcher_hears_of_every_id_that_each_party_masks():
+    parties = {name: holder(name) for name in HELD}
+    told = []
+    watch_alignment(parties.values(), told.append)
+    align_people(LocalParties(parties))
+    everybody = sum(map(len, HELD.values()))
+    assert {(one.stage, one.rounds) for one in told} == {("aligning", 3 * everybody)}
+    done = [one.done for one in told]
+    assert len(done) == 9
+    assert done == sorted(set(done))
+    assert done[-1] == 3 * everybody
+    assert not told[-1].epsilon()
+
+
+def test_a_party_that_came_back_with_its_key_counts_what_it_still_has_to_mask():
+    parties = {name: holder(name) for name in ("clinic", "insurer")}
+    asked = MaskOwn(salt=bytes(32), people={name: len(HELD[name]) for name in parties})
+    masked = {name: party.answer(asked).masked.value for name, party in parties.items()}
+    again, told = holder("clinic"), []
+    watch_alignment([again], told.append)
+    again.load_state_dict(parties["clinic"].state_dict())
+    again.answer(MaskOther(owner="insurer", masked=masked["insurer"]))
+    again.answer(Found(positions=torch.arange(2)))
+    assert [(one.done, one.rounds) for one in told] == [(6, 11), (11, 11)]
+
+
+@pytest.mark.parametrize("size", [10**400, -(10**400)])
+def test_a_size_that_no_set_may_have_makes_no_number_that_a_bar_cannot_draw(size):
+    party, told = holder("clinic"), []
+    watch_alignment([party], told.append)
+    party.answer(MaskOwn(salt=bytes(32), people={"clinic": 5, "insurer": size}))
+    assert [one.done for one in told] == [5]
+    assert 5 <= told[0].rounds <= 5 + MOST_PEOPLE

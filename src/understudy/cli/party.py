@@ -15,6 +15,7 @@ import typer
 from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import with_grpc
+from understudy.cli.training import bar_of
 
 if TYPE_CHECKING:
     from understudy.runtime.contract import Contract
@@ -111,11 +112,11 @@ def _take_part(
             )
         log = WatchedLog(folder / "audit.jsonl", _hearer(dial["patience"]))
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
-        with _interruptible(queue.stopped):
+        with _interruptible(queue.stopped), bar_of() as watch:
             mine = identity_of(shown, folder, log=log, **dial)
             seat = take_seat(
                 mine, table=table, schema=schema, policy=rules, home=folder, ledger=ledger, noise=noise,
-                confirm=queue, withdraw=queue.withdraw, log=log,
+                confirm=queue, withdraw=queue.withdraw, log=log, watch=watch,
             )  # fmt: skip
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
             where = dial["address"] or mine.address

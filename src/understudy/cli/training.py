@@ -42,7 +42,7 @@ def summary(result: "Result", folder: Path) -> None:
 def training() -> Iterator["Callable[[Rounds], None] | None"]:
     """A bar while it trains; Ctrl-C ends in words."""
     try:
-        with _bar() as watch:
+        with bar_of() as watch:
             yield watch
     except KeyboardInterrupt:
         err.print(
@@ -52,31 +52,39 @@ def training() -> Iterator["Callable[[Rounds], None] | None"]:
 
 
 @contextmanager
-def _bar() -> Iterator["Callable[[Rounds], None] | None"]:
-    """A bar of rounds, ε so far and time left. Nothing of any row is shown; quiet when not in a terminal."""
+def bar_of() -> Iterator["Callable[[Rounds], None] | None"]:
+    """A bar of rounds, ε so far and time left; before it, one of the ids that are masked while people are aligned.
+
+    Nothing of any row is shown; quiet when not in a terminal. No bar stands before the first word, nor between two.
+    """
     if not err.is_terminal:
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("training"),
+        TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[spent]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=err, transient=True) as bar:
-        task: Any = None
+    bar, tasks = Progress(*columns, console=err, transient=True), dict[str, Any]()
 
-        def watch(rounds: "Rounds") -> None:
-            nonlocal task
-            if task is None:
-                task = bar.add_task("training", total=rounds.rounds, spent="")
-            every = max(1, rounds.rounds // 50)
-            if rounds.done % every == 0 or rounds.done == rounds.rounds:
-                spent = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
-                bar.update(task, spent=spent)
-            bar.update(task, completed=rounds.done)
+    def watch(rounds: "Rounds") -> None:
+        if (task := tasks.get(rounds.stage)) is None:
+            task = tasks[rounds.stage] = bar.add_task(rounds.stage, total=rounds.rounds, spent="")
+            bar.start()
+        over, every = rounds.done >= rounds.rounds, max(1, rounds.rounds // 50)
+        if rounds.stage == "training" and (over or rounds.done % every == 0):
+            spent = " ".join(f"{name} ε={shown(value, 3)}" for name, value in rounds.epsilon().items())
+            bar.update(task, spent=spent)
+        bar.update(task, completed=rounds.done)
+        if rounds.stage == "aligning" and over:
+            bar.stop()
+            bar.remove_task(tasks.pop(rounds.stage))
 
+    try:
         yield watch
+    finally:
+        bar.stop()

@@ -35,7 +35,7 @@ from understudy.network.status import WatchedLog
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.secure import KeyPair
-from understudy.protocols.core import Party
+from understudy.protocols.core import Party, Watcher, watch_alignment
 from understudy.registry import agreed, config_for, protocol_named, same_people
 from understudy.runtime import certificates
 from understudy.runtime.contract import Contract
@@ -91,10 +91,12 @@ def take_seat(
     confirm: Callable[[Contract], bool] | None = None,
     withdraw: Callable[[Contract], None] | None = None,
     log: WatchedLog | None = None,
+    watch: Watcher | None = None,
 ) -> Seat:
     """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
 
-    Without a `table`: a party that holds nobody, and adds up other people's shares.
+    Without a `table`: a party that holds nobody, and adds up other people's shares. `watch` hears, here and nowhere
+    else, how far the party is with masking ids.
     """
     name = identity.party
     held: Held = (
@@ -117,6 +119,8 @@ def take_seat(
         party: Party = module.build_party(
             name, rows, within, run=contract.run, budget=budget, rng=rng, folder=folder, **more
         )
+        if watch is not None:
+            watch_alignment([party], watch)
         return party
 
     return Seat(

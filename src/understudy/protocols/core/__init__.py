@@ -2,7 +2,7 @@
 its checkpoints and outcomes.
 """
 
-from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people
+from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people, watch_alignment
 from understudy.protocols.core.base import (
     Ask,
     Assembly,
@@ -79,4 +79,5 @@ __all__ = [
     "run_rounds",
     "said",
     "settled",
+    "watch_alignment",
 ]

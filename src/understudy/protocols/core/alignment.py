@@ -14,8 +14,9 @@ can test no more guessed ids against it than the entries say.
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,8 +31,18 @@ from understudy.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
-from understudy.privacy.secure.set_intersection import ring
-from understudy.protocols.core.base import Ask, Keep, Message, Parties, Party, Public, Reply
+from understudy.privacy.secure.set_intersection import MOST_PEOPLE, ring
+from understudy.protocols.core.base import (
+    Ask,
+    Keep,
+    Message,
+    Parties,
+    Party,
+    Progress,
+    Public,
+    Reply,
+    Watcher,
+)
 
 ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
@@ -94,6 +105,8 @@ class AlignedParty(Party):
     Guarantee: see the module. Of the key nothing is kept once the rows are known, and while there is one the state is
     not saved on the server's word (`Keep`). Who the people are, and in which order, does not change while something
     that was learned of them is at work: where `settled`, a party is aligned no more, and other protocols begin anew.
+    `watch`, where the holder sets it, hears how many ids of all parties' sets this party has masked, and of how many:
+    sizes that every party is told.
     Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one.
     Answers name none.
     """
@@ -115,6 +128,8 @@ class AlignedParty(Party):
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         self.table = table
         self.ids = ROW_NUMBER if table.schema.person is None else _kind_of(table)
+        self.watch: Watcher | None = None
+        self._masked, self._to_mask = 0, 0
         self._mask: IdMask | None = None
         self._waiting: dict[str, int] = {}  # whose sets are still to be masked, and their sizes
         self._rows: Rows | None = None
@@ -163,11 +178,12 @@ class AlignedParty(Party):
         others = {name: size for name, size in ask.people.items() if name != self.name}
         if self.ids == ROW_NUMBER or not others or ask.people.get(self.name) != self.table.rows:
             raise self.unexpected(ask)
-        mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh())
+        mask = IdMask(self.table.people, salt=ask.salt, key=self._fresh(), watch=self._tell)
         peers = ", ".join(f"{name} ({size:,} people)" for name, size in others.items())
         self._charge(f"alignment with {peers}: which people all parties hold is disclosed, outside ε")
         self.forget()
         self._mask, self._waiting, self._rows, self._aligned = mask, others, None, None
+        self._masked, self._to_mask = 0, self._in_all()
         return MaskedIds(masked=Public(torch.from_numpy(mask.own()), MASKED))
 
     def _mask_other(self, ask: MaskOther) -> MaskedIds:
@@ -191,6 +207,15 @@ class AlignedParty(Party):
         return Aligned(
             people=Public(len(self.aligned), "the size of the intersection (alignment; outside ε)")
         )
+
+    def _in_all(self) -> int:
+        # The sizes are the server's word: one that no set may have makes no number that a bar cannot draw.
+        return self.table.rows + sum(min(max(size, 0), MOST_PEOPLE) for size in self._waiting.values())
+
+    def _tell(self, ids: int) -> None:
+        self._masked += ids
+        if self.watch is not None:
+            self.watch(Progress(self._masked, self._to_mask, dict, "aligning"))
 
     def _take(self, rows: Rows) -> None:
         self._mask, self._rows, self._aligned = None, rows, self.table.take(rows).frame
@@ -221,10 +246,24 @@ class AlignedParty(Party):
             )
         self._mask = self._rows = self._aligned = None
         if (mask := held["mask"]) is not None:
-            self._mask = IdMask(self.table.people, salt=mask["salt"], key=mask["key"])
+            self._mask = IdMask(self.table.people, salt=mask["salt"], key=mask["key"], watch=self._tell)
             self._waiting = dict(mask["waiting"])
+            self._masked, self._to_mask = 0, self._in_all()
         if held["rows"] is not None:
             self._take(held["rows"].numpy())
+
+
+def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:
+    """Have the parties of one alignment tell one watcher how far they are together: each masks everybody's ids."""
+    aligning = [party for party in parties if isinstance(party, AlignedParty)]
+    masked = dict.fromkeys((party.name for party in aligning), 0)
+
+    def hear(name: str, one: Progress) -> None:
+        masked[name] = one.done
+        watch(replace(one, done=sum(masked.values()), rounds=len(masked) * one.rounds))
+
+    for party in aligning:
+        party.watch = partial(hear, party.name)
 
 
 def align_people(parties: Parties) -> int:

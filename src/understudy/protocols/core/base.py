@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Tensor
 
@@ -263,12 +263,14 @@ class Parties(Protocol):
 class Progress:
     """What a progress bar may show: rounds, and prices that are public. No figure of any row.
 
-    `epsilon()` is what each party has spent so far; it takes a moment, so ask now and then.
+    `epsilon()` is what each party has spent so far; it takes a moment, so ask now and then. While people are aligned
+    (`stage`), which only a process that has the parties in it sees, ids that were masked stand for rounds.
     """
 
     done: int
     rounds: int
     epsilon: Callable[[], Mapping[str, float]]
+    stage: Literal["aligning", "training"] = "training"
 
 
 Watcher = Callable[[Progress], None]
