@@ -7,9 +7,9 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: help demo docs test lint types check soak attack bench reference tables format clean
+.PHONY: help demo docs test lint types check soak attack bench reference tables wheel-check format clean
 help:           ## this text
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed."; exit 1; }
@@ -51,6 +51,9 @@ tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV
 
 docs: $(STAMP)  ## the documentation as a site, build/site/index.html
 	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+wheel-check: $(STAMP) ## build the wheel, install it outside of the checkout and run the demo there
+	@$(BIN)/python tests/wheel_check.py
 
 format: $(STAMP) ## let ruff lay out the code
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
