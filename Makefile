@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: help demo docs test lint types check soak attack bench reference tables wheel-check format clean
+.PHONY: help demo docs test lint types check soak attack bench reference tables plot wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -48,6 +48,9 @@ reference: $(STAMP) ## write docs/settings.md from the protocols' own settings
 
 tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV files beside them
 	@$(BIN)/python benchmarks/common/readme.py $(NAME)
+
+plot: $(STAMP) ## the README's plot, docs/quality.svg, from the CSV file of benchmarks/joint
+	@$(BIN)/python benchmarks/joint/plot.py
 
 docs: $(STAMP)  ## the documentation as a site, build/site/index.html
 	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

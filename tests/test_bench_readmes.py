@@ -2,8 +2,8 @@
 
 import importlib
 import sys
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import pairwise, product
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +24,37 @@ def test_every_table_and_every_marked_figure_is_that_of_its_csv_file(readme: Mod
     for name, path, scripts in readme.readmes():
         said = path.read_text()
         assert readme.filled(said, readme.texts(scripts), str(path)) == said, f"make tables NAME={name}"
+
+
+def test_the_plot_of_the_readme_is_that_of_its_csv_file(load_bench: Callable[..., ModuleType]) -> None:
+    plot = load_bench("joint", "plot")
+    assert plot.OUT.read_text() == plot.drawn(), "make plot"
+    assert f"](docs/{plot.OUT.name})" in (BENCHMARKS.parent / "README.md").read_text()
+
+
+def test_what_the_readme_says_of_the_plot_is_what_it_shows(load_bench: Callable[..., ModuleType]) -> None:
+    plot = load_bench("joint", "plot")
+    for dataset, figure in product(plot.TABLES, plot.MEASURES):
+        sign = -1 if figure == "avd2" else 1
+        ours, aim, mst, papers = (
+            [sign * value for value in line] for line in plot.values(dataset, figure).values()
+        )
+        assert all(a > b for rival in (mst, papers) for a, b in zip(ours, rival, strict=True)), dataset
+        if dataset == "census":
+            assert all(a > b for a, b in zip(ours[1:], aim[1:], strict=True)), figure
+
+
+def test_the_plot_draws_the_best_of_the_papers_methods_and_nothing_outside_of_its_frame(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plot = load_bench("joint", "plot")
+    rows = plot.columns_of_two(1.0)
+    rows = rows[(rows.dataset == "adult") & (rows.seed == 0)].set_index("method")
+    least, most = (plot.values("adult", name)["papers"][1] for name in ("avd2", "tstr_boosting_auc"))
+    assert (least, most) == (rows.avd2["DPLT"], rows.tstr_boosting_auc["VertiGAN"])
+    monkeypatch.setitem(plot.MEASURES, "avd2", ("", 0.003, 0.1, (0.003, 0.1)))
+    with pytest.raises(ValueError, match=r"adult, avd2: 0\.\d+ lies outside of the plot, 0\.003 to 0\.1\."):
+        plot.drawn()
 
 
 def test_no_table_of_a_readme_stands_outside_the_marks_but_those_without_a_csv_file(
