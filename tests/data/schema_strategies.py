@@ -75,7 +75,8 @@ def _real(draw: st.DrawFn) -> dict:
     decimals = draw(st.one_of(st.none(), st.integers(0, 6)))
     widths = np.diff(Real(name="x", **keys).edges)
     fits = decimals is not None and widths.min() > 2 * 10.0**-decimals
-    return keys | {"decimals": decimals if fits else None}
+    written = draw(st.sampled_from((None, "0,0", "0 %", "0,0%")))
+    return keys | {"decimals": decimals if fits else None, "written": written}
 
 
 @st.composite

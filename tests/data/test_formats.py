@@ -177,6 +177,7 @@ def test_what_a_time_is_written_as_depends_on_no_other_row() -> None:
         (lambda: Real(name="x", low=0, high=1, decimals=0.5), "decimals must be"),
         (lambda: Real(name="x", low=0, high=1, bins=16, decimals=1), "hold no number of 1 decimals"),
         (lambda: Real(name="x", low=0, high=1e9, decimals=9), "too many digits"),
+        (lambda: Real(name="x", low=0, high=1, written="%"), "written must be one of"),
         (lambda: Boolean(name="x", labels="NY"), "labels must be two"),
         (lambda: Boolean(name="x", labels=("Yes",)), "labels must be two"),
         (lambda: Boolean(name="x", labels=("Yes", "No")), "false first"),

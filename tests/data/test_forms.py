@@ -1,5 +1,6 @@
 """Columns that are written as people write them are drafted, read, and written back as they came."""
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ from schema_strategies import Torch
 
 from understudy.data.coarsen import coarsen
 from understudy.data.codec import Codec
-from understudy.data.infer import draft
-from understudy.data.schema import Date, Schema
+from understudy.data.infer import draft, infer_schema
+from understudy.data.schema import Date, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.data.writing import csv_text
 
@@ -68,3 +69,47 @@ def test_a_day_beyond_the_bounds_is_clipped_to_a_day_in_the_same_form() -> None:
     schema = Schema(columns=(Date(name="born", low="1990-01-01", high="1990-12-31", written="DD.MM.YYYY"),))
     cells = pd.DataFrame({"born": ["05.06.1980", "05.06.1990", "05.06.2000"]})
     assert list(coarsen(cells, schema)["born"]) == ["01.01.1990", "05.06.1990", "31.12.1990"]
+
+
+NUMBERS = {
+    "0%": (["5%", "12%", "40%"], [5, 12, 40], 0),
+    "0 %": (["5.5 %", "12.0 %", "-40.5 %"], [5.5, 12, -40.5], 1),
+    "0,0": (["1,5", "12,0", "90,1"], [1.5, 12, 90.1], 1),
+    "0,0 %": (["1,50 %", "12,05 %", "90,10 %"], [1.5, 12.05, 90.1], 2),
+}
+
+
+@pytest.mark.parametrize("form", NUMBERS)
+def test_numbers_are_drafted_in_their_form_read_and_written_as_they_came(form: str, tmp_path: Path) -> None:
+    texts, numbers, decimals = NUMBERS[form]
+    (tmp_path / "t.csv").write_text("\n".join(["x;y", *(f"{text};a" for text in texts), ""]))
+    schema = infer_schema(tmp_path / "t.csv")
+    column = schema.column("x")
+    assert isinstance(column, Real)
+    assert (column.written, column.decimals) == (form, decimals)
+    schema.save(tmp_path / "t.toml")
+    assert Schema.load(tmp_path / "t.toml") == schema
+    assert list(read_table(tmp_path / "t.csv", schema).frame["x"]) == numbers
+    again, drawn = (
+        pd.read_csv(io.StringIO(text), dtype=str) for text in made_again(tmp_path / "t.csv", schema)
+    )
+    assert list(again["x"]) == texts
+    assert not check_table(drawn, schema)
+
+
+@pytest.mark.parametrize("cell", ["5", "5.5%", "1.000,5%", "5%%", "%", "nan%", "1e3%", "٥%"])
+def test_a_number_in_another_form_is_a_violation_and_a_real_number_is_none(cell: str) -> None:
+    schema = Schema(columns=(Real(name="x", low=0, high=10, written="0,0%"),))
+    (found,) = check_table(pd.DataFrame({"x": [cell]}), schema)
+    assert found.reason == 'is not a number written as "0,0%".'
+    assert not check_table(pd.DataFrame({"x": [5.5]}), schema)
+
+
+def test_a_comma_before_three_digits_everywhere_may_part_thousands_and_is_not_drafted_as_a_number() -> None:
+    assert infer_schema(pd.DataFrame({"x": ["1,234", "5,678"]})).column("x").kind == "categorical"
+
+
+def test_a_number_beyond_the_bounds_is_clipped_to_one_in_the_same_form() -> None:
+    schema = Schema(columns=(Real(name="x", low=0, high=9.5, decimals=1, written="0,0 %"),))
+    cells = pd.DataFrame({"x": ["-5,5 %", "5,5 %", "55 %"]})
+    assert list(coarsen(cells, schema)["x"]) == ["0,0 %", "5,5 %", "9,5 %"]

@@ -458,6 +458,15 @@ def test_days_in_a_form_have_the_bounds_of_the_same_days_and_keep_their_form() -
     assert not check_table(coarsen(written, Schema(columns=(formed,))), Schema(columns=(formed,)))
 
 
+def test_numbers_in_a_form_have_the_bounds_of_the_same_numbers_and_keep_their_form() -> None:
+    numbers = np.linspace(0, 80, 4000).round(1)
+    (plain,) = buy(pd.DataFrame({"x": numbers}), {"x": "real"}, seed=3).columns
+    texts = [f"{number:.1f} %".replace(".", ",") for number in numbers]
+    assert buy(pd.DataFrame({"x": texts}), {"x": "real 0,0 %"}, seed=3).columns == (
+        replace(plain, written="0,0 %"),
+    )
+
+
 @pytest.mark.parametrize("kind", ["date DD.MM", "real DD.MM.YYYY", "date  DD.MM.YYYY"])
 def test_a_form_that_is_none_is_refused_before_anything_is_charged(kind: str) -> None:
     ledger = rehearsal()

@@ -33,8 +33,9 @@ from understudy.data.column import (
     second_number,
     shorten,
 )
+from understudy.data.column import Real as RealColumn
 from understudy.data.dtypes import typed
-from understudy.data.forms import ISO_DAY, day_or_nan
+from understudy.data.forms import ISO_DAY, day_or_nan, read_number
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
@@ -224,6 +225,8 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
         kind = "a time (YYYY-MM-DD HH:MM:SS)"
     elif isinstance(column, Date):
         kind = f"a date ({column.written})"
+    elif isinstance(column, RealColumn) and column.written is not None:
+        kind = f'a number written as "{column.written}"'
     values = numbers_in(column, seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
@@ -243,13 +246,18 @@ def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
     """Values on the column's own scale, text as it is declared to be written; NaN for all else."""
     if isinstance(column, Datetime):
         return moments(column, seen)
-    return days(seen, column.written) if isinstance(column, Date) else floats(seen)
+    if isinstance(column, Date):
+        return days(seen, column.written)
+    return floats(seen, column.written if isinstance(column, RealColumn) else None)
 
 
-def floats(values: "pd.Series[Any]") -> NDArray[np.float64]:
-    """Numbers, and text that reads as one, to the last bit; NaN for all else."""
+def floats(values: "pd.Series[Any]", written: str | None = None) -> NDArray[np.float64]:
+    """Numbers, and text that reads as one, to the last bit; NaN for all else, or text in another form."""
     if values.dtype.kind in "biuf":
         return values.to_numpy(dtype=np.float64)
+    if written is not None:
+        numbers = (read_number(v, written) if isinstance(v, str) else _float(v) for v in values)
+        return np.array([*numbers], dtype=np.float64)
     return np.array([_float(value) for value in values], dtype=np.float64)
 
 

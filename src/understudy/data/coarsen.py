@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from understudy.data.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.column import Binned
 from understudy.data.files import Source, as_they_came, open_source
-from understudy.data.forms import ISO_DAY, write_day
-from understudy.data.schema import Categorical, Column, Date, Ordinal, Schema
+from understudy.data.forms import ISO_DAY, write_day, write_number
+from understudy.data.schema import Categorical, Column, Date, Ordinal, Real, Schema
 from understudy.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
@@ -59,4 +59,6 @@ def _as_written(column: Binned, bound: Any) -> Any:
     """A bound as a cell of this column: text where the column has a form of its own."""
     if isinstance(column, Date) and column.written != ISO_DAY:
         return np.array(write_day(bound, column.written), dtype=object)
+    if isinstance(column, Real) and column.written is not None:
+        return np.array(write_number(bound, column.written, column.decimals), dtype=object)
     return bound

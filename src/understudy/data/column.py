@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.forms import ISO_DAY, is_day_form
+from understudy.data.forms import ISO_DAY, NUMBER_FORMS, is_day_form
 from understudy.errors import SchemaError
 
 Category = str | int | float
@@ -239,17 +239,23 @@ class Integer(Binned):
 
 @dataclass(frozen=True, kw_only=True)
 class Real(Binned):
-    """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn."""
+    """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn.
+
+    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %).
+    """
 
     kind: ClassVar[str] = "real"
     decimals: int | None = None
     low: float
     high: float
     bins: int | tuple[float, ...] | None = None
+    written: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_decimals()
+        if self.written not in (None, *NUMBER_FORMS):
+            raise self.error(f"written must be one of {shorten(NUMBER_FORMS, ' | ')}, not {self.written!r}.")
 
     def _check_decimals(self) -> None:
         most = self.decimals

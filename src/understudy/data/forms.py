@@ -1,10 +1,10 @@
-"""How a column's cells are written where that is not the plain way: days as 31.12.1990.
+"""How a column's cells are written where that is not the plain way: days as 31.12.1990, numbers as 1,5 or 5 %.
 
-A form is part of the schema and public. It says how text is read and how a file is written; values in a table are days,
-whatever the form.
+A form is part of the schema and public. It says how text is read and how a file is written; values in a table are days
+and numbers (5 for 5 %), whatever the form.
 
 Guarantee: what a text is read as depends on that text and the form alone.
-Edges: text in any other form, ISO days included, is no value.
+Edges: text in any other form, ISO days and plain numbers included, is no value.
 """
 
 import math
@@ -12,7 +12,10 @@ import re
 from datetime import date
 from functools import cache
 
+import numpy as np
+
 ISO_DAY = "YYYY-MM-DD"
+NUMBER_FORMS = ("0,0", "0%", "0 %", "0,0%", "0,0 %")  # a decimal comma, a percent sign, or both
 _DAY_FORM = re.compile(r"DD?([./-])MM?\1YYYY|MM?([./-])DD?\2YYYY|YYYY([./-])MM?\3DD?")
 _DIGITS = {"YYYY": "(?P<Y>[0-9]{4})", "MM": "(?P<M>[0-9]{2})", "M": "(?P<M>[0-9]{1,2})"}
 _DIGITS |= {key.replace("M", "D"): text.replace("M", "D") for key, text in _DIGITS.items() if "M" in key}
@@ -70,3 +73,34 @@ def day_or_nan(text: str, form: str, epoch: int) -> float:
     """Days since `epoch`, an ordinal; NaN for what is no day in this form."""
     day = read_day(text, form)
     return math.nan if day is None else day.toordinal() - epoch
+
+
+def read_number(text: str, form: str) -> float:
+    """The number that a text in this form stands for; NaN for what is none. A blank before a percent sign is free."""
+    sign, mark = (r"\s*%" if "%" in form else ""), ("," if "," in form else r"\.")
+    found = re.fullmatch(rf"([-+]?[0-9]+)(?:{mark}([0-9]+))?{sign}", text.strip())
+    return math.nan if found is None else float(f"{found[1]}.{found[2] or 0}")
+
+
+def write_number(value: float, form: str, decimals: int | None) -> str:
+    """The number in this form."""
+    plain = np.format_float_positional(value, trim="0") if decimals is None else f"{value:.{decimals}f}"
+    return (plain.replace(".", ",") if "," in form else plain) + form.lstrip("0,")
+
+
+def number_form(words: set[str]) -> tuple[str, int] | None:
+    """The form that all these texts are numbers in, and the most decimals; or None.
+
+    Where every comma has three digits after it, it may part thousands: nobody can tell.
+    """
+    ends = [re.search(r"(?:([.,])([0-9]+))?(\s*%)?\s*$", word) for word in words]
+    marks = {found[1] for found in ends if found and found[1]}
+    digits = {len(found[2]) for found in ends if found and found[2]}
+    sign = "%" if any("%" in word for word in words) else ""
+    blank = " " if sign and any(re.search(r"\s%", word) for word in words) else ""
+    form = f"0{',0' if ',' in marks else ''}{blank}{sign}"
+    if form not in NUMBER_FORMS or ("," in marks and digits == {3}):
+        return None
+    return (
+        None if any(math.isnan(read_number(word, form)) for word in words) else (form, max(digits, default=0))
+    )

@@ -13,6 +13,7 @@ How kinds are guessed, for the values that are there:
     whole numbers, at most 10 different  ordinal
     whole numbers                        integer, bounds rounded outwards
     numbers                              real, bounds rounded outwards, decimals where there are few
+    numbers as 1,5 or 5 %                real, with `written`
     ISO days                             date, from the first of January to the last of December
     days as 31.12.1990 or 12/31/1990     the same, with `written`; day first where no value tells
     ISO days with a time                 datetime, likewise, by the second, the minute or the hour
@@ -54,7 +55,7 @@ from understudy.data.column import (
     day_number,
 )
 from understudy.data.files import Source, open_source
-from understudy.data.forms import ISO_DAY, day_form
+from understudy.data.forms import ISO_DAY, day_form, number_form, read_number
 from understudy.data.schema import Schema
 from understudy.durable import replace as replace_file
 from understudy.errors import SchemaError
@@ -75,8 +76,11 @@ _ODD = {
     "UNKNOWN",
 }  # may stand for missing
 _FORMS = (
-    (r"[-+]?\d+,\d+", ', like numbers with a decimal comma: say decimal = ","'),
-    (r"[-+]?\d+([.,]\d+)?\s*%", ", like percentages: take the sign away"),
+    (
+        r"[-+]?[\d.]+,\d+\s*%?",
+        ', like numbers with a comma, which may part decimals (then say decimal = ",") or thousands',
+    ),
+    (r"[-+]?[\d.,]+\s*%", ", like percentages, but not all in one form"),
     (
         r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*",
         ", like days, but not all in one form with a year of four digits",
@@ -211,6 +215,11 @@ def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str
         day = days(present, found[0])
         if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY))).all():
             return replace(_years(common, day), written=found[0])
+    if (number := number_form(words)) is not None:
+        form, most = number
+        numbers = np.unique([read_number(word, form) for word in words])
+        if np.abs(numbers).max() < LARGEST:
+            return replace(_real(common, numbers, most if most <= MANY_DECIMALS else None), written=form)
     return None
 
 
@@ -286,6 +295,10 @@ def _numeric(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int
             return Ordinal(categories=tuple(int(v) for v in numbers), **common)
         low, high = _outwards(float(numbers[0]), float(numbers[-1]))
         return Integer(low=int(low), high=int(high), **common)
+    return _real(common, numbers, decimals)
+
+
+def _real(common: dict[str, Any], numbers: NDArray[np.float64], decimals: int | None) -> Real:
     low, high = _outwards(float(numbers[0]), float(numbers[-1]))
     steps = 0 if decimals is None else int((high - low) * 10**decimals)
     if decimals is None or steps < 2 or max(abs(low), abs(high)) * 10**decimals > EXACT:

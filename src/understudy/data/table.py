@@ -132,7 +132,8 @@ class Reader(NamedTuple):
 
 def cell_reader(column: Column) -> Reader:
     """Values of the declared kind."""
-    return Reader(isinstance(column, Integer | Real), partial(read_cells, column))
+    plain = isinstance(column, Integer) or (isinstance(column, Real) and column.written is None)
+    return Reader(plain, partial(read_cells, column))
 
 
 def id_reader(name: str, one_row_each: bool) -> Reader:

@@ -1,6 +1,6 @@
 """Tables to files, cells written as the schema declares them: what a cell is written as depends on that cell alone.
 
-A real has its declared decimals (12.50, not 12.5), a boolean its labels, a date is a day in its declared form and a
+A real has its declared decimals (12.50, not 12.5) and form, a boolean its labels, a date is a day in its form and a
 datetime an ISO day with its time, whatever the other rows hold. Missing is an empty cell. Parquet keeps types, so
 values go there as they are; the order of an ordinal column's text stays with it.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Real
-from understudy.data.forms import ISO_DAY, write_day
+from understudy.data.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema
 
@@ -44,6 +44,9 @@ def csv_text(frame: pd.DataFrame, schema: object) -> str:
 
 
 def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    if isinstance(column, Real) and column.written is not None:
+        number = partial(write_number, form=column.written, decimals=column.decimals)
+        return cells.map(number, na_action="ignore").astype(object)
     if isinstance(column, Real) and column.decimals is not None:
         return cells.map(f"{{:.{column.decimals}f}}".format, na_action="ignore").astype(object)
     if isinstance(column, Boolean):

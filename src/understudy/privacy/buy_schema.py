@@ -48,7 +48,7 @@ from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
 from understudy.data.files import Raw, Source, as_they_came, open_source
-from understudy.data.forms import ISO_DAY, is_day_form
+from understudy.data.forms import ISO_DAY, NUMBER_FORMS, is_day_form
 from understudy.data.schema import (
     KINDS,
     Boolean,
@@ -205,21 +205,22 @@ def buy_schema(
 
 def kind_in_form(column: Column) -> str:
     """The column's kind as it is bought, with its form where that is not the plain one."""
-    written = column.written if isinstance(column, Date) else ISO_DAY
-    return column.kind if written == ISO_DAY else f"{column.kind} {written}"
+    written = column.written if isinstance(column, Date | Real) else None
+    return column.kind if written in (None, ISO_DAY) else f"{column.kind} {written}"
 
 
 def parts_of(name: str, kind: str) -> tuple[str, str]:
     """A kind and its form: ("date", "DD.MM.YYYY"), or ("date", "") where days are written plainly."""
     plain, _, written = kind.partition(" ") if isinstance(kind, str) else (kind, "", "")
     one_of(KINDS, **{f"kind of {name}": plain})
-    if written and not (plain == "date" and is_day_form(written)):
+    known = is_day_form(written) if plain == "date" else plain == "real" and written in NUMBER_FORMS
+    if written and not known:
         raise ConfigError(f"kind of {name}: no {plain} is written {written!r}. Nothing was read or charged.")
     return plain, written
 
 
 def _in_form(column: Column, written: str) -> Column:
-    return replace(column, written=written) if isinstance(column, Date) and written else column
+    return replace(column, written=written) if isinstance(column, Date | Real) and written else column
 
 
 def _check_header(raw: Raw, names: Iterable[str]) -> str:
@@ -247,7 +248,9 @@ def _values(kind: str, written: str, cells: "pd.Series[Any]") -> Values:
     if kind == "categorical":
         words = texts(seen)[where[where >= 0]]
         return words[pd.notna(words)]
-    numbers = days(seen, written or ISO_DAY) if kind in ("date", "datetime") else floats(seen)
+    numbers = (
+        days(seen, written or ISO_DAY) if kind in ("date", "datetime") else floats(seen, written or None)
+    )
     numbers = numbers[where[where >= 0]]
     return numbers[np.isfinite(numbers)] + 0.0  # −0 is 0
 
