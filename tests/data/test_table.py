@@ -1,3 +1,4 @@
+import gzip
 from datetime import date
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from schema_strategies import tables
 
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.data.table import Table, check_table, read_table
+from understudy.data.writing import write_table
 from understudy.errors import SchemaError
 
 SCHEMA = Schema(
@@ -78,8 +80,8 @@ def test_csv_parquet_and_frame_read_the_same(
 ) -> None:
     schema, _, frame = table
     folder = tmp_path_factory.mktemp("table")
-    frame.to_csv(folder / "t.csv", index=False)
-    frame.to_csv(folder / "t.csv.gz", index=False)
+    write_table(frame, folder / "t.csv", schema)
+    (folder / "t.csv.gz").write_bytes(gzip.compress((folder / "t.csv").read_bytes()))
     frame.to_parquet(folder / "t.parquet", index=False)
     for source in (frame, folder / "t.csv", folder / "t.csv.gz", str(folder / "t.parquet")):
         pd.testing.assert_frame_equal(read_table(source, schema).frame, frame)
