@@ -13,6 +13,7 @@ import understudy as us
 from test_cli import Run
 from understudy.data.infer import infer_schema
 from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.data.table import check_table
 from understudy.errors import (
     ArtefactError,
     BudgetExceeded,
@@ -266,3 +267,13 @@ def test_two_tables_are_put_beside_each_other_in_one_line(tmp_path: Path) -> Non
     assert found.evaluation["avd1"].value == 0
     assert "What the figures are" in str(found)
     assert found._repr_html_().startswith("<pre>")
+
+
+def test_the_fitted_table_beside_the_ledger_is_written_as_its_schema_says(tmp_path: Path) -> None:
+    days = pd.Series(pd.date_range("1950-01-01", "1989-12-31", periods=3000)).dt.strftime("%d.%m.%Y")
+    frame = pd.DataFrame({"born": days, "ill": [True, False] * 1500})
+    home, kinds = tmp_path / "run", {"born": "date DD.MM.YYYY", "ill": "boolean"}
+    us.synthesize(
+        frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu"
+    )
+    assert not check_table(tmp_path / "table-fitted.csv", us.Schema.load(home / "schema.toml"))

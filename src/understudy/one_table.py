@@ -36,6 +36,7 @@ from understudy.data.infer import LARGEST, infer_schema
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.sources import TableSource
 from understudy.data.table import Table, read_table
+from understudy.data.writing import csv_text
 from understudy.durable import own_folder, replace_json
 from understudy.durable import replace as write
 from understudy.errors import (
@@ -351,7 +352,7 @@ def _note(
     table.schema.save(home / "schema.toml")
     if source is None:
         source = ledger.with_name(f"{holder.name}-fitted.csv")
-        write(source, table.frame.to_csv(index=False).encode())
+        write(source, csv_text(table.frame, table.schema).encode())
     section = PartySection(
         **_place(source),
         schema="schema.toml",
