@@ -100,6 +100,14 @@ def secure_product() -> tuple[str, str]:
     )
 
 
+def alignment() -> tuple[str, str]:
+    row = found("alignment", what="all_cores", ids=100_000)
+    return (
+        "alignment of two holders with 10⁵ ids each",
+        f"{row.cpu_s:.0f} s of processor time, half of it at each holder",
+    )
+
+
 def cohort() -> tuple[str, str]:
     logistic, mlp = (
         found("cohort", model=model, clients=250, optimizer="sgd") for model in ("logistic_regression", "mlp")
@@ -250,7 +258,8 @@ def tied() -> tuple[str, str]:
 
 LINES = {
     critic: ("critic",), verti_gan: ("verti_gan",), adult: ("joint",), har: ("joint",), vertical: ("vertical",),
-    secure_product: ("secure_product",), cohort: ("cohort",), sign_ds: ("sign_ds",), fed_stdg: ("fed_stdg",),
+    secure_product: ("secure_product",), alignment: ("alignment",), cohort: ("cohort",), sign_ds: ("sign_ds",),
+    fed_stdg: ("fed_stdg",),
     network: ("network",), population: ("cohort",), papers: ("fed_wae", "fed_stdg", "sgde", "gen_fl"),
     evaluate: ("evaluate",), attacks: ("attacks",), answers: ("answers",), numbers: ("numbers",),
     aggregators: ("aggregators",),
