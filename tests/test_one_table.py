@@ -1,6 +1,7 @@
 """`us.synthesize` and `understudy synthesize`: one table, one line, one price."""
 
 import json
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from understudy.errors import (
     SchemaError,
 )
 from understudy.one_table import SCHEMA_SHARE, kinds_of, what_is_left
-from understudy.privacy.accounts.accounting import Reveals, epsilon, flatten
+from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.run import Result
@@ -277,3 +278,17 @@ def test_the_fitted_table_beside_the_ledger_is_written_as_its_schema_says(tmp_pa
         frame, epsilon=1, kinds=kinds, ledgers=tmp_path, folder=home, components=8, steps=20, device="cpu"
     )
     assert not check_table(tmp_path / "table-fitted.csv", us.Schema.load(home / "schema.toml"))
+
+
+@pytest.mark.parametrize("most", [1.3, 1.5, 1.9, 4.0])
+@pytest.mark.parametrize("kind", ["categorical", "real"])
+def test_what_a_purchase_leaves_pays_for_a_release_of_few_cells_and_of_many(kind: str, most: float) -> None:
+    whole = us.Budget(most, 1e-6)
+    offer = quote(
+        dict.fromkeys("abc", kind), epsilon=most * SCHEMA_SHARE, delta=whole.delta / 2, closer=False
+    )
+    rest = what_is_left(whole, offer)
+    assert rest.epsilon > 0.7 * most
+    for cells in (3, 300):
+        release = Counter({DiscreteGaussian(needed_noise(cells, rest)): cells})
+        assert epsilon(Counter(flatten(offer.event)) + release, whole.delta) <= most

@@ -54,7 +54,7 @@ from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.buy_schema import Kinds, Quote, buy_schema, kind_in_form, parts_of, quote
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure import needed_noise
+from understudy.privacy.secure import needed_noise, spend_of
 from understudy.protocols.core import Watcher
 from understudy.protocols.gram import protocol as gram
 from understudy.registry import config_for
@@ -62,7 +62,8 @@ from understudy.run import Result, train
 from understudy.runfile import PartySection, RunFile
 
 SCHEMA_SHARE = 0.25  # of ε, and half of δ, where bounds and categories are bought
-_ROUNDED = 0.99  # of what is left: noise is rounded up, release by release
+_SHARES = (0.99, 0.97, 0.95, 0.92, 0.9)  # of what is left: noise is rounded up, release by release
+_CELLS = (1, 3, 60, 300)  # sizes of releases
 
 
 def synthesize(
@@ -291,18 +292,23 @@ def _bought(
 def what_is_left(whole: Budget, offer: Quote) -> Budget:
     """A budget for the release, so that it and the purchase are within the whole one together.
 
-    Gaussian releases spend Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of one cell
-    with so much noise. Other noise is added up, ε and δ each.
+    Gaussian releases spend about Σ 1/σ², whatever they are of: what the purchase leaves of that is the price of many
+    cells with so much noise. The loss of a few whole numbers takes few values and may cost more or less than that, so
+    less is tried until the accountant finds releases of any size within the whole. Other noise is added up, ε and δ.
     """
     spend = flatten(offer.event)
     delta = whole.delta - offer.reveals
     paid = math.fsum(n / event.sigma**2 for event, n in spend.items() if isinstance(event, DiscreteGaussian))
-    if not paid:
-        return Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
-    left = needed_noise(1, Budget(whole.epsilon, delta)) ** -2 - paid
-    return Budget(
-        min(whole.epsilon, epsilon_of({DiscreteGaussian((_ROUNDED * left) ** -0.5): 1}, delta)), delta
-    )
+    if paid:
+        most = _CELLS[-1]
+        left = most * needed_noise(most, Budget(whole.epsilon, delta)) ** -2 - paid
+        for share in _SHARES:
+            each = DiscreteGaussian((share * left / most) ** -0.5)
+            rest = Budget(min(whole.epsilon, epsilon_of({each: most}, delta)), delta)
+            releases = (spend_of([(needed_noise(cells, rest), cells)]) for cells in _CELLS)
+            if all(epsilon_of(release + spend, whole.delta) <= whole.epsilon for release in releases):
+                return rest
+    return Budget(whole.epsilon * (1 - SCHEMA_SHARE), whole.delta / 2)
 
 
 def _with_purchase(result: Result, whole: Budget) -> Result:
