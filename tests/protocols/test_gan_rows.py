@@ -18,7 +18,7 @@ from understudy.data.series import Series, SeriesSchema
 from understudy.errors import AlignmentError, BudgetExceeded, ConfigError, MessageError, PartyError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.models.nets.gan import Critic
+from understudy.models.nets.gan import BranchedGenerator, Critic
 from understudy.models.nets.image_gan import ImageCritic
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
@@ -180,7 +180,7 @@ def test_a_network_for_other_pixels_is_refused() -> None:
     held = federation(20)
     party = held.parties("verti-gan", run="r")["radiology"]
     assert isinstance(party, verti_gan.VertiGanParty)
-    network = verti_gan.BranchedGenerator.for_parties({"radiology": (2, 3)})
+    network = BranchedGenerator.for_parties({"radiology": (2, 3)})
     with pytest.raises(PartyError, match="does not fit"):
         party.open(verti_gan.Begin(config={}, network=network.describe()))
 
