@@ -257,8 +257,11 @@ def test_each_ask_of_the_fine_stage_is_answered_once_and_in_turn() -> None:
     refused: list[str] = []
 
     def insist(name: str, message: Any) -> Any:
-        before = {Fine: [ProposeLevels(groups={}), *late], ProposeLevels: [Fine(), *late]}
-        before |= {TakeLevels: [Fine(), late[0]], Share: [Fine(), ProposeLevels(groups={}), late[1]]}
+        before = {Fine: [ProposeLevels(groups={}), *late], ProposeLevels: [Fine(inbox={}), *late]}
+        before |= {
+            TakeLevels: [Fine(inbox={}), late[0]],
+            Share: [Fine(inbox={}), ProposeLevels(groups={}), late[1]],
+        }
         for ask in before.get(type(message), []):
             with pytest.raises(MessageError, match="not expected"):
                 parties[name].answer(ask)

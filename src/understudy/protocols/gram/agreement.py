@@ -37,6 +37,7 @@ class Agreement:
     products: Products | None  # None until levels are taken, where they are bought
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     released: int = 0
+    greeted: bool = False  # whether the others were told the same
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
     levels: Levels | None = None  # as they were confirmed to the other holders
 

@@ -5,7 +5,7 @@ dealt to them, and the products of their columns are made: the server relays sea
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +18,7 @@ from understudy.protocols.gram.messages import Agree, Begin, Share
 
 Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
 Begun = dict[str, dict[str, Any]]
+Inboxes = dict[str, dict[str, Tensor]]
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
@@ -33,12 +34,16 @@ class Terms:
 
 @dataclass(frozen=True)
 class Began:
-    """What each party stated, the noise of each release, and where columns are split how many people share what."""
+    """What each party stated, the noise of each release, and where columns are split how many people share what.
+
+    `greetings`: what the holders told each other, for the first ask of each; of no use after it.
+    """
 
     begun: Begun
     sigmas: list[float]
     people: int | None = None
     cells: Cells = field(default_factory=dict)
+    greetings: Inboxes = field(default_factory=dict)
 
 
 def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
@@ -50,7 +55,7 @@ def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
         agree = Agree(chunk=1, seeds={}, cells=[], **_told_all(began, begun))
         agreed = present.ask(dict.fromkeys(begun, agree))
         if agreed.keys() == begun.keys():
-            return Began(begun, began.sigmas)
+            return Began(begun, began.sigmas, greetings=_greetings(agreed))
         begun = {name: begun[name] for name in agreed}
 
 
@@ -59,7 +64,7 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -
     cells = align_grid(parties, layout.grid.groups)
     began = _told(parties.ask(begin), cells)
     dealing = _dealing(layout, began, terms)
-    parties.ask(
+    agreed = parties.ask(
         {
             name: Agree(
                 seeds=dealing.seeds(name),
@@ -70,7 +75,7 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -
             for name in parties.names
         }
     )
-    return began
+    return replace(began, greetings=_greetings(agreed))
 
 
 def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> dict[str, Share]:
@@ -79,7 +84,7 @@ def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> di
     """
     names, dealing = parties.names, _dealing(layout, began, terms)
     chunk = layout.chunk(terms.chunk, ring_for(began))
-    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in names}
+    inbox = {name: began.greetings.get(name, {}) for name in names}
     swapped = dict.fromkeys(names, 0)
     for cell, people in began.cells.items():
         for start in range(0, people, chunk):
@@ -108,6 +113,10 @@ def _told(replies: Mapping[str, Any], cells: Cells | None) -> Began:
             raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
     sigmas = [max(scales) for scales in zip(*(info["sigmas"] for info in begun.values()), strict=True)]
     return Began(begun, sigmas, None if cells is None else sum(cells.values()), cells or {})
+
+
+def _greetings(agreed: Mapping[str, Any]) -> Inboxes:
+    return relayed({name: reply.outbox for name, reply in agreed.items()}, list(agreed))
 
 
 def _told_all(began: Began, begun: Begun) -> dict[str, Any]:

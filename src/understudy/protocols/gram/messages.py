@@ -2,7 +2,7 @@
 
 `Begin`, `Agree`, where levels are bought `Fine`, `ProposeLevels` and `TakeLevels`, where columns are split
 `products.Swap` chunk by chunk, `Share`, and where pairs are released twice `Refine`, after `Propose` if some of them
-were chosen.
+were chosen. The first of them after `Agree` brings the others' greetings in its `inbox`.
 """
 
 from dataclasses import dataclass
@@ -71,14 +71,17 @@ class Agree(Ask, kind="gram.agree"):
 
 @dataclass(frozen=True, kw_only=True)
 class Agreed(Reply, kind="gram.agreed"):
-    """The fingerprint of all keys as this party was told them; it is also in the ledger."""
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
 
     fingerprint: Public
+    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fine(Ask, kind="gram.fine"):
-    """Release the fine tables of all columns."""
+    """Release the fine tables of all columns. `inbox`: the others' greetings."""
+
+    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +107,7 @@ class Taken(Reply, kind="gram.taken"):
 
 @dataclass(frozen=True, kw_only=True)
 class Share(Ask, kind="gram.share"):
-    """Release. The others' last messages, and the dealer's corrections; both empty over rows."""
+    """Release. The others' last messages, and the dealer's corrections; over rows their greetings, and none."""
 
     inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]

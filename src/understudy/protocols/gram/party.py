@@ -10,17 +10,19 @@ discrete Gaussian noise of the scale that this party computes for the block (`La
 holders (`most_holders`) moves a cell by k at most, and the price is that. To every block that its columns are in it
 adds its share of noise, so that ε holds against the server, and against other parties that pool what they know: all of
 them over columns, `colluding` of them where a block has more than two holders (`secure.sums`). What leaves earlier,
-masked and sealed, is uniform to whoever can read it and enters the ledger at no price. Where levels are bought, pairs
-are counted on levels that fit the schema, are not too many, and that all holders were told alike.
+masked and sealed, is uniform to whoever can read it and enters the ledger at no price. Before anything is charged all
+holders have greeted each other: each was told the same settings, columns, noise and keys of everybody, on which the
+joint price rests. Where levels are bought, pairs are counted on levels that fit the schema, are not too many, and that
+all holders were told alike.
 """
 
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
@@ -51,6 +53,8 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    confirm,
+    greetings,
     heard,
     said,
 )
@@ -80,6 +84,7 @@ from understudy.protocols.gram.messages import (
 from understudy.protocols.gram.parts import Blinding, parts_of
 from understudy.protocols.gram.terms import Rows, Terms
 
+A = TypeVar("A", Fine, Swap, Share)
 DEALT = (
     "rows against the server together with a holder: the server deals the masks, so together they could remove them",
 )
@@ -148,15 +153,16 @@ class GramParty(AlignedParty):
         buys, released, products = terms.layout.buys, agreement.released, agreement.products
         match ask:
             case Fine() if buys and not released:
+                self._hear(ask, agreement)
                 return self._fine(terms, agreement)
             case ProposeLevels() if buys and released and agreement.levels is None:
                 return self._propose_levels(ask, agreement)
             case TakeLevels() if agreement.levels and products is None:
                 return self._take_levels(ask, agreement, agreement.levels)
             case Swap() if products is not None and not products.done and ask.chunk == products.swapped:
-                return products.swap(ask)
+                return products.swap(self._hear(ask, agreement))
             case Share() if products is not None and products.done and not agreement.parts:
-                return self._share(ask, terms, agreement, products)
+                return self._share(self._hear(ask, agreement), terms, agreement, products)
             case Propose() if released == 1 + buys and not agreement.proposed:
                 return self._propose(ask, terms, agreement)
             case Refine() if released == 1 + buys:
@@ -213,7 +219,20 @@ class GramParty(AlignedParty):
                 f"nothing, outside ε;{where} keys {mark}"
             )
         self.agreement = agreement
-        return Agreed(fingerprint=Public(mark, "a hash of public keys"))
+        return Agreed(
+            fingerprint=Public(mark, "a hash of public keys"),
+            outbox=Public(greetings(agreement.channels, ask.keys), "a word about public keys, sealed"),
+        )
+
+    def _hear(self, ask: A, agreement: Agreement) -> A:
+        """Open the others' greetings, which come with the first ask: had one been told anything else, nothing is
+        charged or sent. The ask without them.
+        """
+        if agreement.greeted:
+            return ask
+        confirm(agreement.channels, agreement.agree.keys, ask.inbox)
+        agreement.greeted = True
+        return replace(ask, inbox={})
 
     def _open(self, ask: Agree, terms: Terms) -> Agreement:
         """Check what was agreed, and derive lines and masks from it."""
@@ -323,6 +342,7 @@ class GramParty(AlignedParty):
             state["agreement"] = {
                 "ask": asdict(agreement.agree),
                 "released": agreement.released,
+                "greeted": agreement.greeted,
                 "proposed": agreement.proposed,
                 "parts": {str(place): part for place, part in agreement.parts.items()},
                 "channels": {peer: line.state_dict() for peer, line in agreement.channels.items()},
@@ -342,7 +362,8 @@ class GramParty(AlignedParty):
                 self.agreement = self._restored(self._open(Agree(**held["ask"]), terms), held)
 
     def _restored(self, agreement: Agreement, held: Mapping[str, Any]) -> Agreement:
-        agreement.released, agreement.proposed = held["released"], held["proposed"]
+        agreement.released, agreement.greeted = held["released"], held["greeted"]
+        agreement.proposed = held["proposed"]
         agreement.parts = {int(place): part for place, part in held["parts"].items()}
         for peer, line in agreement.channels.items():
             line.load_state_dict(held["channels"][peer])

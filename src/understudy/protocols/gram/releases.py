@@ -196,7 +196,7 @@ class _Server:
         """Release all columns' fine tables, and choose levels by them; so far each column by itself is known."""
         layout, sigma = self.layout, began.sigmas[0]
         server = Adder(layout, ring_for(began), list(began.begun))
-        replies = self.parties.ask(dict.fromkeys(began.begun, Fine()))
+        replies = self.parties.ask({name: Fine(inbox=began.greetings[name]) for name in began.begun})
         sums, noise = server.fine(replies, self.spreads[0], sigma)
         tables = FineTables.of(layout.trees, sums, noise, began.people)
         levels = tables.levels(layout.joint, server.noisiest(self.spreads[1], began.sigmas[1]))
@@ -211,7 +211,7 @@ class _Server:
     def _pairs(self, parties: Parties, layout: Layout, began: Began, number: int) -> Released:
         """Release the whole matrix."""
         if layout.grid.partition == "rows":
-            share = dict.fromkeys(began.begun, Share(inbox={}, corrections={}))
+            share = {name: Share(inbox=began.greetings.get(name, {}), corrections={}) for name in began.begun}
         else:
             share = products(parties, layout, began, self.terms)
         server = Adder(layout, ring_for(began), list(began.begun))

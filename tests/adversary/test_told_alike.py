@@ -1,0 +1,143 @@
+"""A server that tells the holders of one joint release different things, so that it would have less noise than stated.
+
+Over columns a holder's noise is for what a person moves in the columns of all holders, and how many these are is what
+the server says. Each holder's own price holds whatever it says; that of a person at all of them holds if all were told
+the same. Holders greet each other, sealed, before anything is charged.
+"""
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.append(str(Path(__file__).parent.parent / "protocols"))
+from gram_cases import BUDGET, Parts, Schemas, Seen, all_parties, by_columns, by_grid, by_rows
+
+from understudy.data.schema import Integer, Schema
+from understudy.errors import MessageError
+from understudy.protocols.core import Swap
+from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
+from understudy.protocols.gram.releases import Plan, release
+
+Lie = Callable[[str, Any], Any]
+BOUGHT = Plan(fine=0.2)
+TWICE = replace(BOUGHT, refined=3, scouting=0.8)
+
+
+AGE = Integer(name="age", low=0, high=99)  # no bins are declared: levels are bought
+
+
+def opened(cut: tuple[Parts, Schemas]) -> tuple[Parts, Schemas]:
+    tables, schemas = cut
+    return tables, {
+        name: replace(schema, columns=tuple(AGE if one.name == AGE.name else one for one in schema.columns))
+        for name, schema in schemas.items()
+    }
+
+
+def columns(holders: int) -> tuple[Parts, Schemas]:
+    return opened(by_columns(holders))
+
+
+def grid() -> tuple[Parts, Schemas]:
+    return opened(by_grid())
+
+
+def rows() -> tuple[Parts, Schemas]:
+    return opened(by_rows(3))
+
+
+def truth(name: str, message: Any) -> Any:
+    return message
+
+
+def narrower(name: str, ask: Any) -> Any:
+    """Every holder of other columns has one column only, it says to each."""
+    if not isinstance(ask, Begin):
+        return ask
+    schemas = {holder: Schema.from_dict(told) for holder, told in ask.schemas.items()}
+    cut = {
+        holder: schema if schema.columns == schemas[name].columns else schema.select([_one_of(schema)])
+        for holder, schema in schemas.items()
+    }
+    return replace(ask, schemas={holder: schema.to_dict() for holder, schema in cut.items()})
+
+
+def _one_of(schema: Schema) -> str:
+    return AGE.name if AGE.name in schema.names else schema.names[0]
+
+
+def to_one(kind: type[Any], **changes: Any) -> Lie:
+    """The first holder alone is told something else."""
+    return lambda name, ask: (
+        replace(ask, **changes) if isinstance(ask, kind) and name[-1] == "0" and name[0] in "ha" else ask
+    )
+
+
+def louder(name: str, ask: Any) -> Any:
+    """More noise than all others have, which its budget allows."""
+    changed = isinstance(ask, Agree) and name[-1] == "0"
+    return replace(ask, sigmas=[2 * sigma for sigma in ask.sigmas]) if changed else ask
+
+
+def test_a_server_that_tells_holders_of_fewer_columns_would_have_less_noise_on_all_of_them() -> None:
+    tables, schemas = columns(2)
+    needed = dict[Lie, list[float]]()
+    for meddle, ends in ((truth, nullcontext()), (narrower, pytest.raises(MessageError))):
+        seen = Seen(all_parties(tables, schemas), meddle)
+        with ends:
+            release(seen, schemas, BOUGHT)
+        needed[meddle] = [reply.sigmas.value[0] for _, reply in seen.replies(Begin)]
+    assert max(needed[narrower]) < min(needed[truth])
+
+
+LIES: dict[str, tuple[Callable[[], tuple[Parts, Schemas]], Plan, Lie]] = {
+    "others have fewer columns": (lambda: columns(2), BOUGHT, narrower),
+    "others have fewer columns, three holders": (lambda: columns(3), BOUGHT, narrower),
+    "others have fewer columns, over a grid": (grid, BOUGHT, narrower),
+    "others have fewer columns, levels as declared": (lambda: columns(2), Plan(), narrower),
+    "fine tables get more": (lambda: columns(2), BOUGHT, to_one(Begin, fine=0.5)),
+    "pairs are released twice": (
+        lambda: columns(2),
+        replace(BOUGHT, refined=3, scouting=0.8),
+        to_one(Begin, refined=2),
+    ),
+    "holders pool what they know": (grid, BOUGHT, to_one(Begin, colluding=2)),
+    "there is more noise": (lambda: columns(2), BOUGHT, louder),
+    "there is more noise, over rows": (rows, BOUGHT, louder),
+    "a person may be with two, over rows": (rows, Plan(), to_one(Begin, most_holders=2)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_holders_who_were_told_different_things_part_before_anything_is_charged(lie: str) -> None:
+    cut, plan, meddle = LIES[lie]
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+    with pytest.raises(MessageError, match="told different things"):
+        release(Seen(parties, meddle), schemas, plan)
+    assert all(one.ledger.spend() == {} for one in parties.values())
+
+
+@pytest.mark.parametrize("cut", [lambda: columns(2), grid, rows])
+@pytest.mark.parametrize("plan", [BOUGHT, Plan()])
+def test_without_the_others_greetings_nothing_is_charged_or_sent(cut: Any, plan: Plan) -> None:
+    tables, schemas = cut()
+    parties, first = all_parties(tables, schemas), set[str]()
+
+    def silent(name: str, message: Any) -> Any:
+        if isinstance(message, Fine | Swap | Share) and name not in first:
+            first.add(name)
+            with pytest.raises(MessageError, match="greeting of another holder is missing"):
+                parties[name].answer(replace(message, inbox={}))
+            assert parties[name].ledger.spend() == {}
+        return message
+
+    release(Seen(parties, silent), schemas, plan)  # the right ones may still come
+    assert first == set(tables)
+    assert all(one.ledger.spend() for one in parties.values())
+    assert all(one.ledger.spent() <= BUDGET.epsilon for one in parties.values())
