@@ -18,10 +18,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from understudy.data.triangles import on_diagonal
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
 from understudy.privacy.local.rappor import Rappor
-from understudy.privacy.secure.moments import on_diagonal
 from understudy.privacy.secure.tied import reach
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.dplt.party import DpltParty

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from understudy.data.frame import Frame
+from understudy.data.triangles import packed, unpacked
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -23,8 +24,6 @@ from understudy.privacy.secure.moments import (
     moments_event,
     needed_multipliers,
     noise_for,
-    packed,
-    unpacked,
 )
 from understudy.protocols.moments.stages import First, Pooled, Rows, Stage, Within
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from understudy.data.triangles import on_diagonal, packed
 from understudy.privacy.secure import Dealer, Factor, Ring, one_hot
-from understudy.privacy.secure.moments import bounded, on_diagonal, packed
+from understudy.privacy.secure.moments import bounded
 from understudy.privacy.secure.tied import (
     block_multipliers,
     levels_as_numbers,

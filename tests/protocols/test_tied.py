@@ -17,13 +17,14 @@ from hypothesis.extra.numpy import arrays
 from understudy.data.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
+from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError, MessageError, PartyAway, PartyError, PrivacyError, SchemaError
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import bounded, on_diagonal
+from understudy.privacy.secure.moments import bounded
 from understudy.protocols.core import align_people
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.tied import protocol as tied

@@ -25,6 +25,7 @@ from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
+from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -34,7 +35,7 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Begin
 from understudy.protocols.moments.party import classes_of
 from understudy.protocols.moments.releases import Released, Server, release
-from understudy.protocols.moments.stages import Rows, Stage, bins_of
+from understudy.protocols.moments.stages import Rows, Stage
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.codec import Codec
 from understudy.data.described import Rows
 from understudy.data.schema import Schema
+from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up
@@ -31,7 +32,6 @@ from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
-from understudy.privacy.secure.moments import on_diagonal
 from understudy.privacy.secure.tied import squares
 from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.tied import protocol as tied

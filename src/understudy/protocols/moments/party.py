@@ -23,6 +23,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, schema_from
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng, rounded_up
@@ -55,7 +56,6 @@ from understudy.protocols.moments.stages import (
     Rows,
     Stage,
     Within,
-    bins_of,
     check_basis,
     check_means,
     finest,

@@ -22,7 +22,20 @@ import torch
 from torch import Tensor
 
 from understudy.data.frame import UNIT, Frame
+from understudy.data.triangles import on_diagonal, packed
 from understudy.errors import MessageError
+from understudy.models.moments.released import (
+    COUNT,
+    ENERGY,
+    FIRST,
+    SCALE,
+    SHADES,
+    bins_of,
+    first_size,
+    moments_reach,
+    read_first,
+    read_moments,
+)
 from understudy.privacy.secure.moments import (
     LARGEST,
     Crowd,
@@ -31,13 +44,8 @@ from understudy.privacy.secure.moments import (
     bounded,
     cell_moments,
     cell_sums,
-    on_diagonal,
-    packed,
-    unpacked,
 )
 
-SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
-COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
@@ -69,11 +77,11 @@ class First:
 
     @property
     def reach(self) -> float:
-        return math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)
+        return FIRST
 
     @property
     def size(self) -> int:
-        return self.classes * (1 + self.frame.features) + 1 + self.frame.channels * self.bins
+        return first_size(self.frame, self.classes)
 
     @property
     def diagonal(self) -> Tensor:
@@ -91,23 +99,8 @@ class First:
         return torch.cat([sums.flatten(), more.flatten()])
 
     def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
-        """`people` of each class, the `sums` of their coefficients, the `energy` of all, in squared steps, and their
-        `shades`, how many people's worth of values each bin holds (channels, bins); beside them the deviation of noise.
-        """
-        step, at = self.frame.reach / SCALE, self.classes * (1 + self.frame.features)
-        units = torch.tensor([1 / COUNT] + [step] * self.frame.features, dtype=torch.float64)
-        table, beside = (part[:at].double().view(self.classes, -1) * units for part in (total, noise))
-        squared, share = step**2 * SCALE**2 / ENERGY, math.sqrt(self.frame.channels) / SHADES
-        return {
-            "people": table[:, 0].clone(),
-            "people_noise": beside[0, 0].clone(),
-            "sums": table[:, 1:].clone(),
-            "sums_noise": beside[0, 1].clone(),
-            "energy": total[at].double() * squared,
-            "energy_noise": noise[at].double() * squared,
-            "shades": total[at + 1 :].double().view(self.frame.channels, self.bins) * share,
-            "shades_noise": noise[at + 1].double() * share,
-        }
+        """As `read_first`."""
+        return read_first(self.frame, self.classes, total, noise)
 
     @property
     def _most(self) -> float:
@@ -126,7 +119,7 @@ class Pooled:
 
     @property
     def reach(self) -> float:
-        return self.scale**2 / math.sqrt(2) * (1 + 2.0**-40)
+        return moments_reach(self.scale)
 
     @property
     def size(self) -> int:
@@ -143,11 +136,7 @@ class Pooled:
 
     def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """`moments`, the sum over people in squared steps, (features, features); the deviation of its noise."""
-        squared = (self.radius / self.scale) ** 2
-        return {
-            "moments": unpacked(total.double(), self.features) * squared,
-            "moments_noise": torch.tensor(_beside(noise, self.diagonal) * squared),
-        }
+        return read_moments(total, self.features, self.radius, self.scale, _beside(noise, self.diagonal))
 
 
 @dataclass(frozen=True)
@@ -200,12 +189,9 @@ class Within:
 
     def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """`moments` (cells, directions, directions) in squared steps; with `bits`, the `people` and `sums` of cells."""
-        k, squared, head = self.directions, (self.radius / self.scale) ** 2, self._head
-        triangles = total[head:].double().view(self.cells, -1)
-        found = {
-            "moments": unpacked(triangles, k) * squared,
-            "moments_noise": torch.tensor(_beside(noise, self.diagonal) * squared),
-        }
+        k, head = self.directions, self._head
+        triangles, sigma = total[head:].view(self.cells, -1), _beside(noise, self.diagonal)
+        found = read_moments(triangles, k, self.radius, self.scale, sigma)
         if not self.bits:
             return found
         units = torch.tensor([1 / self._count] + [self.radius / self._mean] * k, dtype=torch.float64)
@@ -229,11 +215,6 @@ class Within:
 
 
 Stage = First | Pooled | Within
-
-
-def bins_of(frame: Frame) -> int:
-    """How many bins a channel's histogram has."""
-    return 32 if frame.channels <= 3 else 16
 
 
 def finest(multiplier: float, most_holders: int) -> int:

@@ -27,12 +27,13 @@ from understudy.data.codec import Codec
 from understudy.data.described import Rows, one_kind_of_row, schema_from
 from understudy.data.frame import MOST_FEATURES
 from understudy.data.table import Table
+from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError, SchemaError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import Channel, Factor, KeyPair, Ring, blind, connect, fingerprint, noise_on
-from understudy.privacy.secure.moments import moments_event, needed_multipliers, on_diagonal
+from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import (
     AlignedParty,
     Ask,

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.triangles import unpacked
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, centres
 from understudy.models.tied import Classwise, Joint, Tied
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Ring
-from understudy.privacy.secure.moments import unpacked
 from understudy.privacy.secure.tied import one_for
 from understudy.protocols.core import Dealing, Parties, Swap, align_people, relayed
 from understudy.protocols.moments.stages import First

@@ -13,10 +13,11 @@ from torch import Tensor
 from understudy.data.arrays import Values
 from understudy.data.codec import Codes
 from understudy.data.frame import UNIT, Frame
+from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
 from understudy.privacy.secure.moments import Crowd, Whole, bounded
 from understudy.privacy.secure.tied import levels_as_numbers, one_for, squares, triangle
-from understudy.protocols.moments.stages import First, Rows, bins_of
+from understudy.protocols.moments.stages import First, Rows
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 

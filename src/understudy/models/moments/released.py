@@ -1,0 +1,67 @@
+"""Moments as they are released, in whole numbers, and what they say in steps of the frame.
+
+The first release has, class by class, a count and the sum of the rows' coefficients; then the energy of all rows and
+histograms of their values. A row counts `COUNT` there, its coefficients are of a norm of at most `SCALE`, its energy
+is at most `ENERGY` and its histograms are of a norm of at most `SHADES`. Second moments are triangles of q qᵀ with
+‖q‖ ≤ scale, where `radius` steps became `scale`, under noise of σ beside the diagonal and √2·σ on it.
+
+Guarantee: reads released numbers alone.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from understudy.data.frame import Frame
+from understudy.data.triangles import unpacked
+
+SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
+COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
+FIRST = math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)  # what a person moves of it
+
+Released = dict[str, Tensor]
+
+
+def bins_of(frame: Frame) -> int:
+    """How many bins a channel's histogram has."""
+    return 32 if frame.channels <= 3 else 16
+
+
+def first_size(frame: Frame, classes: int) -> int:
+    """How many numbers the first release has."""
+    return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
+
+
+def moments_reach(scale: int) -> float:
+    """By how much a person moves second moments, in terms of σ."""
+    return scale**2 / math.sqrt(2) * (1 + 2.0**-40)
+
+
+def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Released:
+    """`people` of each class, the `sums` of their coefficients, the `energy` of all, in squared steps, and their
+    `shades`, how many people's worth of values each bin holds (channels, bins); beside them the deviation of noise.
+    """
+    step, at = frame.reach / SCALE, classes * (1 + frame.features)
+    units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
+    table, beside = (part[:at].double().view(classes, -1) * units for part in (total, noise))
+    squared, share = step**2 * SCALE**2 / ENERGY, math.sqrt(frame.channels) / SHADES
+    return {
+        "people": table[:, 0].clone(),
+        "people_noise": beside[0, 0].clone(),
+        "sums": table[:, 1:].clone(),
+        "sums_noise": beside[0, 1].clone(),
+        "energy": total[at].double() * squared,
+        "energy_noise": noise[at].double() * squared,
+        "shades": total[at + 1 :].double().view(frame.channels, bins_of(frame)) * share,
+        "shades_noise": noise[at + 1].double() * share,
+    }
+
+
+def read_moments(triangles: Tensor, d: int, radius: float, scale: int, sigma: float) -> Released:
+    """`moments`, the sums over people in squared steps, (…, d, d); the deviation of their noise beside the diagonal."""
+    squared = (radius / scale) ** 2
+    return {
+        "moments": unpacked(triangles.double(), d) * squared,
+        "moments_noise": torch.tensor(sigma * squared, dtype=torch.float64),
+    }
