@@ -13,12 +13,10 @@ import anyio
 import anyio.to_thread
 from fastapi import APIRouter, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from fastapi.responses import FileResponse, HTMLResponse
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.callers import By, The
@@ -43,18 +41,10 @@ from understudy.exchange.messages import (
 from understudy.exchange.offer_file import SUFFIX
 from understudy.exchange.pages import error_page, pages
 from understudy.exchange.service import Exchange
+from understudy.exchange.web import Guard, length_of, problem
 from understudy.protocols.sgde.offer import Requirements
 
-MOST_JSON = 1 << 20  # of a request that carries no generator
-SLOWEST_JSON = 10.0  # seconds for such a request to arrive
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'self'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-}
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The request is cut off, or is not HTTP or JSON"},
     401: {"model": Problem, "description": "No token, or one that is not valid"},
@@ -92,7 +82,7 @@ def build_app(exchange: Exchange) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(SQLAlchemyError, _out_of_order)
-    app.add_middleware(Guard)
+    app.add_middleware(Guard, pushing=_pushing)
     app.include_router(api)
     app.include_router(pages)
     return app
@@ -162,7 +152,7 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> OfferWh
 async def push(request: Request, exchange: The, caller: By, pool: Name, digest: Digest) -> OfferOut:
     """Offer a generator under the SHA-256 of its file. Once acknowledged, it survives a crash."""
     in_thread = anyio.to_thread.run_sync
-    most = await in_thread(exchange.may_push, caller, pool, digest, _length(request))
+    most = await in_thread(exchange.may_push, caller, pool, digest, length_of(request))
     with exchange.store.receive(most) as upload:
         try:
             with anyio.fail_after(exchange.limits.seconds):
@@ -238,64 +228,8 @@ def list_events(
     return [EventOut.model_validate(row) for row in exchange.events(caller, after=after, most=most)]
 
 
-def _length(request: Request) -> int | None:
-    text = request.headers.get("content-length", "")
-    return int(text) if text.isascii() and text.isdigit() else None
-
-
-class Guard:
-    """Headers on every answer, no large or slow bodies where none belong, and no body is read after an answer.
-
-    A request whose length is told twice is refused: whoever stands in front may have read another one out of it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request = Request(scope)
-        pushing = request.method == "PUT" and "/offers/" in request.url.path
-        until = math.inf if pushing else anyio.current_time() + SLOWEST_JSON
-        whole = "transfer-encoding" not in request.headers and not _length(request)
-
-        async def receive_in_time() -> Message:
-            nonlocal whole
-            with anyio.fail_after(None if whole or pushing else max(0.0, until - anyio.current_time())):
-                message = await receive()
-            whole = whole or not message.get("more_body", False)
-            return message
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
-                if not whole:
-                    headers["Connection"] = "close"  # what is still on its way is not read
-            await send(message)
-
-        if refusal := _out_of_shape(request, pushing):
-            await refusal(scope, receive, send_with_headers)
-        else:
-            await self._app(scope, receive_in_time, send_with_headers)
-
-
-def _out_of_shape(request: Request, pushing: bool) -> Response | None:
-    """A request that is refused for its length, before anything else is looked at."""
-    if "transfer-encoding" in request.headers and "content-length" in request.headers:
-        return _problem(400, "This request states its length twice.")
-    if not pushing and "transfer-encoding" in request.headers:
-        return _problem(411, "This request needs a Content-Length.")
-    if not pushing and (_length(request) or 0) > MOST_JSON:
-        return _problem(413, f"A request of this kind has at most {MOST_JSON:,} bytes.")
-    return None
-
-
-def _problem(status: int, detail: Any, headers: dict[str, str] | None = None) -> JSONResponse:
-    return JSONResponse({"detail": detail}, status_code=status, headers=headers)
+def _pushing(request: Request) -> bool:
+    return request.method == "PUT" and "/offers/" in request.url.path
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
@@ -311,13 +245,13 @@ async def _refusal(request: Request, error: Exception) -> Response:
 
 async def _misuse(_: Request, error: Exception) -> Response:
     """A setting or a schema that makes no sense, in a request of an administrator."""
-    return _problem(422, str(error))
+    return problem(422, str(error))
 
 
 async def _out_of_order(_: Request, error: Exception) -> Response:
     """The database is full, locked or away. What it says goes into the service's own log, not to the caller."""
     logging.getLogger("uvicorn.error").error("the database failed: %s", error)
-    return _problem(
+    return problem(
         503, "The exchange cannot use its database now. Nothing was changed.", {"Retry-After": "5"}
     )
 
@@ -328,7 +262,7 @@ async def _malformed(request: Request, error: Exception) -> Response:
     found = [{"where": [str(part) for part in e["loc"]], "what": e["msg"]} for e in error.errors()]
     if _browser(request):
         return _said(request, 422, "; ".join(f"{e['where'][-1]}: {e['what']}" for e in found[:3]) + ".")
-    return _problem(422, found[:16])
+    return problem(422, found[:16])
 
 
 async def _not_served(request: Request, error: Exception) -> Response:
@@ -345,4 +279,4 @@ def _said(request: Request, status: int, text: str, headers: dict[str, str] | No
     """A refusal as a page for people, as JSON for programs."""
     if _browser(request):
         return HTMLResponse(error_page(status, text), status, headers)
-    return _problem(status, text, headers)
+    return problem(status, text, headers)

@@ -16,12 +16,12 @@ from understudy.durable import replace
 from understudy.errors import ConfigError, ExchangeError
 from understudy.exchange.app import build_app
 from understudy.exchange.database import Database, Token
-from understudy.exchange.doors import Doors, DoorsServer, protocol_for
+from understudy.exchange.doors import Doors
 from understudy.exchange.limits import Limits
 from understudy.exchange.service import Exchange
 from understudy.exchange.store import Store
 from understudy.exchange.tokens import ADMIN, Caller, issue
-from understudy.exchange.transport import loopback
+from understudy.exchange.web import server_behind_doors
 from understudy.protocols.sgde.offer import Requirements
 
 OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
@@ -76,32 +76,11 @@ def server_for(
     proxied: bool = False,
 ) -> uvicorn.Server:
     """The server, not yet running."""
-    if (certificate is None) != (key is None):
-        raise ConfigError("TLS needs a certificate and its key.")
-    if certificate is None and not proxied and not loopback(host):
-        raise ConfigError(
-            f"on {host} tokens could be read on the network: give a certificate and its key, "
-            "or say that a proxy in front speaks TLS."
-        )
     limits = exchange.limits
     doors = Doors(each=None if proxied else limits.connections, whole=2 * limits.seconds + limits.check)
-    config = uvicorn.Config(
-        build_app(exchange),
-        http=protocol_for(doors),
-        loop="asyncio",  # whose sockets the doors are made for
-        host=host,
-        port=port,
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
-        log_level="warning",
-        server_header=False,
-        proxy_headers=proxied,
-        timeout_keep_alive=round(doors.idle),
-        timeout_graceful_shutdown=30,
-        limit_concurrency=doors.most + 1,
-        ws="none",
+    return server_behind_doors(
+        build_app(exchange), doors, host=host, port=port, certificate=certificate, key=key, proxied=proxied
     )
-    return DoorsServer(config, doors)
 
 
 def _found(exchange: Exchange, name: str, requirements: Requirements) -> None:
