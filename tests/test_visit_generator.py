@@ -149,8 +149,8 @@ def test_people_without_events_can_be_asked_for_and_a_condition_without_an_order
 
 def test_what_cannot_be_asked_is_refused_by_name() -> None:
     made = generator(clinic())
-    with pytest.raises(UnderstudyError, match="severity"):
-        made.visits(5, where="severity > 1")
+    with pytest.raises(UnderstudyError, match="weight"):
+        made.visits(5, where="weight > 1")
     with pytest.raises(ConfigError, match="probability 0"):
         made.visits(5, where="smoker == true and smoker == false")
     with pytest.raises(ConfigError, match="condition"):

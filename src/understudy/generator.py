@@ -293,8 +293,10 @@ class Generator:
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """`n` synthetic people, and their events in order: every event has a person in the first table.
 
-        `where` is a condition on people, with their `number_of_events`, and where events are ordered the time of the
-        first, as `"sex == 'F' and number_of_events >= 3"`. It is met exactly, however rare; `attrs["probability"]`.
+        `where` is a condition on people, with their `number_of_events` and, where events are ordered, the time of the
+        first, and on events, as `"sex == 'F' and cost > 500"`: people one of whose events meets it, with all their
+        events. Who has no events meets it where it holds whatever an event is like. It is drawn exactly, however rare
+        (`answers.people`); `attrs["probability"]` is what the model gives it. All events keep the schema's rules.
         """
         return self._visits(n, FastRng(seed), where)
 
@@ -302,7 +304,7 @@ class Generator:
         not_negative(n=n)
         if not isinstance(self.schema, VisitSchema) or not isinstance(self.network, MixtureOfChains):
             raise ArtefactError("This generator draws no people with events: see `sample`.")
-        if where is not None:
+        if where is not None or self.schema.rules:
             return people_where(self.network, self.schema, where, n, rng)
         return visit_frames(self.network.draw(n, rng.uniform), self.schema, rng)
 

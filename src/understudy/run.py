@@ -214,7 +214,7 @@ def opened(
     """The public rows that a protocol's `train` takes, opened, once its schemas are found to fit together."""
     module = protocol_named(protocol)
     for schema in schemas.values():
-        if isinstance(schema, Schema):
+        if isinstance(schema, Schema | VisitSchema):
             check_rules(schema)
     if same_people:
         # Two parties with the same column: refused before anything else, unless they may hold other people of it.

@@ -37,8 +37,8 @@ rows for it to begin from.
     epsilon_total = 8.0             # of all reports of a person together
     cap = 2                         # so many at most
 
-What every row keeps across holders' columns stands in `[[rules]]` (`data/rules.py`; a setting of `gram`); rules on the
-columns of one holder belong into its schema.
+What every row keeps across holders' columns stands in `[[rules]]` (`data/rules.py`; a setting of `gram` and of
+`visits`); rules on the columns of one holder belong into its schema.
 
     [[rules]]
     when = "employed == false"

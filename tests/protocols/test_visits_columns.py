@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data.schema import Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
@@ -242,9 +241,6 @@ def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_char
         Holders.of({"clinic": schemas["clinic"], "bank": same})
     with pytest.raises(ConfigError, match="most_holders"):
         train("visits", three(), **SMALL, most_holders=2)
-    ruled = Schema.from_dict(schemas["bank"].to_dict() | {"rules": [{"always": "income >= 0"}]})
-    with pytest.raises(SchemaError, match="rules"):
-        Holders.of({"clinic": schemas["clinic"], "bank": ruled})
 
 
 def test_two_holders_without_common_people_are_told_so() -> None:
@@ -263,3 +259,15 @@ def test_a_plan_over_columns_says_both_noises() -> None:
     assert said.errors[0].least == pytest.approx(min(found.noise.values()))
     assert said.errors[0].largest == pytest.approx(max(found.noise.values()))
     assert "other columns of the same people" in str(said)
+
+
+def test_rules_across_holders_are_kept_by_what_is_drawn() -> None:
+    tables, schemas = beside_visits()
+    schemas["bank"] = replace(schemas["bank"], rules=({"always": "income != 3"},))
+    federation = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
+    said = ({"when": "income >= 1", "then": "severity <= 1"},)
+    people, events = train("visits", federation, rules=said, **SMALL).generator.visits(300, seed=1)
+    rich = people.set_index("patient")["income"].reindex(events["patient"]).to_numpy() >= 1
+    assert len(events)
+    assert not (events["severity"][rich] > 1).any()
+    assert (people["income"] != 3).all()

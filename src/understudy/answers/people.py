@@ -1,74 +1,80 @@
-"""People who meet a condition, with their events, from a mixture of chains.
+"""People who keep the rules, or who meet a condition, with their events, from a mixture of chains.
 
-A kind of people is a product of columns, but for the time of a first event and the number of events, which go
-together: it is two products, of those who have events and of those who have none. So a condition on people's columns,
-the number of events among them, has a closed form (`products`), however rare it is; each person's events are then
-drawn from the chain of the person's own kind.
-
-Edges: a condition on events → ConfigError; one of too many parts, or that nobody meets → ConfigError.
+Guarantee: whoever is drawn keeps all rules and meets the condition: all are looked at, and who does not is drawn again.
+Edges: what has a closed form (`people_law`) is drawn as it is, however rare. The time itself, and an order between a
+person's column and an event's, are left to drawing again, with a bound on the work; a condition that nobody meets, or
+that is too rare for that → ConfigError.
 """
+
+from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
-from torch.nn import functional
 
-from understudy.answers.products import Products
-from understudy.answers.question import Question
-from understudy.data.codec import Codec, Uniform
-from understudy.data.visits import VisitCodes, VisitSchema
-from understudy.data.visits.frames import visit_frames
+from understudy.answers.cases import Split, TooManyCasesError
+from understudy.answers.drawn_people import Drawn, meets
+from understudy.answers.people_law import PeopleLaw
+from understudy.data.codec import Uniform
+from understudy.data.conditions import columns, parse
+from understudy.data.visits import VisitSchema
+from understudy.data.visits.frames import declared
 from understudy.errors import ConfigError
 from understudy.models.visits import MixtureOfChains
 
-_MOST_BOXES = 256
-_TINY = 1e-300  # a divisor in place of 0: kinds of people who never have events
+_MOST_DRAWS = 1 << 20  # people, for one question
+_FIRST = 1 << 12  # after which it is seen whether these will do
 
 
 def people_where(
-    network: MixtureOfChains, schema: VisitSchema, where: str, n: int, rng: Uniform
+    network: MixtureOfChains, schema: VisitSchema, where: str | None, n: int, rng: Uniform
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """`n` people who meet the condition, and their events; `attrs["probability"]` is what the model gives it."""
-    levels = Codec(schema.person_schema)
-    question = Question.read(where, levels)
-    boxes = question.boxes(_MOST_BOXES)
-    if boxes is None:
-        raise ConfigError(f"{where!r} falls into more than {_MOST_BOXES} parts. Nothing was drawn.")
-    probability, left = kinds_of(network).cut(question.pieces).given(boxes)
-    if left is None:
-        raise ConfigError(f"nobody meets {where!r}: the model gives it the probability 0. Nothing was drawn.")
-    drawn = left.draw(n, rng.uniform).numpy()
-    codes, kind = np.ascontiguousarray(drawn[:, :-1]), torch.from_numpy(drawn[:, -1]).long()
-    for j, own in question.pieces.items():
-        codes[:, j] = own.level[drawn[:, j]]
-    people = levels.decode(codes, rng)
-    for j, own in question.pieces.items():
-        people[own.column.name] = own.values(drawn[:, j], rng.uniform(n).numpy())
-    number = people.iloc[:, -1].to_numpy(np.int64)
-    events = network.events_of(kind, torch.from_numpy(number), rng.uniform)
-    starts = np.concatenate([[0], np.cumsum(number)]).astype(np.int64)
-    frames = visit_frames(VisitCodes(codes, events.numpy(), starts), schema, rng, people=people)
+    """`n` people who keep the rules and meet the condition, and their events.
+
+    `attrs["probability"]` is what the model, given the rules, gives the condition, `attrs["answer"]` whether that is
+    exact, or counts what is left to drawing among draws; `attrs["kept"]` is the share of draws that are kept.
+    """
+    split = Split(schema, None if where is None else parse(where))
+    for name in () if split.condition is None else columns(split.condition):
+        schema.row_schema.column(name)
+    try:
+        law = PeopleLaw(network, split)
+        given = (
+            1.0 if where is None or not schema.rules else PeopleLaw(network, Split(schema, None)).probability
+        )
+    except TooManyCasesError:
+        law, given = PeopleLaw(network, split, told=False), 1.0
+    if law.probability == 0:
+        asked = repr(where) if where is not None else "the rules"
+        raise ConfigError(f"nobody meets {asked}: the model gives it the probability 0. Nothing was drawn.")
+    found, kept = _kept(n, law, split, where, rng)
+    frames = declared(found.people, found.events, found.starts, schema)
+    exact = law.told and not split.later
+    said: dict[str, Any] = {"kept": kept}
+    if where is not None:
+        said["answer"] = "exact" if exact else "counted among draws"
+        said["probability"] = law.probability / given * (1.0 if exact else kept)
     for frame in frames:
-        frame.attrs |= {"answer": "exact", "probability": probability}
+        frame.attrs |= said
     return frames
 
 
-def kinds_of(network: MixtureOfChains) -> Products:
-    """Kinds of people as weighted products of their columns, and of one more column that says which kind it is."""
-    own, number = (part.detach().cpu().double() for part in network.person_odds())
-    blocks = torch.split(own, list(network.people[:-1]), 1)
-    which = torch.eye(network.kinds, dtype=torch.float64)
-    if not network.ordered:
-        return Products(
-            torch.full((network.kinds,), 1 / network.kinds, dtype=torch.float64), (*blocks, number, which)
+def _kept(n: int, law: PeopleLaw, split: Split, where: str | None, rng: Uniform) -> tuple[Drawn, float]:
+    """So many people who keep and meet all, and the share of draws that do."""
+    found, tried = law.draw(0, rng), 0
+    have, asked = 0, n
+    while True:
+        drawn = law.draw(asked, rng)
+        good = np.flatnonzero(meets(drawn, split))
+        found, tried, have = found.with_(drawn.take(good)), tried + asked, have + len(good)
+        if have >= n:
+            return found.take(np.arange(n)), have / max(tried, 1)
+        if tried >= _MOST_DRAWS or (tried >= _FIRST and have / tried * _MOST_DRAWS < n / 2):
+            what = " and ".join(
+                [repr(where)] * (where is not None) + ["the rules"] * bool(split.schema.rules)
+            )
+            raise ConfigError(
+                f"{have:,} of {tried:,} draws meet {what}: {n:,} people would take too long. Nothing was drawn."
+            )
+        asked = min(
+            _MOST_DRAWS // 8, max(64, _FIRST if not have else int(1.1 * (n - have) * tried / have) + 1)
         )
-    none, some = number[:, :1], functional.pad(number[:, 1:], (1, 0))
-    missing = functional.one_hot(torch.tensor(network.people[-2] - 1), network.people[-2]).double()
-    nothing = functional.one_hot(torch.tensor(0), network.people[-1]).double()
-    weight = torch.cat((1 - none[:, 0], none[:, 0])) / network.kinds
-    odds = [torch.cat((block, block)) for block in blocks[:-1]]
-    odds.append(torch.cat((blocks[-1], missing.expand(network.kinds, -1))))
-    odds.append(
-        torch.cat((some / some.sum(1, keepdim=True).clamp(min=_TINY), nothing.expand(network.kinds, -1)))
-    )
-    return Products(weight, (*odds, torch.cat((which, which))))

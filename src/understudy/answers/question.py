@@ -128,7 +128,7 @@ class Question:
                 order = tests(condition)[0]
                 assert isinstance(order, Order)
                 for is_so in (False, True):
-                    left.append((_known(condition, {order: is_so}), box, {**orders, order: is_so}))
+                    left.append((left_of(condition, {order: is_so}), box, {**orders, order: is_so}))
         raise TooManyError
 
     def _split(self, condition: Condition, j: int) -> dict[Condition | bool, Mask]:
@@ -139,7 +139,7 @@ class Question:
         kinds, kind = np.unique(met, axis=1, return_inverse=True)
         parts: dict[Condition | bool, Mask] = {}
         for place, truth in enumerate(kinds.T.tolist()):
-            rest, mask = _known(condition, dict(zip(own, truth, strict=True))), kind.ravel() == place
+            rest, mask = left_of(condition, dict(zip(own, truth, strict=True))), kind.ravel() == place
             parts[rest] = parts[rest] | mask if rest in parts else mask
         return parts
 
@@ -160,17 +160,17 @@ class TooManyError(Exception):
     """A condition takes too many boxes."""
 
 
-def _known(condition: Condition, known: Mapping[Test | Order, bool]) -> Condition | bool:
+def left_of(condition: Condition, known: Mapping[Test | Order, bool]) -> Condition | bool:
     """What is left of a condition, some of its tests being known to be met or not."""
     if isinstance(condition, Not):
-        rest = _known(condition.part, known)
+        rest = left_of(condition.part, known)
         return not rest if isinstance(rest, bool) else Not(rest)
     if not isinstance(condition, And | Or):
         return known.get(condition, condition)
     decides = isinstance(condition, Or)  # one part that is so decides
     parts: dict[Condition, None] = {}
     for part in condition.parts:
-        rest = _known(part, known)
+        rest = left_of(part, known)
         if rest is decides:
             return decides
         if not isinstance(rest, bool):

@@ -11,7 +11,7 @@ is drawn or paid for.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,10 @@ from understudy.data.column import Binned, Column
 from understudy.data.conditions import parse
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
+from understudy.data.visits import VisitSchema
 from understudy.errors import ConfigError
+
+AnySchema = TypeVar("AnySchema", Schema, VisitSchema)
 
 MOST_DRAWS = 1 << 22
 _FIRST = 1 << 14  # draws after which it is seen whether some keep the rules
@@ -34,8 +37,12 @@ _AT_ONCE = 1 << 17
 _TRIES = 100  # to fill a row so that it keeps the rules
 
 
-def check_rules(schema: Schema) -> None:
-    """ConfigError where no row can keep all rules, where what one speaks of cannot be, or where nobody can tell."""
+def check_rules(declared: Schema | VisitSchema) -> None:
+    """ConfigError where no row can keep all rules, where what one speaks of cannot be, or where nobody can tell.
+
+    A row of people with events is an event with its person.
+    """
+    schema = declared.row_schema if isinstance(declared, VisitSchema) else declared
     every = conditions(schema)
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):
@@ -59,7 +66,7 @@ def check_rules(schema: Schema) -> None:
         ) from None
 
 
-def with_rules(schema: Schema, more: Iterable[Any] = ()) -> Schema:
+def with_rules(schema: AnySchema, more: Iterable[Any] = ()) -> AnySchema:
     """The schema with further rules. SchemaError where one makes no sense, ConfigError where they leave nothing."""
     ruled = replace(schema, rules=(*schema.rules, *read_rules(tuple(more))))
     check_rules(ruled)
@@ -120,7 +127,7 @@ def refilled(
             return filled
         other = again(wrong)
         filled = filled.assign(
-            **{name: _replaced(filled[name], wrong, other[name]) for name in map(str, filled.columns)}
+            **{name: replaced(filled[name], wrong, other[name]) for name in map(str, filled.columns)}
         )
     raise ConfigError(
         f"row {wrong[0] + 1:,}: nothing was found that goes with what is known of it and keeps the rules "
@@ -128,9 +135,10 @@ def refilled(
     )
 
 
-def _replaced(
+def replaced(
     values: "pd.Series[Any]", places: NDArray[np.int64], others: "pd.Series[Any]"
 ) -> "pd.Series[Any]":
+    """A column with others' values in some places."""
     changed = values.copy()
     changed.iloc[places] = others.to_numpy()
     return changed

@@ -27,9 +27,12 @@ def schema_check(
     from understudy.data.rules import broken
     from understudy.data.schema import Schema
     from understudy.data.table import check_table, read_table
+    from understudy.data.visits import VisitSchema
 
     public = load_schema(schema)
     if not isinstance(public, Schema):
+        if isinstance(public, VisitSchema):
+            check_rules(public)
         read_rows(table, public)  # the first violation is its error
         out.print(f"{table.name} fits {schema.name}.")
         return

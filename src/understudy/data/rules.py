@@ -80,7 +80,7 @@ class Rule:
         """Which rows of a frame keep it; of rows that `unique` forbids to be alike, the first does."""
         if self.condition is None:
             return ~frame.duplicated(list(self.unique)).to_numpy()
-        return _met(self.condition, frame, declared)
+        return met(self.condition, frame, declared)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, as in a file."""
@@ -144,13 +144,13 @@ def _check_order(test: Order, declared: Mapping[str, Column]) -> None:
         )
 
 
-def _met(condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
+def met(condition: Condition, frame: pd.DataFrame, declared: Mapping[str, Column]) -> Mask:
     """Which rows meet a condition, by their values."""
     if isinstance(condition, Not):
-        return ~_met(condition.part, frame, declared)
+        return ~met(condition.part, frame, declared)
     if isinstance(condition, And | Or):
         join = np.logical_and if isinstance(condition, And) else np.logical_or
-        return np.asarray(join.reduce([_met(part, frame, declared) for part in condition.parts]))
+        return np.asarray(join.reduce([met(part, frame, declared) for part in condition.parts]))
     column = declared[condition.column]
     if isinstance(condition, Order):
         other = declared[condition.other]

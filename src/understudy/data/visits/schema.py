@@ -23,6 +23,10 @@
     kind = "real"
     …
 
+    [[rules]]                       # as in a table's schema (`data.rules`): every event keeps them with its person, and
+    when = "sex == 'm'"             # so does every person, where a rule speaks of no event
+    then = "ward != 'maternity'"
+
 Three columns follow from these. To a person's belong the `number_of_events` that count, and with a time that of the
 first (`first_admitted`; missing for who has none). To an event's belongs, in the place of the time, the time since the
 one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in time.
@@ -41,13 +45,14 @@ import tomli_w
 from understudy.check import known_keys, repeated
 from understudy.data.column import Binned, Column, Date, Datetime, Integer
 from understudy.data.document import Document
+from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
 NUMBER = "number_of_events"
 CUTS = ("first", "draw")
 MOST_EVENTS = 4096
-_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "note", "people", "events")
+_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "note", "rules", "people", "events")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,7 @@ class VisitSchema(Document):
     time: str | None = None
     gaps: tuple[int, ...] | None = None
     note: str = ""
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.person, str) or not self.person:
@@ -75,18 +81,24 @@ class VisitSchema(Document):
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
+        rules = read_rules(self.rules)
         for part in ("people", "events"):
             if (schema := getattr(self, part)) is None:
                 continue
             if not isinstance(schema, Schema):
                 raise SchemaError(f"{part} must be a schema of columns, not {schema!r}.")
-            if schema.rules:
-                raise SchemaError(f"{part}: rules are not kept across a person's rows. Leave them out.")
-            object.__setattr__(self, part, replace(schema, person=self.person))
+            rules += schema.rules  # of both tables they stand in one place
+            object.__setattr__(self, part, replace(schema, person=self.person, rules=()))
+        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
         self._check_time()
         derived = [*self.person_schema.names, *self.event_schema.names]
         if twice := repeated([self.person, *(() if self.time is None else (self.time,)), *derived]):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column of both tables has its own name.')
+        if lone := [rule for rule in self.rules if rule.unique]:
+            raise SchemaError(
+                f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.'
+            )
+        _ = self.row_schema  # says where a rule makes no sense
 
     def _check_time(self) -> None:
         if self.time is None:
@@ -146,6 +158,13 @@ class VisitSchema(Document):
             columns.append(self._gap())
         return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
+    @cached_property
+    def row_schema(self) -> Schema:
+        """An event with its person's columns, and the time: what rules and conditions may speak of."""
+        clock = () if self.clock is None else (self.clock,)
+        columns = (*self.person_schema.columns, *self.event_schema.columns, *clock)
+        return Schema(columns=columns, person=self.person, origin=self.origin, rules=self.rules)
+
     def _gap(self) -> Integer:
         if self.clock is None:
             raise SchemaError("without a time there is no gap.")
@@ -175,6 +194,7 @@ class VisitSchema(Document):
         return (
             head
             | {key: value for key, value in more.items() if value}
+            | ({"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {})
             | {name: _without_person(part.to_dict()) for name, part in parts.items() if part is not None}
         )
 

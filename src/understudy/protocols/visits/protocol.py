@@ -29,7 +29,9 @@ from typing import Any
 
 import torch
 
+from understudy.answers.rules import with_rules
 from understudy.check import a_seed, positive, whole
+from understudy.data.rules import read_rules
 from understudy.data.table import Table
 from understudy.data.visits import VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
@@ -68,6 +70,8 @@ class Config:
     `states`: kinds of events of each chain.
 
     `steps` and `rate` are the fit's.
+    `rules`: what every event keeps with its person, besides the rules of the schemas (`data/rules.py`), where columns
+    are with several holders. Nothing is measured for it: what is drawn keeps them.
     `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
     ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
     before the release as long as `at_least` are left (None: all must stay). `chunk`: over columns, people per message.
@@ -78,6 +82,7 @@ class Config:
     states: int = 6
     steps: int = 1200
     rate: float = 0.2
+    rules: tuple[dict[str, Any], ...] = ()
     colluding: int = 1
     at_least: int | None = None
     most_holders: int = 1
@@ -90,6 +95,7 @@ class Config:
         whole(kinds=self.kinds, chains=self.chains, states=self.states, steps=self.steps)
         whole(colluding=self.colluding, most_holders=self.most_holders, chunk=self.chunk)
         positive(rate=self.rate)
+        object.__setattr__(self, "rules", tuple(rule.to_dict() for rule in read_rules(self.rules)))
         a_seed(seed=self.seed)
         if self.at_least is not None:
             whole(at_least=self.at_least)
@@ -128,7 +134,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     holders, device = Holders.of(schemas), pick_device(config.device)
-    schema = holders.schema
+    schema = with_rules(holders.schema, config.rules)
     _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -202,7 +208,7 @@ def forecast(
 ) -> Forecast:
     """What a run will release, and how uncertain that is. Reads no row."""
     holders = Holders.of(schemas)
-    schema, split = holders.schema, holders.split
+    schema, split = with_rules(holders.schema, config.rules), holders.split
     holders.check(asdict(config))
     _check_fit(config, schema)
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]

@@ -1,0 +1,110 @@
+"""Walks along a chain of events of which each lies in one of two sets, and, if wanted, one at least in the first.
+
+Rules say what every event of a person is like, a condition what one of them is like. So each event is a *hit* (it keeps
+the rules and meets the condition) or a *miss* (it keeps them and does not meet it); of a person wanted for an event one
+at least is a hit. With h(s) and m(s) the probabilities of both in state s, those of the r events that follow are
+
+    all(r, s)  = Σ_t P(t | s) (h(t) + m(t)) all(r − 1, t)                    all(0, s)  = 1
+    need(r, s) = Σ_t P(t | s) (h(t) all(r − 1, t) + m(t) need(r − 1, t))     need(0, s) = 0, or 1 where no hit is wanted
+
+and a walk is drawn forward, each state with what it is by its part of these: no draw is thrown away, however rare.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.answers.products import Products, pick
+from understudy.answers.question import Box
+from understudy.data.pieces import Pieces
+from understudy.data.values import Codes
+from understudy.models.tables import invert
+from understudy.models.visits import MixtureOfChains
+
+_AT_ONCE = 1 << 22  # numbers held beside a walk
+
+Uniforms = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class EventSet:
+    """Events of boxes that do not overlap: of each state what lies in them, and draws of that."""
+
+    products: Products  # a state each, in `pieces`
+    boxes: Sequence[Box]
+    pieces: Mapping[int, Pieces]
+
+    @classmethod
+    def of(cls, network: MixtureOfChains, boxes: Sequence[Box], pieces: Mapping[int, Pieces]) -> "EventSet":
+        odds = Products.of_rows(network.event_odds(), network.events)
+        return cls(odds.cut(pieces), boxes, pieces)
+
+    def chances(self) -> Tensor:
+        """The logarithm of each box's probability in each state: (states of all chains, boxes)."""
+        found = [self.products.inside(box) for box in self.boxes]
+        return torch.stack(found, 1) if found else torch.zeros(len(self.products.weight), 0)
+
+    def draw(self, state: Tensor, uniform: Uniforms) -> Codes:
+        """An event of the set for each of these states, in pieces: (events, columns)."""
+        if not len(state):
+            return np.zeros((0, len(self.products.odds)), dtype=np.int32)
+        chances, widest = self.chances(), max(own.shape[1] for own in self.products.odds)
+        found = []
+        for some in torch.split(state, max(1, _AT_ONCE // max(widest, len(self.boxes)))):
+            box = pick(chances[some], uniform(len(some))[:, None])[:, 0]
+            found.append(
+                torch.stack(
+                    [
+                        invert(own[some] * self._allowed(j, own.shape[1])[box], uniform(len(some)))
+                        for j, own in enumerate(self.products.odds)
+                    ],
+                    1,
+                )
+            )
+        return torch.cat(found).int().numpy()
+
+    def _allowed(self, j: int, size: int) -> Tensor:
+        return torch.from_numpy(np.stack([box.get(j, np.ones(size)) * 1.0 for box in self.boxes]))
+
+
+class Walks:
+    """Walks of a network's chains in two sets; `wanted`: one event at least is of the first."""
+
+    def __init__(self, network: MixtureOfChains, hit: EventSet, miss: EventSet, *, wanted: bool) -> None:
+        self.first, onward = (part.detach().cpu().double() for part in network.chain())
+        self.onward, self.states, self.wanted = onward, network.states, wanted
+        shape = (network.chains, network.states)
+        self.hit, self.miss = (own.chances().exp().sum(1).view(shape) for own in (hit, miss))
+        every, need = [torch.ones(shape).double()], [torch.full(shape, float(not wanted)).double()]
+        for _ in range(1, network.longest):
+            here, later = self.hit * every[-1], self.miss * need[-1]
+            need.append((onward @ (here + later)[:, :, None])[:, :, 0])
+            every.append((onward @ ((self.hit + self.miss) * every[-1])[:, :, None])[:, :, 0])
+        self.every, self.need = torch.stack(every), torch.stack(need)  # (longest, chains, states)
+
+    def numbers(self) -> Tensor:
+        """How likely so many events are as wanted: (longest + 1, chains)."""
+        some = (self.first * (self.hit * self.every + self.miss * self.need)).sum(2)
+        return torch.cat((torch.full((1, len(self.first)), float(not self.wanted)).double(), some))
+
+    def draw(self, chain: Tensor, number: Tensor, uniform: Uniforms) -> tuple[Tensor, Tensor]:
+        """The state of every event, chain · states + state, and whether it is a hit; person by person, in order."""
+        begin = number.cumsum(0) - number
+        states, hits = (torch.empty(int(number.sum()), dtype=kind) for kind in (torch.int64, torch.bool))
+        going, odds = torch.arange(len(chain)), self.first[chain]
+        met = torch.full((len(chain),), not self.wanted)
+        for step in range(int(number.max()) if len(number) else 0):
+            stays = number[going] > step
+            going, odds = going[stays], odds[stays]
+            own, left = chain[going], number[going] - step - 1
+            later = torch.where(met[going, None], self.every[left, own], self.need[left, own])
+            both = torch.cat((odds * self.hit[own] * self.every[left, own], odds * self.miss[own] * later), 1)
+            drawn = invert(both, uniform(len(going)))
+            state, hit = drawn % self.states, drawn < self.states
+            met[going] |= hit
+            states[begin[going] + step], hits[begin[going] + step] = own * self.states + state, hit
+            odds = self.onward[own, state]
+        return states, hits

@@ -1,0 +1,268 @@
+"""People with events who meet a condition on events, and rules across both tables: against a listing of all people."""
+
+import itertools
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.codec import Codec
+from understudy.data.schema import Boolean, Categorical, Integer, Schema
+from understudy.data.visits import VisitSchema
+from understudy.data.visits.frames import number_bounds
+from understudy.errors import ConfigError, SchemaError, UnderstudyError
+from understudy.generator import Generator
+from understudy.models.visits import MixtureOfChains
+
+KINDS, CHAINS, STATES = 3, 2, 4
+
+
+class Event(NamedTuple):
+    severity: int
+    ward: str | None
+    gap: int | None = None
+
+
+class Person(NamedTuple):
+    """A person, with the law's probability of exactly this one."""
+
+    sex: str
+    smoker: bool
+    events: tuple[Event, ...]
+    chance: float
+
+
+def schema(**more: Any) -> VisitSchema:
+    """Levels that are single values, so that everybody can be listed."""
+    clock = (Integer(name="day", low=0, high=60, bins=[0, 1, 60]),) if more.get("time") else ()
+    given = {"most_events": 2} | more
+    return VisitSchema(
+        person="patient",
+        people=Schema(columns=(Categorical(name="sex", categories=("f", "m")), Boolean(name="smoker"))),
+        events=Schema(
+            columns=(
+                *clock,
+                Integer(name="severity", low=0, high=2),
+                Categorical(name="ward", categories=("a", "b"), nullable=True),
+            )
+        ),
+        **given,
+    )
+
+
+def generator(schema: VisitSchema, seed: int = 0, spread: float = 1.5) -> Generator:
+    sizes = (Codec(part).sizes for part in (schema.person_schema, schema.event_schema))
+    network = MixtureOfChains(
+        *sizes, number_bounds(schema), ordered=schema.ordered, kinds=KINDS, chains=CHAINS, states=STATES
+    )
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weights in network.parameters():
+            weights.copy_(torch.randn(weights.shape, generator=random) * spread)
+    return Generator(network.requires_grad_(False).eval(), schema, {"protocol": "visits"})
+
+
+@cache
+def everybody() -> list[Person]:
+    """All people that there can be, without an order, by the definition of the mixture: kinds, states, columns.
+
+    Rules change nothing of the network.
+    """
+    network, found = generator(schema()).network, []
+    assert isinstance(network, MixtureOfChains)
+    own, number = (part.double() for part in network.person_odds())
+    blocks = torch.split(network.event_odds().double(), list(network.events), 1)
+    first, onward = (part.double() for part in network.chain())
+    cells = list(itertools.product(range(3), range(3)))
+    emits = torch.stack([blocks[0][:, a] * blocks[1][:, b] for a, b in cells], 1).view(CHAINS, STATES, -1)
+    wards = ("a", "b", None)
+    for sex, smoker, n in itertools.product(range(2), range(2), range(3)):
+        for events in itertools.product(range(len(cells)), repeat=n):
+            chance = 0.0
+            for kind in range(KINDS):
+                chain = kind % CHAINS
+                here = float(own[kind, sex] * own[kind, 2 + smoker] * number[kind, n])
+                path = first[chain]
+                for place, event in enumerate(events):
+                    path = path if place == 0 else path @ onward[chain]
+                    path = path * emits[chain, :, event]
+                chance += here * (float(path.sum()) if n else 1.0) / KINDS
+            person = Person(
+                "fm"[sex],
+                bool(smoker),
+                tuple(Event(cells[event][0], wards[cells[event][1]]) for event in events),
+                chance,
+            )
+            found.append(person)
+    return found
+
+
+def drawn_people(people: pd.DataFrame, events: pd.DataFrame) -> list[tuple[Any, ...]]:
+    own = {key: [] for key in people["patient"]}
+    for row in events.itertuples():
+        own[row.patient].append(Event(int(row.severity), None if pd.isna(row.ward) else str(row.ward)))
+    return [(row.sex, bool(row.smoker), tuple(own[row.patient])) for row in people.itertuples()]
+
+
+def assert_law(made: Generator, where: str | None, good: Callable[[Person], bool], n: int = 10_000) -> float:
+    """What is drawn is good, and has the law of the good ones; their share of all who may be is returned."""
+    people, events = made.visits(n, where=where, seed=3)
+    wanted = {person[:3]: person.chance for person in everybody() if good(person)}
+    total = sum(wanted.values())
+    found = pd.Series(drawn_people(people, events)).value_counts()
+    assert set(found.index) <= set(wanted)
+    for key, chance in wanted.items():
+        share = chance / total
+        assert abs(found.get(key, 0) / n - share) <= 5 * (share / n) ** 0.5 + 1 / n, key
+    assert people.attrs["kept"] == 1.0
+    if where is not None:
+        assert people.attrs["answer"] == "exact"
+        return float(people.attrs["probability"])
+    return total
+
+
+CONDITIONS: dict[str, Callable[[Person], bool]] = {
+    "severity == 2": lambda p: any(e.severity == 2 for e in p.events),
+    "sex == 'f' and severity == 2 and ward == 'b'": lambda p: (
+        p.sex == "f" and any(e.severity == 2 and e.ward == "b" for e in p.events)
+    ),
+    "sex == 'f' or severity >= 1": lambda p: p.sex == "f" or any(e.severity >= 1 for e in p.events),
+    "not ward == 'a'": lambda p: any(e.ward != "a" for e in p.events),
+    "ward is missing and number_of_events == 2": lambda p: (
+        len(p.events) == 2 and any(e.ward is None for e in p.events)
+    ),
+    "(smoker == true and severity == 0) or (smoker == false and ward in ('a', 'b'))": lambda p: any(
+        e.severity == 0 if p.smoker else e.ward is not None for e in p.events
+    ),
+    "sex == 'm' and (severity == 0 or not severity == 0)": lambda p: p.sex == "m",
+}
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_a_condition_on_events_is_met_by_one_of_them_and_has_its_exact_law(where: str) -> None:
+    made = generator(schema())
+    good = CONDITIONS[where]
+    probability = assert_law(made, where, good)
+    assert probability == pytest.approx(sum(p.chance for p in everybody() if good(p)), rel=1e-6)
+
+
+RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
+    "people": ([{"when": "sex == 'm'", "then": "smoker == false"}], lambda p: p.sex == "f" or not p.smoker),
+    "an event": (
+        [{"when": "severity == 2", "then": "ward == 'b'"}],
+        lambda p: all(e.ward == "b" for e in p.events if e.severity == 2),
+    ),
+    "across": (
+        [
+            {"when": "sex == 'm'", "then": "ward != 'a'"},
+            {"when": "number_of_events == 2", "then": "severity >= 1"},
+        ],
+        lambda p: all(
+            (p.sex == "f" or e.ward != "a") and (len(p.events) < 2 or e.severity >= 1) for e in p.events
+        ),
+    ),
+    "no events": (
+        [{"when": "smoker == true", "then": "severity < 0"}],
+        lambda p: not p.smoker or not p.events,
+    ),
+}
+
+
+@pytest.mark.parametrize("rules", RULES)
+def test_rules_are_kept_by_every_event_and_what_is_drawn_has_the_law_given_them(rules: str) -> None:
+    said, good = RULES[rules]
+    assert_law(generator(schema(rules=said)), None, good)
+
+
+def test_a_condition_under_rules_has_the_law_given_both() -> None:
+    said, keeps = RULES["across"]
+    made = generator(schema(rules=said))
+    where = "severity == 2 and smoker == true"
+    asked = lambda p: p.smoker and any(e.severity == 2 for e in p.events)  # noqa: E731
+    probability = assert_law(made, where, lambda p: keeps(p) and asked(p))
+    both, given = (
+        sum(p.chance for p in everybody() if keeps(p) and (more or asked(p))) for more in (False, True)
+    )
+    assert probability == pytest.approx(both / given, rel=1e-6)
+
+
+def test_what_is_very_rare_is_drawn_without_trying() -> None:
+    made = generator(schema(time="day", most_events=40), spread=1.0)
+    network = made.network
+    assert isinstance(network, MixtureOfChains)
+    with torch.no_grad():
+        network.event_logits[:, 2] = -25.0  # severity 2: one event in 10¹¹
+    people, events = made.visits(500, where="severity == 2", seed=1)
+    assert people.attrs["probability"] < 1e-8
+    assert (events[events["severity"] == 2]["patient"].unique() == people["patient"]).all()
+
+
+def test_events_in_an_order_keep_rules_on_values_within_bins_on_gaps_and_on_the_time() -> None:
+    said = [
+        {"always": "day_gap >= 2 or day_gap is missing"},
+        {"when": "day < 30", "then": "ward == 'a' or ward is missing"},
+        {"always": "first_day <= day"},
+        {"when": "severity == 0", "then": "first_day >= 4"},
+    ]
+    ruled = schema(time="day", most_events=4, rules=said)
+    people, events = generator(ruled).visits(2_000, seed=2)
+    gaps = events.groupby("patient")["day"].diff().dropna()
+    first = events["patient"].map(events.groupby("patient")["day"].first())
+    assert len(gaps) > 300
+    assert (gaps >= 2).all()
+    assert not ((events["day"] < 30) & (events["ward"] == "b")).any()
+    assert not ((events["severity"] == 0) & (first < 4)).any()
+    assert 0 < people.attrs["kept"] < 1
+    where = "day > 50 and severity == 1"
+    people, events = generator(ruled).visits(300, where=where, seed=2)
+    assert people.attrs["answer"] != "exact"
+    late = events[(events["day"] > 50) & (events["severity"] == 1)]
+    assert set(late["patient"]) == set(people["patient"])
+
+
+def test_an_order_between_two_columns_of_an_event_is_kept_with_the_law_given_it() -> None:
+    columns = (
+        Integer(name="came", low=0, high=9, bins=[0, 5, 9]),
+        Integer(name="left", low=0, high=9, bins=[0, 5, 9]),
+    )
+    plain = VisitSchema(person="patient", most_events=6, events=Schema(columns=columns))
+    ruled = VisitSchema(
+        person="patient", most_events=6, events=Schema(columns=columns, rules=({"always": "came <= left"},))
+    )
+    free, made = generator(plain), generator(ruled)
+    _, events = made.visits(4_000, seed=1)
+    assert (events["came"] <= events["left"]).all()
+    people, some = free.visits(60_000, seed=2)
+    wrong = some.loc[some["came"] > some["left"], "patient"].unique()
+    kept = some[~some["patient"].isin(wrong)]
+    for column in ("came", "left"):
+        assert events[column].mean() == pytest.approx(kept[column].mean(), abs=0.12)
+    numbers = kept.groupby("patient").size().reindex(np.setdiff1d(people["patient"], wrong), fill_value=0)
+    assert len(events) / 4_000 == pytest.approx(numbers.mean(), abs=0.12)
+
+
+def test_rules_that_leave_nothing_or_make_no_sense_are_refused_by_name() -> None:
+    with pytest.raises(SchemaError, match="weight"):
+        schema(rules=[{"always": "weight > 1"}])
+    with pytest.raises(SchemaError, match="one row a person"):
+        schema(rules=[{"unique": ["ward"]}])
+    with pytest.raises(ConfigError, match="probability 0"):
+        generator(schema(rules=[{"always": "smoker == true"}])).visits(5, where="smoker == false")
+    with pytest.raises(UnderstudyError, match="colour"):
+        generator(schema()).visits(5, where="colour == 'red'")
+    with pytest.raises(ConfigError, match="draws meet"):
+        generator(schema(time="day")).visits(5, where="day > 60")
+
+
+def test_a_schema_with_rules_survives_the_way_to_a_file_and_back() -> None:
+    said, _ = RULES["across"]
+    own = schema(rules=said)
+    assert VisitSchema.from_dict(own.to_dict()) == own
+    assert [str(rule) for rule in own.rules] == [
+        "when sex == 'm' then ward != 'a'",
+        "when number_of_events == 2 then severity >= 1",
+    ]
