@@ -26,9 +26,9 @@ from understudy.data.codec import Codes
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up
-from understudy.privacy.secure.ring import Bits, Ring
+from understudy.privacy.secure.ring import Bits
 
-_CHUNK = 1 << 15  # people
+_CELLS = 1 << 20  # counted at a time
 
 Moved = tuple[
     tuple[float, int], ...
@@ -99,12 +99,17 @@ def one_hot(codes: Codes, sizes: Sequence[int]) -> Bits:
 
 def gram_matrix(codes: Codes, sizes: Sequence[int]) -> Tensor:
     """Σ x xᵀ over one-hot rows, exactly: int64, (width, width). Memory does not grow with the rows."""
-    ring, width = Ring(64), sum(sizes)
-    total = torch.zeros(width, width, dtype=torch.int64)
-    for start in range(0, len(codes), _CHUNK):
-        rows = one_hot(codes[start : start + _CHUNK], sizes)
-        total += ring.signed(ring.product(ring.words(rows), rows))
-    return total
+    width, starts = sum(sizes), np.array([0, *accumulate(sizes)][:-1])
+    upper = np.zeros((width, width), dtype=np.int64)
+    chunk = max(1, _CELLS // max(1, len(sizes)))
+    for first in range(0, len(codes), chunk):
+        slots = np.ascontiguousarray((codes[first : first + chunk] + starts).T)  # (columns, n), int64
+        for column, (start, size) in enumerate(zip(starts, sizes, strict=True)):
+            met = slots[column:] + (slots[column] - start) * width
+            upper[start : start + size] += np.bincount(met.ravel(), minlength=size * width).reshape(
+                size, width
+            )
+    return mirrored(torch.from_numpy(upper))
 
 
 def noise(scale: Fraction, rng: Rng, *shape: int) -> Tensor:
