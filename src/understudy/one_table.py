@@ -35,6 +35,7 @@ from understudy.data.files import Source, open_source
 from understudy.data.infer import LARGEST, infer_schema
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.sources import TableSource
+from understudy.data.streamed import open_table
 from understudy.data.table import Table, read_table
 from understudy.data.writing import csv_text
 from understudy.durable import own_folder, replace_json
@@ -108,7 +109,7 @@ def synthesize(
             )
         public = Schema.load(schema) if isinstance(schema, str | Path) else schema
         public.require_public(f"the schema of {name}")
-        table = read_table(source, public, name if isinstance(source, pd.DataFrame) else None)
+        table = open_table(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)

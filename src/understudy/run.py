@@ -37,6 +37,7 @@ from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
+from understudy.data.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.data.visits import VisitSchema
 from understudy.data.writing import write_visits
@@ -54,6 +55,7 @@ from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript
 
 Artefact = Generator | Classifier
+MOST_DRAWN = 1_000_000  # rows, where nobody says how many
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,8 @@ class Result:
     def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
         """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
 
-        Of people with events, synthetic/ holds people.parquet and events.parquet; `rows` are people then.
+        `rows` are drawn, by default as many as there are people, and no more than a million. Of people with events,
+        synthetic/ holds people.parquet and events.parquet; `rows` are people then.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +108,7 @@ class Result:
                     frame.attrs |= said
                 write_visits(frames, folder / "synthetic", schema, ".parquet")
                 return folder
-            drawn = self.artefact.sample(rows or self.people)
+            drawn = self.artefact.sample(rows or min(self.people, MOST_DRAWN))
             drawn.attrs |= said  # pandas writes them into the file, and reads them again
             drawn.to_parquet(folder / "synthetic.parquet", index=False)
         return folder
@@ -127,9 +130,7 @@ class Result:
         holders = {} if self.federation is None else self.federation.holders
         held = {name: h.table for name, h in holders.items()}
         tables = {
-            name: table.frame if isinstance(table, Table) else table
-            for name, table in held.items()
-            if isinstance(table, Table | ArrayTable)
+            name: _readable(table) for name, table in held.items() if isinstance(table, Table | ArrayTable)
         }
         books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
         with tempfile.TemporaryDirectory() as folder:
@@ -192,6 +193,13 @@ def train(
         )
     artefact = getattr(outcome, artefact_of(module))
     return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people, federation)
+
+
+def _readable(table: Table | ArrayTable[Any]) -> Any:
+    """Rows that a page may read: those that are open here, or where they are long, where they lie."""
+    if isinstance(table, StreamedTable):
+        return table.origin
+    return table.frame if isinstance(table, Table) else table
 
 
 def load(folder: str | Path) -> Artefact:

@@ -35,7 +35,10 @@ def synthesize(
         ),
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Synthetic rows; default: about as many as there are people.")
+        int | None,
+        typer.Option(
+            min=1, help="Synthetic rows; default: about as many as there are people, at most a million."
+        ),
     ] = None,
     confirm: Annotated[
         bool,

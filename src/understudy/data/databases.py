@@ -5,9 +5,12 @@ made, and stands in no message.
 Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -16,12 +19,48 @@ from understudy.errors import ConfigError, SchemaError
 
 BATCH = 50_000  # rows at a time
 
+Answer: TypeAlias = (
+    pa.Table | tuple[list[str], list[list[Any]]]
+)  # an Arrow table, or names of columns and their cells
 
-def query_rows(source: TableSource) -> pa.Table | tuple[list[str], list[list[Any]]]:
-    """What the query gives: an Arrow table, or the names of columns and their cells."""
+
+def query_rows(source: TableSource) -> Answer:
+    """All that the query gives."""
+    parts = list(query_batches(source))
+    if isinstance(parts[0], pa.Table):
+        return pa.concat_tables(parts)
+    header, cells = parts[0]
+    for _, more in parts[1:]:
+        for column, values in zip(cells, more, strict=True):
+            column.extend(values)
+    return header, cells
+
+
+def query_batches(source: TableSource) -> Iterator[Answer]:
+    """What the query gives, `BATCH` rows at a time; one batch without rows where there are none."""
+    with _in_words(source) as secret:
+        yield from _duckdb(source) if _is_duckdb(source) else _sqlalchemy(source, secret)
+
+
+def count_rows(source: TableSource) -> int | None:
+    """How many rows the query gives, by the database's own count; None where it takes no such question."""
+    counting = replace(
+        source, query=f"select count(*) as n from ({(source.query or '').rstrip('; ')}) as counted"
+    )
+    try:
+        found = query_rows(counting)
+    except (
+        SchemaError
+    ):  # a dialect that has no order or no `with` inside brackets; a wrong query is named later
+        return None
+    return int(found[0][0].as_py() if isinstance(found, pa.Table) else found[1][0][0])
+
+
+@contextmanager
+def _in_words(source: TableSource) -> Iterator[str | None]:
     secret = source.secret()
     try:
-        return _duckdb(source) if source.table.startswith("duckdb:") else _sqlalchemy(source, secret)
+        yield secret
     except ImportError as error:
         missing = (error.name or "a driver").partition(".")[0]
         raise ConfigError(
@@ -40,14 +79,24 @@ def query_rows(source: TableSource) -> pa.Table | tuple[list[str], list[list[Any
 _PACKAGES = {"sqlalchemy": "'understudy[databases]'", "psycopg": "'psycopg[binary]'", "duckdb": "duckdb"}
 
 
-def _duckdb(source: TableSource) -> pa.Table:
+def _is_duckdb(source: TableSource) -> bool:
+    return source.table.startswith("duckdb:")
+
+
+def _duckdb(source: TableSource) -> Iterator[pa.Table]:
     path = source.table.partition(":///")[2]
     _there(path, source.name)
     with import_module("duckdb").connect(path, read_only=True) as connection:
-        return connection.sql(source.query).to_arrow_table()
+        reader = connection.sql(source.query).to_arrow_reader(BATCH)
+        first = True
+        for batch in reader:
+            first = False
+            yield pa.Table.from_batches([batch])
+        if first:
+            yield reader.schema.empty_table()
 
 
-def _sqlalchemy(source: TableSource, secret: str | None) -> tuple[list[str], list[list[Any]]]:
+def _sqlalchemy(source: TableSource, secret: str | None) -> Iterator[tuple[list[str], list[list[Any]]]]:
     sql: Any = import_module("sqlalchemy")
     url = sql.make_url(source.table)
     if url.drivername == "postgresql":
@@ -63,12 +112,12 @@ def _sqlalchemy(source: TableSource, secret: str | None) -> tuple[list[str], lis
         options["postgresql_readonly"] = True
     with engine.connect().execution_options(**options) as connection:
         found = connection.execute(sql.text(source.query))
-        header = list(found.keys())
-        cells: list[list[Any]] = [[] for _ in header]
+        header, first = list(found.keys()), True
         for rows in found.partitions(BATCH):
-            for place, values in enumerate(zip(*rows, strict=True)):
-                cells[place].extend(values)
-        return header, cells
+            first = False
+            yield header, [list(values) for values in zip(*rows, strict=True)]
+        if first:
+            yield header, [[] for _ in header]
 
 
 def _there(path: str, name: str) -> None:

@@ -16,7 +16,8 @@ from understudy.data.files import Source
 from understudy.data.images import ImageSchema, read_images
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema, read_series
-from understudy.data.table import Table, read_table
+from understudy.data.streamed import open_table
+from understudy.data.table import Table
 from understudy.data.visits import TwoSources, Visits, VisitSchema, read_visits
 from understudy.errors import SchemaError
 
@@ -82,4 +83,4 @@ def read_rows(
         return read_series(source, schema, name)
     if isinstance(schema, ImageSchema):
         return read_images(source, schema, name)
-    return read_table(source, schema, name, one_row_each=one_row_each)
+    return open_table(source, schema, name, one_row_each=one_row_each)

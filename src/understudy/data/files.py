@@ -13,7 +13,8 @@ because some row has no value has changed the file, and nothing here can tell.
 import csv
 import gzip
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 
 from understudy.check import nearest
 from understudy.data.cells import MISSING_WORDS, Fault
-from understudy.data.databases import query_rows
+from understudy.data.databases import Answer, query_rows
 from understudy.data.sources import SUFFIX, TableSource, source_at
 from understudy.data.written import as_declared
 from understudy.errors import SchemaError
@@ -66,14 +67,18 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
     if isinstance(source, pd.DataFrame):
         return _from_frame(source, want, name or "the table")
     if hasattr(source, "__arrow_c_stream__"):
-        return _from_arrow(pa.table(source), want, name or "the table")
+        return from_arrow(pa.table(source), want, name or "the table")
     described = source if isinstance(source, TableSource) else source_at(source)
-    raw = _read(described, want, name or described.name)
+    return declared(_read(described, want, name or described.name), described, want)
+
+
+def declared(raw: Raw, source: TableSource, want: Want) -> Raw:
+    """The cells as the source says that they are written."""
     columns: dict[str, pd.Series[Any]] = {}
     faults = list(raw.faults)
     for column, cells in raw.columns.items():
         numeric = None if want is None else want[column]
-        columns[column], found = as_declared(cells, described, numeric, raw.numbers, column)
+        columns[column], found = as_declared(cells, source, numeric, raw.numbers, column)
         faults += found
     return replace(raw, columns=columns, faults=tuple(faults))
 
@@ -81,15 +86,28 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
 def _read(source: TableSource, want: Want, name: str) -> Raw:
     if source.is_database:
         return _from_database(source, want, name)
-    path = Path(source.table)
-    reader = _READERS.get("".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower())
+    reader = _READERS.get(suffix_of(source))
     if reader is None:
         raise SchemaError(
-            f"{path.name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, the URL of a "
-            f"database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
+            f"{Path(source.table).name}: a table is a .csv, .tsv (or .csv.gz, .tsv.gz), .xlsx or .parquet file, the "
+            f"URL of a database, or a NAME{SUFFIX} that says how it is read. Nothing was read."
         )
-    try:
+    with in_words(source):
         return reader(source, want, name)
+
+
+def suffix_of(source: TableSource) -> str:
+    """How a file's name ends: .csv, .csv.gz."""
+    path = Path(source.table)
+    return "".join(path.suffixes[-2:] if path.suffix == ".gz" else path.suffix).lower()
+
+
+@contextmanager
+def in_words(source: TableSource) -> Iterator[None]:
+    """What goes wrong with a file, in words."""
+    path = Path(source.table)
+    try:
+        yield
     except SchemaError:
         raise
     except OSError as error:
@@ -110,19 +128,20 @@ def _not(source: TableSource) -> str:
 
 def _from_frame(frame: pd.DataFrame, want: Want, name: str) -> Raw:
     header = list(frame.columns)
-    columns = {column: frame[column].reset_index(drop=True) for column in _present(header, want)}
+    columns = {column: frame[column].reset_index(drop=True) for column in present(header, want)}
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(frame) + 1))
 
 
 def _from_parquet(source: TableSource, want: Want, name: str) -> Raw:
     with pyarrow.parquet.ParquetFile(source.table) as file:
         header = file.schema_arrow.names
-        return replace(_from_arrow(file.read(columns=_present(header, want)), None, name), header=header)
+        return replace(from_arrow(file.read(columns=present(header, want)), None, name), header=header)
 
 
-def _from_arrow(table: pa.Table, want: Want, name: str) -> Raw:
+def from_arrow(table: pa.Table, want: Want, name: str) -> Raw:
+    """An Arrow table, with its types."""
     header = table.column_names
-    read = _plain(table.select(_present(header, want)))
+    read = _plain(table.select(present(header, want)))
     text = [column for column in read.column_names if _is_text(read.schema.field(column).type)]
     # Without pandas' own metadata an id that was saved as the index comes back as a column.
     frame = read.drop_columns(text).to_pandas(
@@ -151,12 +170,16 @@ def _viewless(cells: Any) -> Any:
 
 
 def _from_database(source: TableSource, want: Want, name: str) -> Raw:
-    found = query_rows(source)
+    return from_query(query_rows(source), want, name)
+
+
+def from_query(found: Answer, want: Want, name: str) -> Raw:
+    """What a query gave."""
     if isinstance(found, pa.Table):
-        return _from_arrow(found, want, name)
+        return from_arrow(found, want, name)
     header, cells = found
     columns = {
-        column: pd.Series(cells[header.index(column)], dtype=object) for column in _present(header, want)
+        column: pd.Series(cells[header.index(column)], dtype=object) for column in present(header, want)
     }
     return Raw(name=name, header=header, columns=columns, numbers=np.arange(1, len(cells[0]) + 1))
 
@@ -181,58 +204,69 @@ def _from_excel(source: TableSource, want: Want, name: str) -> Raw:
 
 
 def _from_csv(source: TableSource, want: Want, name: str) -> Raw:
-    path = Path(source.table)
-    plain = source.encoding == "utf-8"
-    text: dict[str, Any] = {
-        "encoding": "utf-8-sig" if plain else source.encoding,
-        "newline": "",
-        "errors": "surrogateescape" if plain else "strict",
-    }
-    # Read for its header; what stands below it is not judged there.
-    with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
-        line = file.readline()
-        separator = source.separator or _separator(line, path, want)
-        file.seek(0)
-        header = next(csv.reader(file, delimiter=separator), [])
-    "".join(header).encode()  # half a letter is no name: ValueError
-    include = _present(header, want)
-    if not include:
-        return Raw(name=name, header=header, columns={}, numbers=np.arange(0))
-    broken: dict[int, int] = {}  # number of the row → its number of cells
+    file = CsvFile(source, want)
+    if not file.include:
+        return Raw(name=name, header=file.header, columns={}, numbers=np.arange(0))
+    read = pyarrow.csv.read_csv(source.table, **file.options)
+    rows = np.arange(1, read.num_rows + len(file.broken) + 1)
+    numbers = np.setdiff1d(rows, list(file.broken), assume_unique=True)
+    return Raw(
+        name=name, header=file.header, columns=file.columns(read), numbers=numbers, faults=file.faults()
+    )
 
-    def note(row: Any) -> str:
-        broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
+
+class CsvFile:
+    """How one CSV file is read: its header, the wanted columns that it has, and what pyarrow is told."""
+
+    def __init__(self, source: TableSource, want: Want) -> None:
+        path, plain = Path(source.table), source.encoding == "utf-8"
+        text: dict[str, Any] = {
+            "encoding": "utf-8-sig" if plain else source.encoding,
+            "newline": "",
+            "errors": "surrogateescape" if plain else "strict",
+        }
+        # Read for its header; what stands below it is not judged there.
+        with gzip.open(path, "rt", **text) if path.suffix == ".gz" else open(path, **text) as file:
+            line = file.readline()
+            separator = source.separator or _separator(line, path, want)
+            file.seek(0)
+            self.header = next(csv.reader(file, delimiter=separator), [])
+        "".join(self.header).encode()  # half a letter is no name: ValueError
+        self.include = present(self.header, want)
+        points = source.decimal == "."  # else a number is text still
+        self._numeric = {column: points and bool(want and want[column]) for column in self.include}
+        self.broken: dict[int, int] = {}  # number of the row → its number of cells
+        self.options: dict[str, Any] = {
+            "read_options": pyarrow.csv.ReadOptions(
+                use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
+            ),  # threads lose row numbers
+            "parse_options": pyarrow.csv.ParseOptions(
+                delimiter=separator,
+                newlines_in_values=True,
+                ignore_empty_lines=len(self.header) > 1,  # an empty line is a missing cell of a single column
+                invalid_row_handler=self._note,
+            ),
+            "convert_options": pyarrow.csv.ConvertOptions(
+                include_columns=self.include,
+                column_types=dict.fromkeys(self.include, pa.binary()),  # text, once each cell is found to be
+                strings_can_be_null=False,
+            ),
+        }
+
+    def _note(self, row: Any) -> str:
+        self.broken[row.number - 1] = row.actual_columns  # pyarrow counts the header as row 1
         return "skip"
 
-    read = pyarrow.csv.read_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(
-            use_threads=False, block_size=BLOCK, encoding="utf8" if plain else source.encoding
-        ),  # threads lose row numbers
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter=separator,
-            newlines_in_values=True,
-            ignore_empty_lines=len(header) > 1,  # an empty line is a missing cell where there is one column
-            invalid_row_handler=note,
-        ),
-        convert_options=pyarrow.csv.ConvertOptions(
-            include_columns=include,
-            column_types=dict.fromkeys(include, pa.binary()),  # text, once each cell is found to be
-            strings_can_be_null=False,
-        ),
-    )
-    rows = np.arange(1, read.num_rows + len(broken) + 1)
-    points = source.decimal == "."  # else a number is text still
-    return Raw(
-        name=name,
-        header=header,
-        columns={column: _series(read[column], points and bool(want and want[column])) for column in include},
-        numbers=np.setdiff1d(rows, list(broken), assume_unique=True),
-        faults=tuple(
-            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(header)}.")
-            for row, cells in broken.items()
-        ),
-    )
+    def columns(self, read: pa.Table) -> dict[str, "pd.Series[Any]"]:
+        """The cells of a part of the file, or of all of it."""
+        return {column: _series(read[column], numeric) for column, numeric in self._numeric.items()}
+
+    def faults(self) -> tuple[Fault, ...]:
+        """What is wrong with rows that have too few cells, or too many."""
+        return tuple(
+            Fault(rows=np.array([row]), reason=f"has {cells} cells, where the header has {len(self.header)}.")
+            for row, cells in self.broken.items()
+        )
 
 
 def _separator(line: str, path: Path, want: Want) -> str:
@@ -277,7 +311,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _present(header: list[Any], want: Want) -> list[str]:
+def present(header: list[Any], want: Want) -> list[str]:
     """The wanted columns that the header names once."""
     times = Counter(header)
     return [column for column in (header if want is None else want) if times[column] == 1]

@@ -13,10 +13,10 @@ does not know are never read. Messages quote the wrong value and are for the hol
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, repeat
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,8 @@ from understudy.data.cells import Fault, read_cells, read_ids
 from understudy.data.files import Raw, Source, open_source
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.errors import SchemaError
+
+LISTED = '; "understudy schema check" lists all'
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +53,9 @@ class Table:
             return np.arange(self.rows)
         return self.frame[self.schema.person].to_numpy()
 
-    def take(self, rows: ArrayLike) -> Self:
+    def take(self, rows: ArrayLike) -> "Table":
         """The table with these rows alone, in this order."""
-        return replace(self, frame=self.frame.iloc[np.asarray(rows)].reset_index(drop=True))
+        return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +84,7 @@ def read_table(
 
     A person who comes twice is an error, unless `one_row_each=False` lets people have several rows.
     """
-    hint = '; "understudy schema check" lists all'
-    raw, cells = read_columns(source, _readers(schema, one_row_each), name, hint=hint)
+    raw, cells = read_columns(source, readers_of(schema, one_row_each), name, hint=LISTED)
     return Table(frame=pd.DataFrame(cells), schema=schema, source=raw.name)
 
 
@@ -94,13 +95,18 @@ def read_columns(
 
     The first cell that does not fit is a SchemaError, which says how many more there are.
     """
-    raw = open_source(source, _want(readers), name)
+    raw = open_source(source, wanted(readers), name)
+    return raw, judged(raw, readers, hint)
+
+
+def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, "pd.Series[Any]"]:
+    """The cells of a table or of a part of it, each in its column's type. SchemaError where one does not fit."""
     cells, faults = _scan(raw, readers)
     if count := sum(fault.count for fault in faults if fault.error):
         first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
         more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
         raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
-    return raw, cells
+    return cells
 
 
 def check_table(
@@ -112,12 +118,12 @@ def check_table(
     one_row_each: bool = True,
 ) -> list[Violation]:
     """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
-    readers = _readers(schema, one_row_each)
-    raw = open_source(source, _want(readers), name)
+    readers = readers_of(schema, one_row_each)
+    raw = open_source(source, wanted(readers), name)
     return list(islice(_violations(raw.name, _scan(raw, readers)[1]), limit))
 
 
-def _readers(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
+def readers_of(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
     """How each column is read, the person first."""
     person = {} if schema.person is None else {schema.person: id_reader(schema.person, one_row_each)}
     return person | {column.name: cell_reader(column) for column in schema.columns}
@@ -141,7 +147,7 @@ def id_reader(name: str, one_row_each: bool) -> Reader:
     return Reader(False, partial(read_ids, name, one_row_each=one_row_each))
 
 
-def _want(readers: Mapping[str, Reader]) -> dict[str, bool]:
+def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
     """The columns to read, and whether each holds numbers."""
     return {name: reader.numeric for name, reader in readers.items()}
 

@@ -19,9 +19,12 @@ import pandas as pd
 from understudy.data.files import Source, open_source
 from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
+from understudy.data.streamed import StreamedTable, open_table
 from understudy.data.table import Table, read_table
 from understudy.errors import UnderstudyError
 from understudy.evaluate.comparison import Outsiders, People
+
+MOST = 100_000  # rows of a long table that are compared
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,7 +59,9 @@ def open_holdings(
     for party, source in sources.items():
         try:
             name = party if isinstance(source, pd.DataFrame) else None
-            tables[party] = read_table(source, schemas[party], name, one_row_each=same_people)
+            tables[party] = _some(
+                open_table(source, schemas[party], name, one_row_each=same_people), party, notes, same_people
+            )
         except UnderstudyError as error:
             notes.append(f"The table of {party} is left out: {error}")
     if not tables:
@@ -69,6 +74,17 @@ def open_holdings(
         real = pd.concat(frames, ignore_index=True)
         return Holdings(real=real, schema=schema, people=people, notes=tuple(notes))
     return _side_by_side(tables, notes)
+
+
+def _some(table: Table, party: str, notes: list[str], same_people: bool) -> Table:
+    """The table, or rows of it where it is long; those of the same people are joined, and all are needed then."""
+    if not isinstance(table, StreamedTable) or same_people:
+        return table
+    some = table.some(MOST, np.random.default_rng(0))
+    notes.append(
+        f"Of the {table.rows:,} rows of {party}, {some.rows:,} that were drawn at random are compared."
+    )
+    return some
 
 
 def _side_by_side(tables: Mapping[str, Table], notes: list[str]) -> Holdings | str:

@@ -16,7 +16,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,6 +26,7 @@ import torch
 from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
+from understudy.data.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.ledger import Ledger
@@ -127,13 +128,24 @@ class AlignedParty(Party):
     ) -> None:
         super().__init__(name, ledger, run=run, rng=rng, folder=folder)
         self.table = table
-        self.ids = ROW_NUMBER if table.schema.person is None else _kind_of(table)
+        if not isinstance(table, StreamedTable):
+            self.ids  # noqa: B018 (judged now, at the holder)
+        elif table.repeated:
+            raise AlignmentError(
+                f"{table.source}: {table.repeated:,} of {table.rows:,} rows repeat the id of another row: a person "
+                "takes one row. Nothing was sent."
+            )
         self.watch: Watcher | None = None
         self._masked, self._to_mask = 0, 0
         self._mask: IdMask | None = None
         self._waiting: dict[str, int] = {}  # whose sets are still to be masked, and their sizes
         self._rows: Rows | None = None
         self._aligned: pd.DataFrame | None = None
+
+    @cached_property
+    def ids(self) -> str:
+        """The form of the ids: integer, text or row-number. Of a long table it is looked at when it is asked for."""
+        return ROW_NUMBER if self.table.schema.person is None else _kind_of(self.table)
 
     @property
     def aligned(self) -> pd.DataFrame:

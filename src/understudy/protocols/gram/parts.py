@@ -15,15 +15,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codes
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import Ring, Words, blind, gram_matrix, mirrored, noise_on, triple_table
 from understudy.protocols.gram.agreement import Agreement
 from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.terms import Rows
 
 
 def parts_of(
-    layout: Layout, name: str, codes: Codes, shares: Mapping[str, Words], ring: Ring
+    layout: Layout, name: str, rows: Rows, shares: Mapping[str, Words], ring: Ring
 ) -> dict[int, Tensor]:
     """This holder's part of each block that it has one in, by the block's place, without noise."""
     group = layout.grid.group_of(name)
@@ -35,8 +35,30 @@ def parts_of(
     for peer, share in shares.items():
         block = (min(pair := (group, layout.grid.group_of(peer))), max(pair))
         parts[block] += ring.signed(share)
-    parts[group, group] = gram_matrix(codes, layout.group_sizes[group])
+    for codes in rows.code_batches():
+        parts[group, group] += gram_matrix(codes, layout.group_sizes[group])
     return {layout.blocks.index(block): part for block, part in parts.items()}
+
+
+def nodes_of(layout: Layout, name: str, rows: Rows) -> Tensor:
+    """The people of every node of the trees of this holder's columns."""
+    trees = layout.trees[layout.grid.group_of(name)]
+    nodes = torch.zeros(trees.nodes, dtype=torch.int64)
+    for cells in rows.cell_batches():
+        nodes += trees.count(cells)
+    return nodes
+
+
+def triples_of(layout: Layout, name: str, rows: Rows) -> dict[int, Tensor]:
+    """The three-way tables of this holder's columns, by their places among all."""
+    own, tables = layout.grid.group_of(name), dict[int, Tensor]()
+    found = {place: layout.triple(names) for place, names in enumerate(layout.triples)}
+    columns = {place: held for place, (group, held) in found.items() if group == own}
+    for codes in rows.code_batches() if columns else ():
+        for place, held in columns.items():
+            table = triple_table(codes, layout.group_sizes[own], held)
+            tables[place] = tables[place] + table if place in tables else table
+    return tables
 
 
 @dataclass(frozen=True)
@@ -58,22 +80,19 @@ class Blinding:
             blinded[str(place)] = self._blinded(part, self.layout.cells(block, wanted), place, block)
         return blinded
 
-    def fine(self, cells: Codes) -> dict[str, Tensor]:
+    def fine(self, nodes: Tensor) -> dict[str, Tensor]:
         """The trees of this holder's columns, in the place of its own block."""
         group = self.layout.grid.group_of(self.name)
-        nodes, block = self.layout.trees[group].count(cells), (group, group)
+        block = (group, group)
         place = self.layout.blocks.index(block)
         return {str(place): self._blinded(nodes, torch.ones_like(nodes, dtype=torch.bool), place, block)}
 
-    def triples(self, codes: Codes) -> dict[str, Tensor]:
-        """The three-way tables of this holder's columns."""
-        layout, blinded, own = self.layout, {}, self.layout.grid.group_of(self.name)
-        for place, names in enumerate(layout.triples):
-            group, columns = layout.triple(names)
-            if group == own:
-                table = triple_table(codes, layout.group_sizes[group], columns)
-                every = torch.ones_like(table, dtype=torch.bool)
-                blinded[str(place)] = self._blinded(table, every, len(layout.blocks) + place, (group, group))
+    def triples(self, tables: Mapping[int, Tensor]) -> dict[str, Tensor]:
+        """The three-way tables of this holder's columns, by their places."""
+        blinded, own = {}, self.layout.grid.group_of(self.name)
+        for place, table in tables.items():
+            every = torch.ones_like(table, dtype=torch.bool)
+            blinded[str(place)] = self._blinded(table, every, len(self.layout.blocks) + place, (own, own))
         return blinded
 
     def _blinded(self, part: Tensor, cells: Tensor, stream: int, block: Block) -> Tensor:

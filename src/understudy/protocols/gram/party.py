@@ -29,6 +29,7 @@ from torch import Tensor
 
 from understudy.check import whole
 from understudy.data.levels import Levels
+from understudy.data.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
@@ -81,8 +82,8 @@ from understudy.protocols.gram.messages import (
     TakeLevels,
     Taken,
 )
-from understudy.protocols.gram.parts import Blinding, parts_of
-from understudy.protocols.gram.terms import Rows, Terms
+from understudy.protocols.gram.parts import Blinding, nodes_of, parts_of, triples_of
+from understudy.protocols.gram.terms import Rows, StreamedRows, Terms
 
 A = TypeVar("A", Fine, Swap, Share)
 DEALT = (
@@ -180,7 +181,7 @@ class GramParty(AlignedParty):
 
     def _begin(self, ask: Begin) -> Begun:
         terms, rows = self._take_up(ask)
-        people, budget = len(rows.cells if terms.layout.buys else rows.codes), self.budget
+        people, budget = rows.encoded(), self.budget
         if people < 2 and not terms.rows_only:  # over rows their number is within ε: a refusal would tell it
             raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
         budget.warn_of_delta(self.name, people)
@@ -206,8 +207,12 @@ class GramParty(AlignedParty):
     def _take_up(self, ask: Begin) -> tuple[Terms, Rows]:
         terms = Terms.of(self.name, self.table.schema, ask, self.agreed)
         self.begun, self.rows, self.pair, self.agreement = terms, None, None, None
-        frame = self.table.frame if terms.rows_only else self.aligned
-        self.rows = Rows(frame, self.table.schema, terms.layout, terms.layout.grid.group_of(self.name))
+        layout, group = terms.layout, terms.layout.grid.group_of(self.name)
+        if terms.rows_only and isinstance(self.table, StreamedTable):
+            self.rows = StreamedRows(self.table, layout, group)
+        else:
+            frame = self.table.frame if terms.rows_only else self.aligned
+            self.rows = Rows(frame, self.table.schema, layout, group)
         return terms, self.rows
 
     def _agree(self, ask: Agree, terms: Terms) -> Agreed:
@@ -259,8 +264,9 @@ class GramParty(AlignedParty):
     # Levels, where they are bought
 
     def _fine(self, terms: Terms, agreement: Agreement) -> Shared:
+        nodes = nodes_of(agreement.layout, self.name, agreement.rows)
         receipt, out = self._pay(terms, agreement, "the fine tables of all columns")
-        return Shared(blocks=Paid(out.fine(agreement.rows.cells), receipt), triples=Paid({}, receipt))
+        return Shared(blocks=Paid(out.fine(nodes), receipt), triples=Paid({}, receipt))
 
     def _propose_levels(self, ask: ProposeLevels, agreement: Agreement) -> Proposed:
         """Tell the others on which levels it will be: a server that tells each other ones gets nothing on them."""
@@ -282,8 +288,7 @@ class GramParty(AlignedParty):
 
     def _share(self, ask: Share, terms: Terms, agreement: Agreement, products: Products) -> Shared:
         shares = products.shares(ask.inbox, ask.corrections)
-        codes, layout = agreement.rows.codes, agreement.layout
-        agreement.parts = parts_of(layout, self.name, codes, shares, agreement.ring)
+        agreement.parts = parts_of(agreement.layout, self.name, agreement.rows, shares, agreement.ring)
         return self._release(terms, agreement, terms.first())
 
     def _propose(self, ask: Propose, terms: Terms, agreement: Agreement) -> Proposed:
@@ -303,10 +308,10 @@ class GramParty(AlignedParty):
         return self._release(terms, agreement, wanted, ", some pairs once more")
 
     def _release(self, terms: Terms, agreement: Agreement, wanted: Tensor, more: str = "") -> Shared:
-        codes = agreement.rows.codes
+        last = agreement.released + 1 == len(self.sigmas)
+        tables = triples_of(agreement.layout, self.name, agreement.rows) if last else {}
         receipt, out = self._pay(terms, agreement, "one joint Gram matrix", more)
-        last = agreement.released == len(self.sigmas)
-        blocks, triples = out.blocks(wanted), out.triples(codes) if last else {}
+        blocks, triples = out.blocks(wanted), out.triples(tables)
         return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
 
     def _pay(self, terms: Terms, agreement: Agreement, what: str, more: str = "") -> tuple[Receipt, Blinding]:

@@ -6,11 +6,12 @@ and nothing is charged or sent.
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from torch import Tensor
 
@@ -18,7 +19,8 @@ from understudy.check import in_range, whole
 from understudy.data.codec import Codec, Codes
 from understudy.data.levels import Levels, merged
 from understudy.data.schema import Schema
-from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.data.streamed import StreamedTable
+from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import Bits, one_hot, shared_noise, spend_of
@@ -143,18 +145,32 @@ class Rows:
     def __len__(self) -> int:
         return len(self._frame)
 
+    def encoded(self) -> int:
+        """How many people there are, once all of them are found to fit: before anything is charged."""
+        return len(self.cells if self.layout.buys else self.codes)
+
     def on(self, levels: Levels) -> "Rows":
         there = Rows(self._frame, self._schema, self.layout.on(levels), self._group, levels)
         there.cells = self.cells
         return there
 
+    def code_batches(self) -> Iterator[Codes]:
+        """The level of every cell, in parts whose counts are to be added up."""
+        yield self.codes
+
+    def cell_batches(self) -> Iterator[Codes]:
+        """The fine cell of every value, likewise."""
+        yield self.cells
+
     @cached_property
     def codes(self) -> Codes:
         """The level of every cell, (people, columns)."""
-        if self._levels is None:
-            return Codec(self._schema).codes(self._frame)
+        return Codec(self._schema).codes(self._frame) if self._levels is None else self._merged(self.cells)
+
+    def _merged(self, cells: Codes) -> Codes:
+        assert self._levels is not None
         names, groups = self.layout.joint.names, self._levels.groups
-        return merged(self.cells, [groups[names.index(name)] for name in self._schema.names])
+        return merged(cells, [groups[names.index(name)] for name in self._schema.names])
 
     @cached_property
     def cells(self) -> Codes:
@@ -164,3 +180,48 @@ class Rows:
     def bits(self, start: int, stop: int) -> Bits:
         """These people's levels as 0/1."""
         return one_hot(self.codes[start:stop], self.layout.group_sizes[self._group])
+
+
+class StreamedRows(Rows):
+    """Rows of a long table, over rows alone: encoded a batch at a time, at each count anew, and never held.
+
+    Edges: rows that fit the schema no more, or a person who comes twice by now → PartyError, which names neither.
+    """
+
+    def __init__(
+        self, table: StreamedTable, layout: Layout, group: int, levels: Levels | None = None
+    ) -> None:
+        super().__init__(pd.DataFrame(), table.schema, layout, group, levels)
+        self._table = table
+
+    def __len__(self) -> int:
+        return self._table.rows
+
+    def encoded(self) -> int:
+        return len(self)  # it was checked when it was opened, and is at each count
+
+    def on(self, levels: Levels) -> "StreamedRows":
+        return StreamedRows(self._table, self.layout.on(levels), self._group, levels)
+
+    def code_batches(self) -> Iterator[Codes]:
+        codec = Codec(self._schema)
+        for frame in self._frames():
+            yield codec.codes(frame) if self._levels is None else self._merged(self._fine(frame))
+
+    def cell_batches(self) -> Iterator[Codes]:
+        yield from map(self._fine, self._frames())
+
+    def bits(self, start: int, stop: int) -> Bits:
+        nobody = np.empty((0, len(self._schema.columns)), dtype=np.int32)  # over rows nothing is multiplied
+        return one_hot(nobody, self.layout.group_sizes[self._group])
+
+    def _fine(self, frame: pd.DataFrame) -> Codes:
+        return self.layout.trees[self._group].codec.codes(frame)
+
+    def _frames(self) -> Iterator[pd.DataFrame]:
+        try:
+            yield from self._table.batches()
+        except SchemaError as error:
+            raise PartyError(
+                "the table cannot be read again as it was when it was opened. Nothing was charged or sent."
+            ) from error

@@ -1,0 +1,124 @@
+"""Tables that are longer than memory: checked once when they are opened, and read in batches whenever they are needed.
+
+A protocol that only adds up over rows (`gram`, where holders have different people, and of one holder) reads `batches`
+and holds one of them at a time. Any other asks for `frame`, and so reads all of it.
+
+Guarantee: every cell is checked against the schema at every reading, and so is, where the schema names a person, that
+nobody comes twice: a batch is of use only once its reading has come to its end.
+Edges: rows that change between two readings, as a database's may, are taken as they are at each. Of an id 8 bytes are
+kept, under a key of this reading: two of n ids are taken for one with a probability of n²/2⁶⁵, and then the table is
+refused, never the other way round.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from understudy.data.batches import batches_of, is_long
+from understudy.data.files import Source
+from understudy.data.schema import Schema
+from understudy.data.sources import TableSource, source_at
+from understudy.data.table import LISTED, Table, judged, read_table, readers_of, wanted
+from understudy.errors import SchemaError
+
+
+class StreamedTable(Table):
+    """A long table. `rows` and `repeated` (rows with the id of an earlier one) are as they were when it was opened."""
+
+    def __init__(self, origin: TableSource, schema: Schema) -> None:
+        for key, value in {"origin": origin, "schema": schema, "source": origin.name}.items():
+            object.__setattr__(self, key, value)  # as a frozen dataclass does
+        ids = Ids()
+        for batch in self._read():
+            ids.note(batch, schema.person)
+        object.__setattr__(self, "_rows", ids.rows)
+        object.__setattr__(self, "repeated", ids.repeated)
+
+    origin: TableSource
+    repeated: int
+    _rows: int
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """All rows at once."""
+        return read_table(self.origin, self.schema, one_row_each=False).frame
+
+    def batches(self) -> Iterator[pd.DataFrame]:
+        """All rows, in order, a batch at a time. SchemaError at the end where a person came twice."""
+        ids = Ids()
+        for batch in self._read():
+            ids.note(batch, self.schema.person)
+            yield batch
+        require_one_row_each(self.source, self.schema, ids.repeated)
+
+    def some(self, most: int, rng: np.random.Generator) -> Table:
+        """About so many rows, each as likely as any other."""
+        share = min(1.0, most / self.rows)
+        drawn = [batch[rng.random(len(batch)) < share] for batch in self._read()]
+        frame = pd.concat(drawn, ignore_index=True)
+        if (person := self.schema.person) is not None and frame[person].dtype == object:
+            frame[person] = frame[person].astype(str)  # whole numbers in some batches, and text in others
+        return Table(frame, self.schema, self.source)
+
+    def _read(self) -> Iterator[pd.DataFrame]:
+        readers = readers_of(self.schema, one_row_each=False)
+        hint = f" in the same part of it{LISTED}"
+        for raw in batches_of(self.origin, wanted(readers), self.source):
+            some = len(raw.numbers) > 0  # else it is of use for its header and its faults alone
+            cells = judged(raw if some else replace(raw, columns={}), readers, hint)
+            if some:
+                yield pd.DataFrame(cells)
+
+
+class Ids:
+    """Who was there: a mark of 8 bytes for each id."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._key = secrets.token_hex(8)
+        self._marks: list[NDArray[np.uint64]] = []
+
+    def note(self, batch: pd.DataFrame, person: str | None) -> None:
+        self.rows += len(batch)
+        if person is not None:
+            # As text in one form, as alignment has it: a batch of "7" and "8" alone was read as numbers.
+            words = batch[person].astype(str).str.normalize("NFC").to_numpy(object)
+            self._marks.append(pd.util.hash_array(words, hash_key=self._key, categorize=False))
+
+    @property
+    def repeated(self) -> int:
+        """How many rows have the id of an earlier one."""
+        marks = np.sort(np.concatenate(self._marks)) if self._marks else np.empty(0, np.uint64)
+        return int((marks[1:] == marks[:-1]).sum())
+
+
+def require_one_row_each(name: str, schema: Schema, repeated: int) -> None:
+    if repeated:
+        raise SchemaError(
+            f'{name}, column "{schema.person}": {repeated:,} rows have the id of an earlier row, and a person has one '
+            "row. Nothing was read further."
+        )
+
+
+def open_table(
+    source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
+) -> Table:
+    """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
+    if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
+        return read_table(source, schema, name, one_row_each=one_row_each)
+    described = source if isinstance(source, TableSource) else source_at(source)
+    if not is_long(described, len(schema.names) + (schema.person is not None)):
+        return read_table(described, schema, name, one_row_each=one_row_each)
+    table = StreamedTable(described, schema)
+    if one_row_each:
+        require_one_row_each(table.source, schema, table.repeated)
+    return table

@@ -1,0 +1,221 @@
+"""Long tables, read in batches: what is read, what is counted and what is refused is as of the whole."""
+
+import gzip
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pytest
+
+from understudy.data import batches, databases, files
+from understudy.data.column import Binned
+from understudy.data.samples import toy
+from understudy.data.schema import Integer, Schema
+from understudy.data.sources import TableSource
+from understudy.data.streamed import StreamedTable, open_table
+from understudy.data.table import Table, read_table
+from understudy.data.writing import write_table
+from understudy.errors import AlignmentError, PartyError, SchemaError
+from understudy.evaluate import holdings
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise import SecureRng
+from understudy.protocols.gram import protocol as gram
+from understudy.run import train
+
+FRAME, _toy = toy(rows=300, seed=4)
+# Without declared bins, so that levels are bought: fine cells are counted at one reading, and pairs at the next.
+SCHEMA = replace(
+    _toy, columns=tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns)
+)
+BUDGET = Budget(2.0, 1e-5)
+SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
+KINDS = ("parquet", "csv", "csv.gz", "sqlite", "duckdb")
+
+
+@pytest.fixture(autouse=True)
+def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is long, and comes in parts of a few rows."""
+    monkeypatch.setattr(batches, "LONG", 0)
+    monkeypatch.setattr(batches, "BATCH", 64)
+    monkeypatch.setattr(databases, "BATCH", 64)
+    monkeypatch.setattr(files, "BLOCK", 2048)
+
+
+def kept(folder: Path, kind: str, frame: pd.DataFrame = FRAME, schema: Schema = SCHEMA) -> TableSource:
+    """The rows in a file or a database of that kind."""
+    path = folder / f"t.{kind}"
+    if kind == "parquet":
+        frame.to_parquet(path, index=False)
+    elif kind == "csv":
+        write_table(frame, path, schema)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(Path(kept(folder, "csv", frame, schema).table).read_bytes()))
+    elif kind == "sqlite":
+        text = read_table(kept(folder, "csv", frame, schema), schema, one_row_each=False).frame.astype(object)
+        text = text.where(text.notna(), None)
+        for name in text:
+            text[name] = [value if value is None else str(value) for value in text[name]]
+        with sqlite3.connect(path) as base:
+            text.to_sql("t", base, index=False)
+        base.close()
+        return TableSource(table=f"sqlite:///{path}", query="select * from t")
+    else:
+        kept(folder, "parquet", frame, schema)
+        with duckdb.connect(str(path)) as base:
+            base.sql(f"create table t as select * from '{folder / 't.parquet'}'")
+        return TableSource(table=f"duckdb:///{path}", query="select * from t;")
+    return TableSource(table=str(path))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_batches_together_are_the_table(tmp_path: Path, kind: str) -> None:
+    source = kept(tmp_path, kind)
+    table = open_table(source, SCHEMA)
+    assert isinstance(table, StreamedTable)
+    parts = list(table.batches())
+    assert len(parts) > 2
+    assert table.rows == len(FRAME)
+    whole = read_table(source, SCHEMA).frame
+    pd.testing.assert_frame_equal(pd.concat(parts, ignore_index=True), whole)
+    pd.testing.assert_frame_equal(table.frame, whole)
+
+
+def party(table: Table, folder: Path | None = None) -> gram.GramParty:
+    ledger = Ledger.rehearsal(holder="one", budget=BUDGET)
+    return gram.build_party(
+        "one", table, ledger, run="r", budget=BUDGET, rng=SecureRng.from_seed(7), folder=folder
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"fine": 0.0}, {"target": SCHEMA.names[0], "triples": (SCHEMA.names[:3],)}],
+)
+def test_a_release_of_batches_is_that_of_the_whole_table_under_the_same_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    source = kept(tmp_path, "parquet")
+    made = []
+    for long in (0, batches.LONG + 10**9):
+        monkeypatch.setattr(batches, "LONG", long)
+        federation = Federation.rehearsal({"one": source}, {"one": SCHEMA}, budget=BUDGET, seed=3)
+        assert isinstance(federation.holders["one"].table, StreamedTable) == (not long)
+        made.append(train("gram", federation, run="r", **SMALL, **settings).generator)
+    pd.testing.assert_frame_equal(made[0].sample(50, seed=1), made[1].sample(50, seed=1))
+    assert made[0].card == made[1].card
+
+
+def test_holders_of_long_and_of_short_tables_count_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long, short = kept(tmp_path, "parquet", FRAME[:200]), FRAME[200:]
+    made = []
+    for tables in ({"a": long, "b": short}, {"a": FRAME[:200], "b": short}):
+        schemas = dict.fromkeys(tables, SCHEMA)
+        federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3, same_people=False)
+        made.append(train("gram", federation, run="r", **SMALL).generator.sample(50, seed=1))
+    pd.testing.assert_frame_equal(*made)
+
+
+def test_columns_at_several_holders_are_read_whole(tmp_path: Path) -> None:
+    names = SCHEMA.names
+    parts = {"a": list(names[::2]), "b": list(names[1::2])}
+    made = []
+    for long in (True, False):
+        tables: dict[str, Any] = {name: FRAME[["id", *columns]] for name, columns in parts.items()}
+        schemas = {name: SCHEMA.select(columns) for name, columns in parts.items()}
+        if long:
+            tables["a"] = kept(tmp_path, "parquet", tables["a"], schemas["a"])
+        federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3)
+        made.append(train("gram", federation, run="r", **SMALL).generator.sample(50, seed=1))
+    pd.testing.assert_frame_equal(*made)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_person_who_comes_twice_in_different_batches_is_found(tmp_path: Path, kind: str) -> None:
+    frame = FRAME.copy()
+    frame.loc[299, "id"] = frame.loc[0, "id"]
+    source = kept(tmp_path, kind, frame)
+    with pytest.raises(SchemaError, match="1 rows have the id of an earlier row"):
+        open_table(source, SCHEMA)
+    several = open_table(source, SCHEMA, one_row_each=False)
+    with pytest.raises(AlignmentError, match="1 of 300 rows repeat the id"):
+        party(several)
+
+
+def test_an_id_is_the_same_whether_its_batch_was_read_as_numbers_or_as_text(tmp_path: Path) -> None:
+    schema = Schema(person="id", columns=(Integer(name="x", low=0, high=9),))
+    rows = [*range(10_000, 11_000), *(f"a{n}" for n in range(1_000)), "10000"]
+    (tmp_path / "t.csv").write_text("id,x\n" + "".join(f"{row},1\n" for row in rows))
+    with pytest.raises(SchemaError, match="1 rows have the id"):
+        open_table(tmp_path / "t.csv", schema)
+    (tmp_path / "t.csv").write_text("id,x\n" + "".join(f"{row},1\n" for row in rows[:-1]))
+    some = open_table(tmp_path / "t.csv", schema)
+    assert isinstance(some, StreamedTable)
+    assert set(some.some(10_000, np.random.default_rng(0)).people) == set(map(str, rows[:-1]))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_a_wrong_cell_is_named_by_its_place_in_the_whole_table(tmp_path: Path, kind: str) -> None:
+    schema = Schema(columns=(Integer(name="x", low=0, high=999),))
+    frame = pd.DataFrame({"x": [*range(900), 5000, *range(50), 6000]})
+    with pytest.raises(SchemaError, match='"x": value 5000 at row 901 is above the declared high 999'):
+        open_table(kept(tmp_path, kind, frame, schema), schema)
+
+
+@pytest.mark.parametrize("row", [700, 799])
+def test_a_row_with_too_many_cells_is_found(tmp_path: Path, row: int) -> None:
+    schema = Schema(columns=(Integer(name="x", low=0, high=999), Integer(name="y", low=0, high=9)))
+    lines = [f"{n},1" for n in range(800)]
+    lines[row] += ",2"
+    (tmp_path / "t.csv").write_text("\n".join(["x,y", *lines, ""]))
+    with pytest.raises(SchemaError, match=f"row {row + 1} has 3 cells, where the header has 2"):
+        open_table(tmp_path / "t.csv", schema)
+
+
+def test_a_missing_column_and_a_damaged_file_are_named(tmp_path: Path) -> None:
+    source = kept(tmp_path, "csv", FRAME.drop(columns=SCHEMA.names[0]))
+    with pytest.raises(SchemaError, match="the header has no such column"):
+        open_table(source, SCHEMA)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    with pytest.raises(SchemaError, match="of another kind than its name says"):
+        open_table(tmp_path / "broken.parquet", SCHEMA)
+    with pytest.raises(SchemaError, match="cannot be read"):
+        open_table(tmp_path / "nowhere.csv", SCHEMA)
+
+
+def test_rows_that_changed_since_they_were_checked_are_neither_counted_nor_quoted(tmp_path: Path) -> None:
+    source = kept(tmp_path, "parquet")
+    table = open_table(source, SCHEMA)
+    changed = FRAME.copy()
+    changed.loc[299, "id"] = changed.loc[0, "id"]
+    changed.to_parquet(source.table, index=False)
+    holder = Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=BUDGET, seed=3).holders["one"]
+    federation = Federation.of([type(holder)("one", table, holder.ledger, BUDGET, 3)])
+    with pytest.raises(PartyError, match="cannot be read again") as refused:
+        train("gram", federation, run="r", **SMALL)
+    assert str(changed.loc[0, "id"]) not in str(refused.value)
+    assert not holder.ledger.spend(run="r")
+
+
+def test_a_long_table_shows_no_row(tmp_path: Path) -> None:
+    assert repr(open_table(kept(tmp_path, "parquet"), SCHEMA)) == "StreamedTable(source='t.parquet')"
+
+
+def test_a_page_compares_some_rows_of_a_long_table_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holdings, "MOST", 100)
+    found = holdings.open_holdings({"one": kept(tmp_path, "parquet")}, {"one": SCHEMA}, same_people=False)
+    assert isinstance(found, holdings.Holdings)
+    assert 50 < len(found.real) < 150
+    assert found.notes == (
+        f"Of the 300 rows of one, {len(found.real)} that were drawn at random are compared.",
+    )
+    assert set(found.people) <= set(FRAME["id"])
