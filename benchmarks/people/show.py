@@ -156,7 +156,23 @@ def liars() -> str:
     )
 
 
+def classifiers() -> str:
+    """How often a classifier is right about held-out people: of the same total ε, by whom a person has to trust."""
+    rows = pd.read_csv(HERE / "classifiers.csv")
+    lines = []
+    for dataset, every in rows.groupby("dataset", sort=False):
+        every = every.sort_values(["trust", "method"])
+        for (trust, method), group in every.groupby(["trust", "method"], sort=False):
+            cells = [mean(group[group.epsilon_total == epsilon].accuracy) for epsilon in (1, 2, 4, 8)]
+            if method == "real rows":
+                cells = [mean(group.accuracy)] * 4
+            lines.append([str(dataset), f"{group.people.max():,}", str(trust), str(method), *cells])
+    heads = ("rows", "people", "who is trusted", "method", "ε = 1", "ε = 2", "ε = 4", "ε = 8")
+    return table(heads, lines)
+
+
 TABLES = {
+    "classifiers": classifiers,
     "chosen": partial(main_table, CHOSEN_ON),
     "apart": partial(main_table, APART),
     "untargeted": untargeted,
