@@ -98,3 +98,26 @@ def test_a_table_elsewhere_and_a_name_with_a_blank_are_written_so_that_they_are_
     assert understudy("init", "our clinic.csv", "--yes", "--person", "id", "--folder", "runfiles")[0] == 0
     file = RunFile.load("runfiles/run.toml")
     assert file.path(file.parties["our clinic"].table) == tables / "our clinic.csv"
+
+
+def test_a_draft_is_public_only_when_somebody_says_where_it_is_known_from(
+    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert understudy("init", "clinic.csv", "insurer.csv", "--person", "id", "--yes")[0] == 0
+    answers(monkeypatch, "  ")
+    code, out, err = understudy("schema", "declare", "clinic.toml")
+    assert code == 1
+    assert "may be called public only if" in out
+    assert "clinic.toml stays a draft" in err
+    assert Schema.load("clinic.toml").origin == "rows"
+    code, out, _ = understudy(
+        "schema", "declare", "clinic.toml", "insurer.toml", "--because", "the form of 2021"
+    )
+    assert code == 0
+    for name in ("clinic", "insurer"):
+        schema = Schema.load(f"{name}.toml")
+        assert schema.origin == "public"
+        assert schema.note == "Declared to be publicly known: the form of 2021."
+    code, out, _ = understudy("schema", "declare", "clinic.toml", "--because", "another")
+    assert "public already" in out
+    assert Schema.load("clinic.toml").note == "Declared to be publicly known: the form of 2021."

@@ -13,17 +13,12 @@ import typer
 
 from understudy.check import plain_names
 from understudy.cli.console import out, plain
+from understudy.cli.schema import PUBLIC, declared
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
 
-DECLARED = "Declared to be publicly known."
-PUBLIC = (
-    "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
-    "rare diagnosis. It may be called public only if it is known without the rows, from a codebook, a form or the law; "
-    "where it is narrower than what is known there, say no, and widen it in {file}."
-)
 PRICE = (
     "What may the run cost each person? ε bounds what anybody can learn about one of them, for all time: 1 is called "
     "strong, 10 is the most that is called reasonable. Less ε is more noise: `understudy plan` says how much."
@@ -67,7 +62,9 @@ def init(
         drafts[name] = _drafted(path, person, ask=not yes)
         write_draft(drafts[name].schema, files[name])
         if not yes and _is_public(drafts[name], files[name]):
-            replace(drafts[name].schema, origin="public", note=DECLARED).save(files[name])
+            replace(drafts[name].schema, origin="public", note=declared("said when it was drafted")).save(
+                files[name]
+            )
     columns = [column for found in drafts.values() for column in found.schema.names]
     if not yes:
         target = target or typer.prompt(
@@ -174,7 +171,8 @@ def _next(run: Path, files: dict[str, Path]) -> None:
     open_drafts = [file for file in files.values() if Schema.load(file).origin != "public"]
     for file in open_drafts:
         plain.print(
-            f'{file} is a draft, and a run refuses it: put in what is publicly known and set origin = "public".'
+            f"{file} is a draft, and a run refuses it: put in what is publicly known, then run "
+            f"understudy schema declare {file}"
         )
     plain.print(
         f"Then: understudy plan {run}"

@@ -11,6 +11,12 @@ from understudy.errors import ConfigError, LedgerError
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
 
+PUBLIC = (
+    "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
+    "rare diagnosis. It may be called public only if it is known without the rows, from a codebook, a form or the law; "
+    "where it is narrower than what is known there, say no, and widen it in {file}."
+)
+
 app = typer.Typer(
     no_args_is_help=True, help="The public description of a table: draft it, check rows against it."
 )
@@ -83,6 +89,44 @@ def show_draft(found: "Draft") -> None:
         rows.insert(0, (found.schema.person, "the person", "", "", "never learned, never sampled"))
     rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
+
+
+@app.command("declare")
+def schema_declare(
+    drafts: Annotated[list[Path], typer.Argument(help="Drafts, with what is publicly known put in.")],
+    because: Annotated[
+        str | None,
+        typer.Option(
+            help="Where it is known from without the rows, as 'the form of 2021'. Kept in the schema; asks otherwise."
+        ),
+    ] = None,
+) -> None:
+    """Declare drafts to be public: each is shown, and you say where it is known from without the rows."""
+    from dataclasses import replace
+
+    from understudy.data.schema import Schema
+
+    for file in drafts:
+        draft = Schema.load(file)
+        out.print(str(draft), markup=False)
+        if draft.origin == "public":
+            out.print(f"{file} is public already.", markup=False)
+            continue
+        out.print(PUBLIC.format(file=file), markup=False)
+        source = because
+        if source is None:
+            source = typer.prompt(
+                "Where is all of it known from (or nothing)", default="", show_default=False
+            )
+        if not source.strip():
+            raise ConfigError(f"{file} stays a draft: nobody said where it is publicly known from.")
+        replace(draft, origin="public", note=declared(source)).save(file)
+        out.print(f"{file} is declared to be public.", markup=False)
+
+
+def declared(source: str) -> str:
+    """What a schema says of itself once somebody has answered for it."""
+    return f"Declared to be publicly known: {source.strip().rstrip('.')}."
 
 
 @app.command("buy")

@@ -97,7 +97,8 @@ HEADER = """\
 # the rows, and so this schema is refused wherever it would leave its holder. There are two ways to continue:
 #
 #   1. The domains are known publicly, from a codebook, a form or the law. Write what is known there in
-#      place of what was read here, and then set  origin = "public".
+#      place of what was read here, and then run  understudy schema declare  on this file
+#      (or set  origin = "public"  by hand).
 #   2. They are not. Leave  origin = "rows"  and buy them from the privacy budget, with the ledger.
 #
 """

@@ -130,8 +130,8 @@ class Schema(Document):
         if self.origin != "public":
             raise DraftSchemaError(
                 f"{which} was read from rows, so its categories, bounds and bins are private. "
-                'If they are known publicly (a codebook, a form, the law), say so with origin = "public"; '
-                "if not, buy them from the budget with the ledger. Nothing was sent."
+                "If they are known publicly (a codebook, a form, the law), declare them: `understudy schema declare`, "
+                'or origin = "public"; if not, buy them from the budget with the ledger. Nothing was sent.'
             )
 
     def to_dict(self) -> dict[str, Any]:
