@@ -6,7 +6,7 @@ the same. Holders greet each other, sealed, before anything is charged.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,17 @@ from typing import Any
 
 import pytest
 
+sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "protocols"))
 from gram_cases import BUDGET, Parts, Schemas, Seen, all_parties, by_columns, by_grid, by_rows
+from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
 from understudy.errors import MessageError
-from understudy.protocols.core import Swap
+from understudy.protocols.core import Ask, Assembly, Swap
 from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
 from understudy.protocols.gram.releases import Plan, release
+from understudy.runtime.local import LocalParties, addressed
 
 Lie = Callable[[str, Any], Any]
 BOUGHT = Plan(fine=0.2)
@@ -141,3 +144,37 @@ def test_without_the_others_greetings_nothing_is_charged_or_sent(cut: Any, plan:
     assert first == set(tables)
     assert all(one.ledger.spend() for one in parties.values())
     assert all(one.ledger.spent() <= BUDGET.epsilon for one in parties.values())
+
+
+# The order of the parties: in a product one holder is the first, and both must know who
+
+
+class Turned(LocalParties):
+    """A server that tells the last party of all parties the other way round, and deals as that party expects it."""
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks, last = addressed(message, self.names), self.names[-1]
+        if isinstance(told := asks.get(last), Assembly):
+            asks[last] = replace(told, schemas=dict(reversed(told.schemas.items())))
+        elif told is not None and hasattr(told, "corrections"):
+            asks[last] = replace(told, corrections={})  # type: ignore[call-arg]
+        return super().ask(asks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gram, columns, three parties",
+        "DPLT+, three parties",
+        "Tied, a table, images and series, two releases",
+        "Visits, columns, two tables and events that are drawn",
+    ],
+)
+def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_charged(name: str) -> None:
+    """Each would send the other's rows times its own masks, which the server dealt, under noise for far less."""
+    case = next(case for case in CASES if case.name == name)
+    federation = case.federation(seed=None)
+    parties = federation.parties(case.protocol, run="r")
+    with pytest.raises(MessageError, match="told different things"):
+        case.module.train(case.config(), Turned(parties), federation.schemas)
+    assert all(holder.ledger.spend() == {} for holder in federation.holders.values())

@@ -38,6 +38,7 @@ from understudy.protocols.core.products import (
     heard,
     relayed,
     said,
+    told_alike,
 )
 
 __all__ = [
@@ -79,5 +80,6 @@ __all__ = [
     "run_rounds",
     "said",
     "settled",
+    "told_alike",
     "watch_alignment",
 ]

@@ -9,7 +9,7 @@ import hmac
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import combinations
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from understudy.errors import MessageError
 from understudy.privacy.secure import Bits, Channel, Dealer, Factor, Ring, Words, fingerprint
-from understudy.protocols.core.base import Ask, Public, Reply
+from understudy.protocols.core.base import Ask, Assembly, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
 Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
@@ -103,6 +103,22 @@ class Products:
 
 
 # Greetings: what holders confirm to each other before anything that is paid for leaves
+
+
+def told_alike(
+    run: str, begin: Assembly, agree: Any, *besides: Any, own: Iterable[str] = ("seeds",)
+) -> bytes:
+    """A digest of all that a holder was told, for the context of its channels: keys, settings, schemas, and all of
+    `agree` but what is each holder's `own`.
+
+    Guarantee: holders who were told anything else, be it the parties in another order, cannot read each other. Who is
+    the first in a product goes by that order: two who both took themselves for it would release each other's rows
+    times masks that the server dealt.
+    """
+    apart = {"keys", *own}
+    terms = {field.name: getattr(agree, field.name) for field in fields(agree) if field.name not in apart}
+    told = [run, asdict(begin), list(begin.schemas), fingerprint(agree.keys), terms, *besides]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
 
 
 def greetings(channels: Mapping[str, Channel], keys: Mapping[str, bytes]) -> dict[str, Tensor]:

@@ -7,8 +7,6 @@ other parties, even if these pool what they know. What leaves in between, masked
 whoever can read it and enters the ledger at no price.
 """
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -43,6 +41,7 @@ from understudy.protocols.core import (
     Swapped,
     confirm,
     greetings,
+    told_alike,
 )
 from understudy.protocols.dplt.messages import (
     Agree,
@@ -276,18 +275,7 @@ class DpltParty(AlignedParty):
         epsilon = math.inf if ask.epsilon is None else ask.epsilon
         if ask.epsilon is not None:
             positive(epsilon=epsilon)
-        people, order = len(self.aligned), list(self.schemas)
-        told = [
-            self.run,
-            asdict(self.begun),
-            order,
-            people,
-            ask.epsilon,
-            ask.bits,
-            ask.chunk,
-            fingerprint(ask.keys),
-        ]
-        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+        context = told_alike(self.run, self.begun, ask, len(self.aligned))
         channels = connect(self.name, self.pair, ask.keys, context=context)
         peers = self.schemas.keys() - {self.name}
         if not peers or channels.keys() != peers or ask.seeds.keys() != peers:

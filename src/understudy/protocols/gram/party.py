@@ -17,7 +17,6 @@ all holders were told alike.
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -58,6 +57,7 @@ from understudy.protocols.core import (
     greetings,
     heard,
     said,
+    told_alike,
 )
 from understudy.protocols.gram.agreement import (
     Agreement,
@@ -245,9 +245,7 @@ class GramParty(AlignedParty):
             raise self.unexpected(ask)
         check_noise(self.name, terms.layout, ask, self.sigmas, terms.spreads)
         whole(chunk=ask.chunk)
-        told = {key: value for key, value in asdict(ask).items() if key not in ("keys", "seeds", "cells")}
-        words = [self.run, asdict(terms.ask), list(terms.ask.schemas), fingerprint(ask.keys), told]
-        context = hashlib.sha256(json.dumps(words, sort_keys=True).encode()).digest()
+        context = told_alike(self.run, terms.ask, ask, own=("seeds", "cells"))
         channels = connect(self.name, self.pair, ask.keys, context=context)
         products = self._products(ask, channels, self.rows)
         return Agreement(ask, channels, self.rows, None if terms.layout.buys else products)

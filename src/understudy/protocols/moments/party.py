@@ -7,8 +7,6 @@ outsider, and up to `colluding` other holders (`secure.sums`). What a server cho
 sensitivity (`stages`), so that it need not be believed in that.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -38,7 +36,7 @@ from understudy.privacy.secure import (
     noise_share,
 )
 from understudy.privacy.secure.moments import Crowd, moments_event, needed_multipliers, noise_for
-from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
+from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply, told_alike
 from understudy.protocols.moments.messages import (
     Agree,
     Agreed,
@@ -207,8 +205,7 @@ class MomentsParty(Party):
             raise MessageError(f"{self.name}: a key is of a party that was not named. Nothing was sent.")
         if len(ask.keys) > 1:
             in_range(1, len(ask.keys) - 1, colluding=self.begun.config["colluding"])
-        told = [self.run, asdict(self.begun), fingerprint(ask.keys), list(ask.multipliers)]
-        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+        context = told_alike(self.run, self.begun, ask)
         return Agreement(ask, connect(self.name, self.pair, ask.keys, context=context))
 
     # The releases

@@ -10,8 +10,6 @@ earlier, masked and sealed, is uniform to whoever can read it and enters the led
 Edges: the server deals the masks, so it must not pool what it knows with a holder (docs/secure_products.md).
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -47,6 +45,7 @@ from understudy.protocols.core import (
     Swapped,
     confirm,
     greetings,
+    told_alike,
 )
 from understudy.protocols.core.roster import places, roster
 from understudy.protocols.moments.party import doubled, public_of
@@ -236,8 +235,7 @@ class TiedParty(AlignedParty):
         if ask.keys.keys() != set(layout.names):
             raise MessageError(f"{self.name}: a party's key is missing or new. Nothing was sent.")
         whole(chunk=ask.chunk)
-        told = [self.run, asdict(self.begun), fingerprint(ask.keys), asdict(ask) | {"keys": None}]
-        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+        context = told_alike(self.run, self.begun, ask)
         Ring(ask.bits)
         return Agreement(ask, connect(self.name, self.pair, ask.keys, context=context))
 

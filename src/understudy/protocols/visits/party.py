@@ -11,8 +11,6 @@ what leaves earlier, masked and sealed, is uniform to whoever can read it and en
 deals the masks, so there it must not pool what it knows with a holder (docs/secure_products.md).
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -55,6 +53,7 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    told_alike,
 )
 from understudy.protocols.core.roster import places, roster
 from understudy.protocols.visits.columns import Split
@@ -213,8 +212,7 @@ class VisitsParty(AlignedParty):
             in_range(1, len(ask.keys) - 1, colluding=self._setting("colluding"))
         whole(chunk=ask.chunk)
         terms = holders.terms(ask.multiplier, self._setting("most_holders"))
-        told = [self.run, asdict(self.begun), fingerprint(ask.keys), ask.multiplier, ask.chunk]
-        context = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).digest()
+        context = told_alike(self.run, self.begun, ask)
         return Agreement(ask, connect(self.name, self.pair, ask.keys, context=context), terms)
 
     def _multiply(self, agreement: Agreement, split: Split, kept: Tensor | None = None) -> None:
