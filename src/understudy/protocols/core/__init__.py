@@ -24,12 +24,14 @@ from understudy.protocols.core.base import (
 )
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
+from understudy.protocols.core.keyed import Beginnings, Greeted, KeyedParty, Keys, Stated
 from understudy.protocols.core.loop import run_rounds
 from understudy.protocols.core.outcome import ModelOutcome, Outcome
 from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.core.products import (
     Chunk,
     Dealing,
+    Delivery,
     Products,
     Swap,
     Swapped,
@@ -45,12 +47,17 @@ __all__ = [
     "AlignedParty",
     "Ask",
     "Assembly",
+    "Beginnings",
     "Checkpoint",
     "Chunk",
     "Dealing",
+    "Delivery",
     "Done",
     "Found",
+    "Greeted",
     "Keep",
+    "KeyedParty",
+    "Keys",
     "Message",
     "ModelOutcome",
     "Opening",
@@ -65,6 +72,7 @@ __all__ = [
     "Reply",
     "Return",
     "Settle",
+    "Stated",
     "Swap",
     "Swapped",
     "Watcher",

@@ -8,11 +8,12 @@ Guarantee: what is saved or noted is on the disk, whole, before the next ask.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from understudy.durable import own_folder, replace
-from understudy.errors import ArtefactError
+from understudy.errors import ArtefactError, ConfigError
 from understudy.pack import pack, unpack
 from understudy.protocols.core.base import Keep, Parties, Return
 from understudy.protocols.core.present import Present
@@ -65,6 +66,15 @@ class Checkpoint:
         if not isinstance(state, dict):
             raise ArtefactError(f"{file} does not hold what a server saved.")
         return state
+
+    def measured(self, name: str, plan: Mapping[str, Any]) -> dict[str, Any] | None:
+        """What was noted under that name with its `plan`, if anything was. Edges: another plan → ConfigError."""
+        if (saved := self.noted(name)) is not None and saved.pop("plan", None) != plan:
+            raise ConfigError(
+                "what was measured is not what these settings ask for: resume with those of the run. "
+                "Nothing was charged."
+            )
+        return saved
 
     def secret(self, *, resume: bool) -> bytes:
         """What this server draws its own secrets from: the same ones in a run that is resumed, so that it asks the

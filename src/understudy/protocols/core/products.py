@@ -25,11 +25,17 @@ Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swap(Ask, kind="product.swap"):
+class Delivery(Ask):
+    """An ask that brings what the other holders sent to this one."""
+
+    inbox: dict[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swap(Delivery, kind="product.swap"):
     """The others' messages about the chunk before; mask and seal the next one for each who holds these people."""
 
     chunk: int
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,17 +11,19 @@ from functools import cached_property
 from itertools import combinations_with_replacement
 from typing import Any
 
+from understudy.check import in_range, whole
 from understudy.data.codec import Codec
-from understudy.data.frame import Frame
+from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.data.mixed import side_by_side
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import noise_for
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach
-from understudy.protocols.moments.stages import First, finest
+from understudy.protocols.moments.stages import MOST_DIRECTIONS, First, finest
 
 KINDS = ("table", "image", "series")
+SETTLED = ("features", "directions", "shares", "target", "private")
 MEANS, JOINT, CLASSES = range(3)
 Block = tuple[str, str]  # two holders in the order of all, or twice the same
 
@@ -202,3 +204,18 @@ class Layout:
     def stream(self, release: int, block: Block) -> int:
         """The number of a pad: each is for one message alone."""
         return release * len(self.blocks) + self.blocks.index(block)
+
+
+def check_settings(config: Mapping[str, Any]) -> None:
+    """Settings by which noise has a bound. Edges: any other → ConfigError, and nothing was charged."""
+    whole(features=config["features"], directions=config["directions"])
+    in_range(1, MOST_FEATURES, features=config["features"])
+    in_range(1, MOST_DIRECTIONS // 4, directions=config["directions"])
+    if type(config["private"]) is not bool:
+        raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
+    shares = config["shares"]
+    if not isinstance(shares, tuple | list) or len(shares) != 3:
+        raise ConfigError(f"shares are three, one for each release, not {shares!r}.")
+    in_range(0.02, 0.9, **{f"share {place}": share for place, share in enumerate(shares, 1)})
+    if config["target"] is not None and not isinstance(config["target"], str):
+        raise ConfigError(f"target names a column of a table, not {config['target']!r}.")

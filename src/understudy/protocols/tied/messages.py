@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,39 +15,30 @@ class Begin(Assembly, kind="tied.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply, kind="tied.begun"):
+class Begun(Stated, kind="tied.begun"):
     """The noise multiplier that this party's budget needs in each release, and its public key of the run."""
 
     people: Public
     multipliers: Public
-    budget: Public
-    noise: Public
-    key: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask, kind="tied.agree"):
+class Agree(Keys, kind="tied.agree"):
     """Who takes part, with which keys, the noise multiplier of each release, and how products are made."""
 
-    keys: dict[str, bytes]
     multipliers: list[float]
     bits: int
     chunk: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply, kind="tied.agreed"):
+class Agreed(Greeted, kind="tied.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
-
-    fingerprint: Public
-    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means(Ask, kind="tied.means"):
+class Means(Delivery, kind="tied.means"):
     """Release the mean, the energy and the histograms of your images or series. `inbox`: the others' greetings."""
-
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +71,9 @@ class Measured(Reply, kind="tied.measured"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share(Ask, kind="tied.share"):
+class Share(Delivery, kind="tied.share"):
     """Release. The others' last messages, and the dealer's corrections."""
 
-    inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]
 
 

@@ -28,21 +28,20 @@ from typing import Any
 from understudy.check import a_seed, whole
 from understudy.data.described import Rows
 from understudy.data.mixed import side_by_side
-from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.tied import Joint, Part, Tied, fit_tied
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.tied.forecast import forecast as forecast
 from understudy.protocols.tied.layout import KINDS as KINDS
-from understudy.protocols.tied.layout import Layout
+from understudy.protocols.tied.layout import SETTLED, Layout, check_settings
 from understudy.protocols.tied.messages import Begin
-from understudy.protocols.tied.party import SETTLED, TiedParty, check_settings
+from understudy.protocols.tied.party import TiedParty
 from understudy.protocols.tied.releases import NAMES, Released, Server, release
 
 SAME_PEOPLE = True
@@ -122,10 +121,11 @@ def train(
         tie,
     )
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
+    saved = store.measured(SAVED, told) if store is not None and resume else None
     done = release(
         server,
         Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}),
-        first=_saved(store, told) if store and resume else None,
+        first=None if saved is None else Released(**saved),
         keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
     )
     privacy = _statement(done, settled(parties, done.begun, at_least=0 if done.ended else None))
@@ -162,26 +162,9 @@ def train(
     return Outcome(Generator(network, side_by_side(schemas), card), privacy, done.people)
 
 
-def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
-    """What was saved, if it was measured as these settings say."""
-    if (saved := store.noted(SAVED)) is None:
-        return None
-    if saved.pop("plan", None) != told:
-        raise ConfigError(
-            "what was measured is not what these settings ask for: resume with those of the run. "
-            "Nothing was charged."
-        )
-    return Released(**saved)
-
-
 def _statement(done: Released, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
-    paid = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
-    gone = dict.fromkeys(VIEWS, paid)
-    parties = tuple(
-        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
-        for name, info in done.begun.items()
-    )
+    asked = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
     missing = (
         (
             f"the last release, which did not take place ({done.ended}): who had answered by then has paid for it",
@@ -190,5 +173,9 @@ def _statement(done: Released, spends: Mapping[str, Mapping[str, Spend]]) -> Pri
         else ()
     )
     return PrivacyStatement(
-        parties=parties, same_people=True, one_release=True, outside=OUTSIDE + missing, unguarded=DEALT
+        parties=stated_prices(done.begun, spends, asked),
+        same_people=True,
+        one_release=True,
+        outside=OUTSIDE + missing,
+        unguarded=DEALT,
     )

@@ -20,7 +20,8 @@ from understudy.models.tied import Classwise, Joint, Tied
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Ring
 from understudy.privacy.secure.tied import one_for
-from understudy.protocols.core import Dealing, Parties, Swap, align_people, relayed
+from understudy.protocols.core import Dealing, Parties, Swap, align_people, public_values, relayed
+from understudy.protocols.core.agreeing import greetings_of, keys_of, most_of, same_number
 from understudy.protocols.moments.stages import First
 from understudy.protocols.tied.layout import CLASSES, JOINT, MEANS, Layout, Noise
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
@@ -64,18 +65,13 @@ class Server:
     def begin(self, begin: Begin) -> Released:
         """Align, and agree."""
         people = align_people(self.parties)
-        begun = {
-            name: {key: public.value for key, public in vars(reply).items()}
-            for name, reply in self.parties.ask(begin).items()
-        }
-        if any(info["people"] != people for info in begun.values()):
-            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
-        most = [max(each) for each in zip(*(info["multipliers"] for info in begun.values()), strict=True)]
+        begun = public_values(self.parties.ask(begin))
+        same_number(begun, people)
+        most = most_of(begun, "multipliers")
         done = Released(begun, people, most)
         bits = self._ring(done).bits
-        agreed = self.parties.ask(Agree(keys=self._keys(done), multipliers=most, bits=bits, chunk=self.most))
-        inboxes = relayed({name: reply.outbox for name, reply in agreed.items()}, self.layout.names)
-        replies = self.parties.ask({name: Means(inbox=inbox) for name, inbox in inboxes.items()})
+        agreed = self.parties.ask(Agree(keys=keys_of(begun), multipliers=most, bits=bits, chunk=self.most))
+        replies = self.parties.ask({name: Means(inbox=box) for name, box in greetings_of(agreed).items()})
         sums = {
             name: {"sums": _whole(name, replies[name].sums.value, (First(frame, 1).size,))}
             for name, frame in self.layout.frames.items()
@@ -126,7 +122,7 @@ class Server:
             widths[layout.label.holder] = layout.label.classes
         # Masks of their own for every release: a holder refuses a seed that it has had.
         secret = hmac.digest(self.secret, f"release {release}".encode(), "sha256")
-        dealing = Dealing(ring, widths, pairs, keys=self._keys(done), secret=secret)
+        dealing = Dealing(ring, widths, pairs, keys=keys_of(done.begun), secret=secret)
         self.parties.ask(
             {
                 name: Measure(
@@ -259,9 +255,6 @@ class Server:
         return self.layout.ring(
             done.people, {release: self._noise(done, release) for release in range(self.layout.releases)}
         )
-
-    def _keys(self, done: Released) -> dict[str, bytes]:
-        return {name: info["key"] for name, info in done.begun.items()}
 
 
 def release(
