@@ -1,6 +1,7 @@
 """What stands beside the protocol: one row a person, events as if each were a person, columns by themselves, chance."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,11 @@ def rows_split(case: Case, epsilon: float | None, seed: int, settings: dict[str,
 
 def independent(case: Case, epsilon: float | None, seed: int, settings: dict[str, Any]) -> Made:
     """One-way tables under Gaussian noise of the price, rounded; people, and events, drawn column by column."""
-    rng, schema, layout = np.random.default_rng([seed, 2]), case.schema, VisitLayout.of(case.schema)
+    rng, schema, layout = (
+        np.random.default_rng([seed, 2]),
+        case.schema,
+        replace(VisitLayout.of(case.schema), even=True),
+    )
     counts = layout.split(count_visits(read_visits(dict(case.frames), schema).codes(), layout, UNIT))
     single = {block: table.astype(float) / UNIT for block, table in counts.items() if table.ndim == 1}
     deviation = needed_multipliers(publication.budget(epsilon), (1.0,))[0] * len(single) ** 0.5

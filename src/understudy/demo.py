@@ -176,6 +176,7 @@ def visits_comparison(
         "event": "columns of a year",
         "across": "people's and a year's columns",
         "next": "a year and the next",
+        "later": "a year and two years later",
     }
     lines = [
         "Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"

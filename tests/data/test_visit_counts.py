@@ -20,17 +20,19 @@ LAYOUT = VisitLayout((2, 3, 5), (3, 2), ordered=True)
 def by_hand(codes: VisitCodes, layout: VisitLayout, unit: int) -> dict[tuple[str, int, int], np.ndarray]:
     """The same tables, person by person and event by event."""
     tables = {block: np.zeros(layout.shape(block)) for block in layout.blocks}
+    average = unit
     for i, person in enumerate(codes.people):
         mine = codes.events[codes.starts[i] : codes.starts[i + 1]]
         n = len(mine)
         for kind, a, b in layout.blocks:
-            table = tables[kind, a, b]
+            table, unit = tables[kind, a, b], layout.unit_of(kind, average)
             if kind == "person":
                 table[(person[a],) if a == b else (person[a], person[b])] += unit
-            elif kind == "next":
-                for t in range(n - 1):
-                    share = unit * (t + 1) // (n - 1) - unit * t // (n - 1)
-                    table[mine[t, a], mine[t + 1, b]] += share
+            elif kind in ("next", "later"):
+                ahead = 1 if kind == "next" else 2
+                for t in range(n - ahead):
+                    share = unit * (t + 1) // (n - ahead) - unit * t // (n - ahead)
+                    table[mine[t, a], mine[t + ahead, b]] += share
             else:
                 for t in range(n):
                     share = unit * (t + 1) // n - unit * t // n
@@ -77,8 +79,8 @@ def test_one_person_moves_all_tables_by_no_more_than_reach(n: int, unit: int, sa
     assert (moved >= 0).all()
     assert math.sqrt(int(np.square(moved).sum())) <= LAYOUT.reach(unit)
     for kind, table in ((block[0], table) for block, table in LAYOUT.split(moved).items()):
-        there = unit if kind == "person" or n >= (2 if kind == "next" else 1) else 0
-        assert table.sum() == there, kind
+        enough = n >= {"person": 0, "next": 2, "later": 3}.get(kind, 1)
+        assert table.sum() == (LAYOUT.unit_of(kind, unit) if enough else 0), kind
 
 
 def test_the_bound_is_reached_by_a_person_whose_events_are_all_alike() -> None:

@@ -52,6 +52,7 @@ def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
         "across": torch.zeros(width, event_width),
         "event": torch.zeros(event_width, event_width),
         "next": torch.zeros(event_width, event_width),
+        "later": torch.zeros(event_width, event_width),
     }
     counts = [
         (level, n, 1 / (high - low + 1))
@@ -72,6 +73,8 @@ def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
                 found["event"] += likely / n * torch.outer(event[kind, state], event[kind, state])
             for a, b in pairwise(walk):
                 found["next"] += likely / (n - 1) * torch.outer(event[kind, a], event[kind, b])
+            for a, b in zip(walk, walk[2:], strict=False):
+                found["later"] += likely / (n - 2) * torch.outer(event[kind, a], event[kind, b])
     return found
 
 
@@ -89,6 +92,7 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     torch.testing.assert_close(said.across, found["across"])
     torch.testing.assert_close(said.events * events_apart, found["event"] * events_apart)
     torch.testing.assert_close(said.after, found["next"])
+    torch.testing.assert_close(said.later, found["later"])
     torch.testing.assert_close(said.ways[:2], found["person"][:2, -3:].sum(1))
     torch.testing.assert_close(said.event_ways, found["across"][:2].sum(0))
 

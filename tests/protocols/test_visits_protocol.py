@@ -94,14 +94,16 @@ def test_the_noise_is_what_the_price_says(count: int) -> None:
     who, events = frames()
     whole = read_visits({"people": who, "events": events}, clinic()).codes()
     exact = VisitTables.exact(whole, VisitLayout.of(clinic()))
-    beside = torch.cat([(found.tables[b] - exact.tables[b]).flatten() for b in exact.tables])
-    stated = next(iter(found.noise.values()))
-    assert float(beside.std()) == pytest.approx(stated, rel=0.1)
-    blocks = len(found.layout.blocks)
+    beside = torch.cat(
+        [((found.tables[b] - exact.tables[b]) / found.noise[b]).flatten() for b in exact.tables]
+    )
+    assert float(beside.std()) == pytest.approx(1, rel=0.1)
     spend = fed.holders["clinic 0"].ledger.spend()
     (event,) = spend
-    least = event.noise_multiplier * math.sqrt(blocks)
-    assert stated >= least * (1 if count == 1 else math.sqrt(count / (count - 1))) * 0.999
+    # A person weighs 1 in every table: the length of that, in units of each table's noise, is what the price allows.
+    reach = math.sqrt(sum(noise**-2 for noise in found.noise.values()))
+    left = 1 if count == 1 else math.sqrt(count / (count - 1))
+    assert reach <= 1 / (event.noise_multiplier * left) * 1.001
     assert fed.holders["clinic 0"].ledger.spent() <= 3.0
 
 
@@ -307,7 +309,7 @@ def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
         seen.add(terms.unit)
         assert terms.unit in UNITS
         if multiplier * terms.unit > 10:
-            assert terms.sigma / terms.unit == pytest.approx(multiplier * ONE.layout.reach(1), rel=1e-2)
+            assert terms.sigma == pytest.approx(multiplier * ONE.layout.reach(terms.unit), rel=1e-2)
         assert terms.sigma >= multiplier * ONE.layout.reach(terms.unit)
     assert len(seen) > 1
     with pytest.raises(ConfigError, match="more than can be drawn"):

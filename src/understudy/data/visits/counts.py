@@ -6,16 +6,23 @@ Blocks are tables, and in each of them a person with all events has a mass of 1 
     event     q, r    the levels of two columns of an event, or of one (q = r): the average over the person's events
     across    a, q    of a person column and an event column: the average over the person's events
     next      q, r    of an event's column and a column of the next event: the average over consecutive events
+    later     q, q    of an event's column and the same column two events later: the average over such pairs
 
-Whole numbers: masses are in parts of a public `unit` U. Of n events the one in place t (from 0) has
+Whole numbers: masses are in parts of the block's own public unit U. Of n events the one in place t (from 0) has
 ⌊U(t + 1)/n⌋ − ⌊Ut/n⌋ parts. These are at least 0 and add up to U, whatever n is.
 
-*One person.* In a block the person's cells are no less than 0 and add up to U or, without events, to 0; so their
-squares add up to U² at most. Over T blocks the person's vector has a length of at most U√T. Adding or removing a person
-changes no other person's part, as parts depend on the person's own rows alone.
+*Shares of the budget.* All cells have noise of one size, so that a block with a larger unit is measured more closely.
+Noise moves a kind's mean distance in proportion to the cells c of its tables over their unit; of all units whose
+squares add up to as much over all tables, those in proportion to ∛(c/T) make the sum over kinds the least, T being the
+number of the kind's tables. So units follow from public numbers (`weights`), within bounds.
+
+*One person.* In a block the person's cells are no less than 0 and add up to its unit or, without events, to 0; so their
+squares add up to its square at most, and all of the person's vector has a length of at most the root of the sum of
+these (`reach`). Adding or removing a person changes no other person's part, as parts depend on the person's own rows
+alone.
 
 Guarantee: `count_visits` returns whole numbers that one person, with all rows, moves by at most `reach`, in L2.
-Edges: who has no events, or of consecutive ones fewer than two, adds nothing to those tables.
+Edges: who has no events, or of those that follow one another too few, adds nothing to those tables.
 """
 
 import math
@@ -31,17 +38,20 @@ from understudy.data.visits.schema import VisitSchema
 from understudy.errors import SchemaError
 
 Block = tuple[str, int, int]  # kind and two columns
-KINDS = ("person", "event", "across", "next")
+KINDS = ("person", "event", "across", "next", "later")
+_PARTS = 12  # weights are whole numbers of these
+_LEAST, _MOST = 6, 24  # so many at least and at most: a kind is measured at most twice as closely, or half so
 MOST_CELLS = 1 << 24
 
 
 @dataclass(frozen=True)
 class VisitLayout:
-    """Which tables are counted, and where each lies in one long vector."""
+    """Which tables are counted, and where each lies in one long vector. `even`: all are measured alike."""
 
     people: tuple[int, ...]  # levels of the person columns, the number of events last
     events: tuple[int, ...]  # levels of the event columns
     ordered: bool
+    even: bool = False
 
     def __post_init__(self) -> None:
         if self.size > MOST_CELLS:
@@ -68,6 +78,9 @@ class VisitLayout:
             *(("event", q, r) for q, r in combinations_with_replacement(events, 2)),
             *(("across", a, q) for a, q in product(own, events)),
             *(("next", q, r) for q, r in product(events, events) if self.ordered),
+            *(
+                ("later", q, q) for q in events[:-1] if self.ordered and self.people[-1] > 3
+            ),  # but for the gap
         )
 
     def shape(self, block: Block) -> tuple[int, ...]:
@@ -88,9 +101,32 @@ class VisitLayout:
         """The number of cells of all blocks."""
         return self.starts[-1]
 
+    @cached_property
+    def weights(self) -> dict[str, int]:
+        """How closely each kind of tables is measured, in twelfths of what it would be if all were alike."""
+        cells: dict[str, list[int]] = {}
+        for block in self.blocks:
+            cells.setdefault(block[0], []).append(math.prod(self.shape(block)))
+        if self.even:
+            return dict.fromkeys(cells, _PARTS)
+        raw = {kind: (sum(own) / len(own) ** 2) ** (1 / 3) for kind, own in cells.items()}
+        squares = sum(len(cells[kind]) * weight**2 for kind, weight in raw.items()) / len(self.blocks)
+        return {
+            kind: min(max(round(_PARTS * weight / math.sqrt(squares)), _LEAST), _MOST)
+            for kind, weight in raw.items()
+        }
+
+    def unit_of(self, kind: str, unit: int) -> int:
+        """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
+        return max(1, unit * self.weights[kind] // _PARTS)
+
+    def units(self, unit: int) -> tuple[int, ...]:
+        """The same, of every block."""
+        return tuple(self.unit_of(kind, unit) for kind, _, _ in self.blocks)
+
     def reach(self, unit: int) -> float:
         """By how much a person moves all blocks together, in L2."""
-        return unit * math.sqrt(len(self.blocks)) * (1 + 2.0**-40)
+        return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
 
     def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
         """The tables in a vector of all cells."""
@@ -101,7 +137,7 @@ class VisitLayout:
 
 
 def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:
-    """All blocks, one after the other, in parts of `unit`: (size,).
+    """All blocks, one after the other, in parts of `layout.units(unit)`: (size,).
 
     Guarantee: see the module. Edges: a level outside its column → SchemaError, nothing is counted.
     """
@@ -111,19 +147,26 @@ def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[n
     _check(codes.events, layout.events)
     owner, order, numbers = codes.owner, codes.order, codes.numbers
     person, event = _columns(codes.people), _columns(codes.events)
-    whole = np.full(len(codes.people), unit, dtype=np.float64)
-    weights = parts(order, numbers[owner], unit)
-    now = np.flatnonzero(order + 1 < numbers[owner])  # all but each person's last
-    steps = parts(order[now], numbers[owner[now]] - 1, unit)
+    left = numbers[owner] - order - 1  # events of the same person that follow
+    now, early = np.flatnonzero(left >= 1), np.flatnonzero(left >= 2)
     total = np.zeros(layout.size, dtype=np.int64)
     repeated = {a: person[a][owner] for a in range(len(layout.people))}
-    following = {r: event[r][now + 1] for r in range(len(layout.events) if layout.ordered else 0)}
-    before = {q: event[q][now] for q in following}
+    following, before, later, earlier = (
+        {q: event[q][at] for q in event if layout.ordered} for at in (now + 1, now, early + 2, early)
+    )
+
+    def shares(kind: str, at: Places, less: int = 0) -> NDArray[np.float64]:
+        own = layout.unit_of(kind, unit) if kind in layout.weights else 1
+        return parts(order[at], numbers[owner[at]] - less, own)
+
+    every = np.arange(len(codes.events))
+    whole = np.full(len(codes.people), layout.unit_of("person", unit), dtype=np.float64)
     sides = {
         "person": (person, person, whole),
-        "event": (event, event, weights),
-        "across": (repeated, event, weights),
-        "next": (before, following, steps),
+        "event": (event, event, shares("event", every)),
+        "across": (repeated, event, shares("across", every)),
+        "next": (before, following, shares("next", now, 1)),
+        "later": (earlier, later, shares("later", early, 2)),
     }
     for block, start, stop in zip(layout.blocks, layout.starts, layout.starts[1:], strict=False):
         kind, a, b = block

@@ -3,8 +3,9 @@
 `evaluate_visits` compares two tables of people and two of events by the tables that a release counts
 (`data/visits/counts.py`), in which a person weighs 1 whatever they did:
 
-    avd2_people, avd2_events, avd2_across, avd2_next    mean variation distance of two-way tables of people's columns,
-                    of the columns of one event, of a person and an event, and of an event and the next one
+    avd2_people, avd2_events, avd2_across, avd2_next, avd2_later    mean variation distance of two-way tables of
+                    people's columns, of the columns of one event, of a person and an event, of an event and the next
+                    one, and of a column and itself two events later
     avd1_number     the distance of the numbers of events
     total_mean_X, total_q90_X, mean_q90_X    of a number X: the error of the mean over people of their sums, of the 90 %
                     quantile of these, and of that of their averages, each as a share of the real one
@@ -13,7 +14,7 @@
     integrity       the share of events whose person is there
 
 A distance stands between a bootstrap of real people, with all their events, and people and events whose columns are
-shuffled by themselves.
+shuffled by themselves; that of the numbers between a bootstrap and all numbers alike.
 
 Guarantee: none. A figure is a function of real rows, meant for their holder. Edges: what cannot be computed has a
 reason; synthetic events without a person count in `integrity` alone.
@@ -37,7 +38,7 @@ from understudy.privacy.noise import FastRng
 Frames = Mapping[str, pd.DataFrame]  # "people", where the schema has them, and "events"
 Tables = Source | TwoSources  # a folder with both, or each by its name
 
-KINDS = {"person": "people", "event": "events", "across": "across", "next": "next"}
+KINDS = {"person": "people", "event": "events", "across": "across", "next": "next", "later": "later"}
 _UNIT = 27_720  # divisible by every number up to 12
 
 
@@ -93,7 +94,8 @@ def table_figures(
     near, low, high = (
         _distances(mine, _shares(codes, layout), layout) for codes in (synthetic, again, mixed)
     )
-    high["avd1_number"] = None
+    number = mine["person", len(layout.people) - 1, len(layout.people) - 1]
+    high["avd1_number"] = float(np.abs(number - 1 / len(number)).sum() / 2)
     return tuple(
         Figure(name=name, value=value, floor=low[name], ceiling=high[name])
         if value is not None
@@ -171,7 +173,11 @@ def _distances(
     apart = {block: float(np.abs(real[block] - other[block]).sum() / 2) for block in layout.blocks}
     found: dict[str, float | None] = {}
     for kind, name in KINDS.items():
-        own = [d for (k, a, b), d in apart.items() if k == kind and (a != b or kind in ("across", "next"))]
+        own = [
+            d
+            for (k, a, b), d in apart.items()
+            if k == kind and (a != b or kind in ("across", "next", "later"))
+        ]
         there = own and any(real[block].any() for block in layout.blocks if block[0] == kind)
         found[f"avd2_{name}"] = float(np.mean(own)) if there else None
     number = len(layout.people) - 1

@@ -40,15 +40,17 @@ _KEYS = ("people", "events", "numbers", "ordered", "kinds", "chains", "states")
 class ChainTables:
     """Expected tables of a person drawn at random, whose events weigh 1 together, and whose pairs of events do.
 
-    `people` (people's width, people's width), `across` (people's width, events' width), `events` and `after` (events'
-    width twice; `after` has an event's levels in rows, the next one's in columns). Only cells of different columns
-    have a meaning in `people` and `events`; `ways` and `event_ways` are the one-way tables.
+    `people` (people's width, people's width), `across` (people's width, events' width), `events`, `after` and `later`
+    (events' width twice; the latter two have an event's levels in rows, and those of the next one, or of the one after
+    that, in columns). Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways`
+    are the one-way tables.
     """
 
     people: Tensor
     across: Tensor
     events: Tensor
     after: Tensor
+    later: Tensor
     ways: Tensor
     event_ways: Tensor
 
@@ -67,6 +69,7 @@ class MixtureOfChains(nn.Module):
     mine: Tensor
     spent: Tensor
     paired: Tensor
+    spaced: Tensor
 
     def __init__(
         self,
@@ -107,6 +110,7 @@ class MixtureOfChains(nn.Module):
         self.register_buffer("mine", self._mine(), persistent=False)
         self.register_buffer("spent", step_weights(self.numbers, 0), persistent=False)
         self.register_buffer("paired", step_weights(self.numbers, 1), persistent=False)
+        self.register_buffer("spaced", step_weights(self.numbers, 2), persistent=False)
 
     def _mine(self) -> Tensor:
         """1 where a kind of people has a chain: (kinds, chains)."""
@@ -166,16 +170,20 @@ class MixtureOfChains(nn.Module):
         numbered = (together[:, :, None] * spent).transpose(1, 2).flatten(
             0, 1
         ).T @ event  # (levels, events' width)
-        before = (together[:, :, None] * along(self.paired, place)).sum(
-            1
-        )  # (chains, states): of events with a next
-        following = (before[:, :, None] * onward) @ event.view(self.chains, self.states, -1)
+
+        def ahead(weights: Tensor, steps: Tensor) -> Tensor:
+            """Of events by these weights, and what so many steps lead to: (events' width, events' width)."""
+            before = (together[:, :, None] * along(weights, place)).sum(1)  # (chains, states)
+            following = (before[:, :, None] * steps) @ event.view(self.chains, self.states, -1)
+            return event.T @ following.flatten(0, 1) / self.kinds
+
         people, ways = self._people(own, number)
         return ChainTables(
             people=people,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
             events=event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds,
-            after=event.T @ following.flatten(0, 1) / self.kinds,
+            after=ahead(self.paired, onward),
+            later=ahead(self.spaced, onward @ onward),
             ways=ways,
             event_ways=mean.mean(0),
         )

@@ -1,17 +1,18 @@
 """Fit a mixture of chains to noisy tables of people and their events: released tables in, a generator of both out.
 
-1. *Totals, one- and two-way tables* as `fit_gram` reads them (`noisy_tables`), in three Gram matrices: of people's
+1. *Totals, one- and two-way tables* as `fit_gram` reads them (`noisy_tables`), in four Gram matrices: of people's
    columns, over all people; of people's and events' columns side by side, over people who have an event; of an event's
-   columns and the next one's, over people who have two. Each has a total, one-way tables and priors of its own.
+   columns and the next one's, over people who have two; of its columns and those two events later, over people who
+   have three. Each has a total, one-way tables and priors of its own.
 2. *The mixture* by gradient descent on all of it at once, measurement over noise variance and prior over its own, from
    jittered one-way tables. It makes all tables those of one law of people with their events. Many laws have the same
-   pairs of consecutive events: with as many chains as kinds, people differ for good; with few, the last event tells
-   more of the next.
+   pairs of consecutive events, in some of which people differ for good, and in others the last event tells more of the
+   next: pairs of events two apart tell these laws apart.
 3. *Stop* as `fit_gram`, but later: no residual, neither of all cells nor of one table, is more than noise could leave,
    and the strongest pairs, which come last, have had half as long again to come nearer; priors keep the others.
 
 Guarantee: reads released tables alone, so the mixture has the privacy of the release.
-Edges: of events without an order nothing is read of the next.
+Edges: of events without an order nothing is read of those that follow.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import positive, whole
+from understudy.data.visits.counts import KINDS
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.visits.chains import ChainTables, MixtureOfChains
@@ -93,10 +95,8 @@ def fit_visits(
 def _read(tables: VisitTables, device: torch.device) -> "list[_Part]":
     """What the tables say: of all people, of those with an event, and of those with two."""
     layout = tables.layout
-    own, events, across, after = (
-        _laid_out(tables, kind, device) for kind in ("person", "event", "across", "next")
-    )
-    width, event_width = sum(layout.people), sum(layout.events)
+    own, events, across, after, later = (_laid_out(tables, kind, device) for kind in KINDS)
+    width = sum(layout.people)
     everyone = read_tables(own[0], layout.people, noise=own[1])
     parts = [_Part(everyone, 1.0, lambda chain: (chain.people, chain.ways))]
     unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
@@ -106,15 +106,21 @@ def _read(tables: VisitTables, device: torch.device) -> "list[_Part]":
     )
     some = read_tables(counts, (*layout.people, *layout.events), noise=noise)
     parts.append(_Part(some, some.people / everyone.people, _people_and_events, skip=width))
-    if layout.ordered and layout.people[-1] > 2:
-        blank = torch.zeros(event_width, event_width, dtype=torch.float64, device=device)
-        counts, noise = (
-            torch.cat((torch.cat((none, cells), 1), torch.cat((none, none), 1)))
-            for none, cells in zip((blank, blank + torch.inf), after, strict=True)
-        )
-        two = read_tables(counts, (*layout.events, *layout.events), noise=noise)
-        parts.append(_Part(two, two.people / everyone.people, _event_and_next(layout.events[0])))
+    for (cells, noise), of in ((after, lambda chain: chain.after), (later, lambda chain: chain.later)):
+        if torch.isfinite(noise).any():
+            two = _two_sided(cells, noise, layout.events)
+            parts.append(_Part(two, two.people / everyone.people, _one_and_other(of, layout.events[0])))
     return parts
+
+
+def _two_sided(cells: Tensor, noise: Tensor, sizes: Sequence[int]) -> Tables:
+    """Tables of an event's columns and of a following one's."""
+    blank = torch.zeros_like(cells)
+    gram, deviation = (
+        torch.cat((torch.cat((none, own), 1), torch.cat((none, none), 1)))
+        for none, own in ((blank, cells), (blank + torch.inf, noise))
+    )
+    return read_tables(gram, (*sizes, *sizes), noise=deviation)
 
 
 def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> _Matrix:
@@ -138,11 +144,13 @@ def _people_and_events(chain: ChainTables) -> tuple[Tensor, Tensor]:
     return gram, torch.cat((chain.ways, chain.event_ways))
 
 
-def _event_and_next(first: int) -> Callable[[ChainTables], tuple[Tensor, Tensor]]:
+def _one_and_other(
+    which: Callable[[ChainTables], Tensor], first: int
+) -> Callable[[ChainTables], tuple[Tensor, Tensor]]:
     """One-way tables are sums over the `first` levels of the other side, which are those of its first column."""
 
     def of(chain: ChainTables) -> tuple[Tensor, Tensor]:
-        after, none = chain.after, torch.zeros_like(chain.after)
+        after, none = which(chain), torch.zeros_like(which(chain))
         gram = torch.cat((torch.cat((none, after), 1), torch.cat((after.T, none), 1)))
         return gram, torch.cat((after[:, :first].sum(1), after[:first].sum(0)))
 

@@ -6,6 +6,7 @@ Which tables there are, and what a cell of them means, stands in `data/visits/co
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ class VisitTables:
     """Every block of the layout as a table of float64, in people, and the deviation of the noise in its cells.
 
     A person has a mass of 1 in each of them: with one event or more in those of events, with two or more in those of
-    consecutive ones. A table of one column is a vector, one of two a matrix.
+    consecutive ones, with three in those of events two apart. A table of one column is a vector, one of two a matrix.
     """
 
     layout: VisitLayout
@@ -29,10 +30,13 @@ class VisitTables:
 
     @classmethod
     def read(cls, layout: VisitLayout, cells: Tensor, noise: float, unit: int) -> "VisitTables":
-        """From all cells one after the other, and the deviation of their noise, in parts of `unit`: (size,)."""
-        split = layout.split(cells.double().numpy() / unit)
-        tables = {block: torch.from_numpy(table.copy()) for block, table in split.items()}
-        return cls(layout, tables, dict.fromkeys(layout.blocks, noise / unit))
+        """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
+        split, units = (
+            layout.split(cells.double().numpy()),
+            dict(zip(layout.blocks, layout.units(unit), strict=True)),
+        )
+        tables = {block: torch.from_numpy(np.array(table)) / units[block] for block, table in split.items()}
+        return cls(layout, tables, {block: noise / own for block, own in units.items()})
 
     @classmethod
     def exact(cls, codes: VisitCodes, layout: VisitLayout) -> "VisitTables":

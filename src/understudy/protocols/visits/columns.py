@@ -59,7 +59,8 @@ class Split:
 
     @cached_property
     def layout(self) -> VisitLayout:
-        return VisitLayout.of(self.schema)
+        """All are measured alike: what two holders count is a product of vectors in parts of one root."""
+        return replace(VisitLayout.of(self.schema), even=True)
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -70,7 +71,7 @@ class Split:
         """The tables that this holder counts alone."""
         people = tuple(self.layout.people[place] for place in self._columns(name))
         has = name == self.events
-        return VisitLayout(people, self.layout.events if has else (), has and self.layout.ordered)
+        return VisitLayout(people, self.layout.events if has else (), has and self.layout.ordered, even=True)
 
     def joint(self, name: str, block: Block) -> Block:
         """A table of a holder's own layout, by its place among all."""

@@ -61,6 +61,13 @@ OUTSIDE_ROWS = (
 )
 OUTSIDE_COLUMNS = (*OUTSIDE[:2], OUTSIDE_ROWS[0], OUTSIDE[3])
 SAVED = "released"
+COUNTED = {
+    "person": "a count of people",
+    "event": "a count of people by an average event",
+    "across": "a count of people by themselves and an average event",
+    "next": "a count of people by two events that follow one another",
+    "later": "a count of people by two events with one between",
+}
 _FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 
 
@@ -215,11 +222,12 @@ def forecast(
     multiplier = max(needed) if config.private else 0.0
     terms = holders.terms(multiplier, config.most_holders)
     parties = (len(schemas),) if split is None else (1, 2)
-    least, noise = (
-        terms.deviation(count, 1 if split else config.colluding) / terms.unit
-        for count in (parties[0], parties[-1])
+    layout = holders.layout
+    one, several = (
+        terms.deviation(count, 1 if split else config.colluding) for count in (parties[0], parties[-1])
     )
-    blocks = len(holders.layout.blocks)
+    units = {kind: layout.unit_of(kind, terms.unit) for kind in layout.weights}
+    noise, blocks = several / min(units.values()), len(layout.blocks)
     price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
     few = people is not None and people <= _FEW * noise
     return Forecast(
@@ -237,9 +245,16 @@ def forecast(
             + (", the first" if schema.cut == "first" else ", drawn by chance"),
         ),
         stages=(
-            Stage(what="all tables", share=1.0, moved=blocks, noise={"one holder": least, "several": noise}),
+            Stage(
+                what="all tables",
+                share=1.0,
+                moved=blocks,
+                noise={"one holder": one / max(units.values()), "several": noise},
+            ),
         ),
-        errors=(Error(what="a count of people or of their events' average", least=least, largest=noise),),
+        errors=tuple(
+            Error(what=COUNTED[kind], least=one / own, largest=several / own) for kind, own in units.items()
+        ),
         warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
         if few
         else (),

@@ -42,7 +42,8 @@ class Released:
         """In people."""
         layout = holders.layout
         exact = VisitTables.read(layout, self.cells, 0.0, self.unit)
-        noise = dict(zip(layout.blocks, (self.noise / self.unit).tolist(), strict=True))
+        units = torch.tensor(layout.units(self.unit), dtype=torch.float64)
+        noise = dict(zip(layout.blocks, (self.noise / units).tolist(), strict=True))
         return VisitTables(layout, exact.tables, noise)
 
 

@@ -54,7 +54,7 @@ class Holders:
 
     @cached_property
     def layout(self) -> VisitLayout:
-        return VisitLayout.of(self.schema)
+        return VisitLayout.of(self.schema) if self.split is None else self.split.layout
 
     def check(self, config: Mapping[str, Any]) -> None:
         """The settings that a price depends on."""
