@@ -48,7 +48,7 @@ def test_two_clinics_make_two_tables_of_people_with_visits(desk: Desk) -> None:
     assert "fits" in desk.done("schema", "check", "drawn", "clinic-schema.toml")
     desk.done("report", "joint", "--publish")
     page = (desk.folder / "joint" / "report-public.html").read_text()
-    assert "people and their events" in page
+    assert "Synthetic events" in page
 
 
 def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(desk: Desk) -> None:

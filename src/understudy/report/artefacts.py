@@ -46,6 +46,8 @@ class Artefacts:
     missing: Mapping[str, str]
     kind: str = "table"
     arrays: ArraySchema | None = None  # the schema of images or series
+    visits: VisitSchema | None = None  # that of people with events
+    people: pd.DataFrame | None = None  # the synthetic people
 
     @property
     def owners(self) -> Mapping[str, str] | None:
@@ -113,6 +115,10 @@ def load_artefacts(folder: str | Path) -> Artefacts:
         card=card,
         schema=described if isinstance(described, Schema) else None,
         arrays=described if isinstance(described, SeriesSchema | ImageSchema) else None,
+        visits=described if isinstance(described, VisitSchema) else None,
+        people=piece("synthetic/people.parquet", pd.read_parquet)
+        if isinstance(described, VisitSchema)
+        else None,
         kind="table" if described is None else getattr(described, "kind", "table"),
         synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),

@@ -55,7 +55,7 @@ def mark(figure: Figure, near: float = 0.0) -> Mark:
 def number_mark(numbers: Numbers) -> Mark:
     """The worst mark of a column's numbers, by how far they stand beyond what real rows reach."""
     judged = [f for f in numbers.figures if f.name in ("ks", "zero_share", "negative_share", "spike_share")]
-    return worst([_beyond(figure) for figure in judged])
+    return worst([beyond(figure) for figure in judged])
 
 
 def column_mark(shares: Shares) -> Mark:
@@ -68,7 +68,7 @@ def dependence_mark(figure: Figure) -> Mark:
     """By its place where there is dependence to lose, and otherwise by how much there is that should not be."""
     if figure.value is None or figure.floor is None or figure.ceiling is None:
         return "unknown"
-    return mark(figure) if figure.ceiling - figure.floor > SLACK else _beyond(figure)
+    return mark(figure) if figure.ceiling - figure.floor > SLACK else beyond(figure)
 
 
 def worst(marks: Sequence[Mark]) -> Mark:
@@ -82,7 +82,8 @@ def _more(figure: Figure) -> float:
     return math.inf if figure.value is None or figure.floor is None else figure.value - figure.floor
 
 
-def _beyond(figure: Figure) -> Mark:
+def beyond(figure: Figure) -> Mark:
+    """By how far it stands beyond what real rows reach."""
     if figure.value is None or figure.floor is None:
         return "unknown"
     more = figure.value - figure.floor

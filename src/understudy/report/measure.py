@@ -13,6 +13,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.files import Source
 from understudy.data.schema import Schema
+from understudy.data.visits import VisitSchema
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
@@ -21,6 +22,7 @@ from understudy.evaluate.utility import Figure
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
 from understudy.report.ledgers import Timeline, timeline
+from understudy.report.people import People, measure_people, schemas_of
 
 KINDS = {
     "series": "the rows are series",
@@ -38,6 +40,7 @@ class Measured:
     reason: str = ""
     arrays: ArrayTable[ArraySchema] | None = None  # real images or series, where the rows are such
     figures: tuple[Figure, ...] = ()  # of them
+    people: People | None = None  # people with events, where the rows are such
 
 
 def measure(
@@ -57,6 +60,8 @@ def measure(
         return Measured(reason="the run trained a model and made no synthetic rows.")
     if run.arrays is not None:
         return _of_arrays(run, run.arrays, parties, tables, holdout, seed)
+    if run.visits is not None:
+        return _of_people(run, run.visits, parties, tables, holdout, seed)
     if run.kind != "table":
         return Measured(reason=f"{KINDS[run.kind]}, and this page compares only tables.")
     if run.synthetic is None or run.schema is None:
@@ -120,6 +125,28 @@ def _of_arrays(
     except UnderstudyError as error:
         return Measured(reason=str(error))
     return Measured(arrays=real, figures=found)
+
+
+def _of_people(
+    run: Artefacts,
+    schema: VisitSchema,
+    parties: Sequence[str] | None,
+    tables: Mapping[str, Any] | None,
+    holdout: Source | None,
+    seed: int,
+) -> Measured:
+    """The holders' people and their events beside the drawn ones."""
+    if run.synthetic is None or run.people is None:
+        return Measured(reason="the run's synthetic people or their events cannot be read.")
+    sources = _sources(run, parties, tables)
+    if not sources:
+        return Measured(reason="no holder's rows can be read here.")
+    drawn = {"events": run.synthetic} | ({} if schema.people is None else {"people": run.people})
+    try:
+        schemas = schemas_of(run.parties, sources, schema)
+        return Measured(people=measure_people(sources, schemas, schema, drawn, holdout=holdout, seed=seed))
+    except UnderstudyError as error:
+        return Measured(reason=str(error))
 
 
 def timelines(run: Artefacts, parties: Sequence[str] | None = None) -> dict[str, Timeline | str]:

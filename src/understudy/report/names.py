@@ -84,6 +84,20 @@ ARRAYS = {
     "tstr_cnn_f1": "Small CNN: F1 (macro)",
     "tstr_cnn_auc": "Small CNN: AUC",
 }
+PEOPLE = {
+    "avd2_people": "Pairs of people’s columns",
+    "avd2_events": "Pairs of an event’s columns",
+    "avd2_across": "A person’s column and an event’s",
+    "avd2_next": "An event’s column and one of the next",
+    "avd2_later": "A column and itself two events later",
+    "avd1_number": "The number of events",
+    "tstr_again_auc": "Gradient boosting: does another event follow?",
+}
+SUMS = {
+    "total_mean": "Sum of “{}” a person, mean",
+    "total_q90": "Sum of “{}” a person, 90 % quantile",
+    "mean_q90": "Average of “{}” a person, 90 % quantile",
+}
 CLOSENESS = {
     "dcr": "Distance to the nearest training row, median",
     "dcr_p5": "Distance to the nearest training row, 5th percentile",
@@ -100,8 +114,10 @@ def figure_name(name: str) -> str:
         return "All columns, by level numbers" + SCOPES[match[1]]
     if match := re.fullmatch(rf"({'|'.join(STRENGTHS)})(_within|_cross|)", name):
         return STRENGTHS[match[1]] + SCOPES[match[2]]
-    if name in ARRAYS:
-        return ARRAYS[name]
+    if name in ARRAYS or name in PEOPLE:
+        return ARRAYS.get(name) or PEOPLE[name]
+    if match := re.fullmatch(rf"({'|'.join(SUMS)})_(.+)", name):
+        return SUMS[match[1]].format(match[2])
     if name in VALUES:
         return VALUES[name]
     if match := re.fullmatch(r"tstr_([a-z]+)_\w+", name):

@@ -38,6 +38,8 @@ from understudy.report.ledgers import Timeline
 from understudy.report.marks import column_mark, mark, number_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.names import STRENGTHS
+from understudy.report.people import findings as people_findings
+from understudy.report.people import laid_out, people_shares
 from understudy.report.sheets import sheets
 from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
@@ -122,7 +124,12 @@ def _write(
     statement = run.privacy if run is not None and sound(run) else None
     short = {name: b.check for name, b in (books or {}).items() if isinstance(b, Timeline) and not b.agrees}
     findings = verdict(
-        real.comparison, statement, run.protocol if run else "", short, run.rehearsal if run else ""
+        real.comparison,
+        statement,
+        run.protocol if run else "",
+        short,
+        run.rehearsal if run else "",
+        [] if real.people is None else people_findings(real.people),
     )
     context = {
         "private": private,
@@ -139,7 +146,8 @@ def _write(
         "privacy": None if statement is None else view.privacy(statement),
         "books": books or {},
         "reason": real.reason,
-        **_tables(real.comparison, run),
+        **_tables(real, run),
+        "people": None if real.people is None else laid_out(real.people),
         "transcript": view.transcript(run.transcript, sizes=private)
         if run is not None and run.transcript is not None
         else None,
@@ -173,10 +181,12 @@ def _save(path: Path, text: str, private: bool) -> None:
         raise ArtefactError(f"{path}: the page cannot be written ({error.strerror}).") from None
 
 
-def _tables(comparison: Comparison | None, run: Artefacts | None) -> dict[str, Any]:
+def _tables(real: Measured, run: Artefacts | None) -> dict[str, Any]:
     """The parts that show columns: of both tables, or of the synthetic one alone."""
+    comparison = real.comparison
     if comparison is None:
-        return {"comparison": None} | _synthetic_alone(run)
+        shares = {} if real.people is None else {"shares": real.people.shares}
+        return {"comparison": None} | _synthetic_alone(run) | shares
     seen, owners = comparison.evaluation, comparison.owners
     matrices = (seen.correlations.synthetic, seen.correlations.real)
     figures = {kind: [f for f in comparison.figures if f.name.startswith(kind)] for kind in ("avd", "cmd")}
@@ -211,6 +221,11 @@ def _synthetic_alone(run: Artefacts | None) -> dict[str, Any]:
             maps = view.heat_maps(matrix, None, run.schema.names, run.owners) if shares else []
         except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
             shares, maps = (), []
+    if run is not None and run.visits is not None and run.synthetic is not None and run.people is not None:
+        try:
+            shares = people_shares(run.visits, {"people": run.people, "events": run.synthetic})
+        except UnderstudyError:
+            shares = ()
     width = len(run.schema.names) if run is not None and run.schema is not None else 0
     return {"shares": shares, "maps": maps, "pairs": [], "shown": min(plots.CELLS, width)}
 
@@ -224,7 +239,9 @@ def _facts(
         facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
         people = (run.card or {}).get("people")
         facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
-        facts.append(("Synthetic rows", "" if run.synthetic is None else f"{len(run.synthetic):,}"))
+        drawn = "Synthetic rows" if run.people is None else "Synthetic events"
+        facts.append(("Synthetic people", "" if run.people is None else f"{len(run.people):,}"))
+        facts.append((drawn, "" if run.synthetic is None else f"{len(run.synthetic):,}"))
         facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
     elif real.comparison is not None:
         seen = real.comparison.evaluation

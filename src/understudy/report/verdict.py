@@ -51,6 +51,8 @@ RULES = (
     f"“partly kept”: at most {FAR:g} beyond it. Real rows that stand more than {BLUR:g} apart are too few to call "
     "anything close. Single columns are as good as the worse of their levels and their numbers, correlations as the "
     "worst of their measures.",
+    "Of people with events a person with all events weighs 1 in every table; other real people are drawn from them. "
+    f"Sums and averages of people are close if they are at most {SLACK:.0%} off, and partly kept up to {FAR:.0%}.",
     "An attack succeeds when it beats its control by more than chance. The labels “took part” are shuffled at "
     "random among all who were attacked, and we count how often an attack does as well by luck. Over all attacks "
     f"of a page together (Holm, 1979) any success by luck has a chance of at most {100 * LEVEL:g} %. An attack whose "
@@ -89,8 +91,9 @@ def verdict(
     protocol: str = "",
     short: Mapping[str, str] | None = None,
     rehearsal: str = "",
+    others: Sequence[Finding] = (),
 ) -> tuple[Finding, ...]:
-    """All findings, utility first, then attacks, then the price.
+    """All findings, utility first, then attacks, then the price. `others`: those of rows that are no table.
 
     `short` says, for each party whose ledger records less than stated, why. `rehearsal` says why nothing
     here is private: that then comes first, and takes the place of the price.
@@ -102,8 +105,9 @@ def verdict(
     if comparison is not None:
         limits = [LIMIT.format(name) for start, name in APART.items() if protocol.startswith(start)]
         found += _utility(comparison, "".join(limits))
-        found += _downstream(comparison.evaluation, comparison.target)
+        found += predicted(leading(comparison.evaluation), f"predictions of “{comparison.target}”")
         found.append(attack_finding(comparison.attacks))
+    found += others
     if privacy is not None and not rehearsal:
         found.append(_price(privacy))
     said = "records less than stated"
@@ -125,7 +129,7 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     known = {figure.name: figure for figure in comparison.figures}
     if "avd1" in known:
         naive = "equal shares of every level"
-        levels = _judged(known["avd1"], "single columns", naive, "utility", near=NEAR)
+        levels = judged(known["avd1"], "single columns", naive, "utility", near=NEAR)
         yield _with_numbers(levels, comparison.shares)
     parted = "avd2_cross" in known and known["avd2_cross"].value is not None
     subjects = (
@@ -136,9 +140,9 @@ def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:
     for name, subject in subjects.items():
         if name in known:
             limits = limit if name == "avd2_cross" else ""
-            yield _judged(known[name], subject, "independent columns", "utility", limits)
+            yield judged(known[name], subject, "independent columns", "utility", limits)
     if "cmd" in known:
-        levels = _judged(known["cmd"], "correlations", "independent columns", "correlations")
+        levels = judged(known["cmd"], "correlations", "independent columns", "correlations")
         yield _with_strengths(levels, [known[name] for name in STRENGTHS if name in known])
 
 
@@ -158,7 +162,7 @@ def _with_numbers(levels: Finding, shares: Sequence[Shares]) -> Finding:
     detail = f"{levels.detail} {close}; furthest is “{furthest.column.name}”: {_furthest(furthest)}."
     if worst([levels.mark, overall]) == levels.mark:
         return replace(levels, detail=detail)
-    return replace(levels, mark=overall, said=_words_of(overall), detail=detail)
+    return replace(levels, mark=overall, said=words_of(overall), detail=detail)
 
 
 def _furthest(numbers: Numbers) -> str:
@@ -180,18 +184,19 @@ def _with_strengths(levels: Finding, figures: Sequence[Figure]) -> Finding:
     detail = f"{levels.detail} {STRENGTHS[lead.name]}: off by {number(lead.value)}; {ends}."
     if worst([levels.mark, marks[lead]]) == levels.mark:
         return replace(levels, detail=detail)
-    return replace(levels, mark=marks[lead], said=_words_of(marks[lead]), detail=detail)
+    return replace(levels, mark=marks[lead], said=words_of(marks[lead]), detail=detail)
 
 
-def _judged(
+def judged(
     figure: Figure, subject: str, naive: str, section: str, limit: str = "", *, near: float = 0.0
 ) -> Finding:
+    """What a distance says of its subject, between real rows and what is naive."""
     if figure.value is None:
         return Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
     ends = f"real rows reach {number(figure.floor)}, {naive} {number(figure.ceiling)}; smaller is better"
     detail = f"Distance {number(figure.value)}; {ends}."
     marked = mark(figure, near)
-    words = _words_of(marked) if marked == "good" else _words(figure, naive)
+    words = words_of(marked) if marked == "good" else _words(figure, naive)
     if marked == "unknown":
         detail += " Real rows differ from each other as much: there are too few of them for so many levels."
     elif marked != "good":
@@ -202,10 +207,11 @@ def _judged(
 def _words(figure: Figure, naive: str) -> str:
     share = place(figure)
     lost = mark(figure) == "poor" and (share is None or share >= 1)
-    return f"are no better than {naive}" if lost else _words_of(mark(figure))
+    return f"are no better than {naive}" if lost else words_of(mark(figure))
 
 
-def _words_of(mark: Mark) -> str:
+def words_of(mark: Mark) -> str:
+    """The words that go with a mark."""
     return {
         "good": "are close to the real rows",
         "partly": "are partly kept",
@@ -227,11 +233,11 @@ def leading(evaluation: Evaluation) -> Figure | None:
     return None
 
 
-def _downstream(evaluation: Evaluation, target: str | None) -> Iterable[Finding]:
-    figure = leading(evaluation)
+def predicted(figure: Figure | None, subject: str) -> Iterable[Finding]:
+    """What a model that learned from synthetic rows says, where one was tried."""
+    section = "downstream"
     if figure is None:
         return
-    subject, section = f"predictions of “{target}”", "downstream"
     if figure.value is None:
         yield Finding("unknown", subject, "cannot be judged", capital(figure.reason), section)
         return

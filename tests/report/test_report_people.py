@@ -1,0 +1,113 @@
+"""The page of people with their events: what is compared, the words for it, and what everyone may see."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+
+from understudy.evaluate.utility import Figure
+from understudy.report.page import write_report
+from understudy.report.people import People, findings, together
+from understudy.run import run_file
+from understudy.runfile import RunFile
+from visit_cases import beside_visits, clinic, frames
+
+SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
+
+
+def saved(home: Path, tables: dict[str, Any], schemas: dict[str, Any]) -> RunFile:
+    """Each holder's files, and a run file that names them."""
+    parties = {}
+    for name, held in tables.items():
+        folder = home / name
+        folder.mkdir(parents=True)
+        schemas[name].save(folder / "schema.toml")
+        for part, rows in (held if isinstance(held, dict) else {"rows": held}).items():
+            rows.to_csv(folder / f"{part}.csv", index=False)
+        table = name if isinstance(held, dict) else f"{name}/rows.csv"
+        parties[name] = {"table": table, "schema": f"{name}/schema.toml", "epsilon": 2.0, "delta": 1e-5}
+    body = {"protocol": "visits", "out": "out", "settings": SETTINGS, "parties": parties}
+    (home / "run.toml").write_text(tomli_w.dumps(body))
+    return RunFile.load(home / "run.toml")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two holders with people of their own."""
+    tables = {}
+    for name, seed in (("north", 0), ("south", 1)):
+        who, events = frames(seed=seed)
+        tables[name] = {"people": who, "events": events}
+    return run_file(saved(tmp_path_factory.mktemp("rows"), tables, dict.fromkeys(tables, clinic())))[1]
+
+
+def test_the_holders_page_compares_people_and_events_of_all_holders(rows: Path) -> None:
+    text = write_report(rows).read_text()
+    for said in (
+        "Pairs of an event’s columns",
+        "A column and itself two events later",
+        "The number of events",
+        "Sum of “severity” a person, 90 % quantile",
+        "does another event follow?",
+        "Every synthetic event has a person",
+        "Keys of events</a> all fit",
+        "were not run",
+        "Synthetic people",
+    ):
+        assert said in text, said
+    assert "this page compares only tables" not in text
+    assert "Correlations" not in text
+
+
+def test_with_people_held_out_membership_is_attacked_on_the_page(rows: Path) -> None:
+    who, events = frames(seed=7)
+    text = write_report(rows, holdout={"people": who, "events": events}).read_text()
+    assert "2 attacks were tried" in text
+
+
+def test_the_page_for_everyone_shows_drawn_columns_and_no_real_row(rows: Path) -> None:
+    text = write_report(rows, publish=True).read_text()
+    assert "severity" in text
+    assert "other real people</li>" not in text
+    assert 'class="real"' not in text
+
+
+def test_over_columns_people_whom_all_holders_have_are_compared(tmp_path: Path) -> None:
+    tables, schemas = beside_visits()
+    _, out = run_file(saved(tmp_path, tables, schemas))
+    text = write_report(out).read_text()
+    assert "Pairs of an event’s columns" in text
+    assert "income" in text
+    alone = write_report(out, parties=["clinic"], out=tmp_path / "alone.html").read_text()
+    assert "do not have all columns" in alone
+
+
+def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:
+    who, events = frames()
+    held = {"people": who, "events": events}
+    both = together({"a": held, "b": held}, {"a": clinic(), "b": clinic()}, clinic())
+    assert both["people"]["patient"].is_unique
+    assert len(both["people"]) == 2 * len(who)
+    numbers = both["events"].groupby("patient").size().sort_values().to_numpy()
+    assert np.array_equal(numbers, np.sort(np.tile(events.groupby("patient").size(), 2)))
+
+
+def test_words_follow_from_figures() -> None:
+    good = Figure(name="avd2_events", value=0.02, floor=0.015, ceiling=0.3)
+    number = Figure(name="avd1_number", value=0.01, floor=0.01, ceiling=0.2)
+    whole = Figure(name="integrity", value=1.0, ceiling=1.0, better="higher")
+    sums = Figure(name="total_mean_cost", value=0.12, floor=0.0)
+    people = People(figures=(good, number, sums, whole), attacks=(), shares=())
+    said = {finding.subject: finding for finding in findings(people)}
+    assert said["pairs of an event's columns"].mark == "good"
+    assert said["numbers of events"].mark == "good"
+    assert said["sums and averages of people"].mark == "partly"
+    assert "12 %" in said["sums and averages of people"].detail
+    assert said["keys of events"].mark == "good"
+    worse = replace(people, figures=(replace(good, value=0.29), replace(whole, value=0.9)))
+    said = {finding.subject: finding for finding in findings(worse)}
+    assert said["pairs of an event's columns"].mark == "poor"
+    assert said["keys of events"].mark == "poor"
