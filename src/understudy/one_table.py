@@ -53,7 +53,7 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.buy_schema import Kinds, Quote, buy_schema, kind_in_form, parts_of, quote
+from understudy.privacy.buy_schema import Kinds, Quote, as_bought, buy_schema, in_words, parts_of, quote
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.protocols.core import Watcher
@@ -167,7 +167,7 @@ def kinds_of(
         seen: dict[str, str | Column] = {column.name: _buyable(column) for column in draft.columns}
         if confirmed:
             return seen | dict(declared or {})
-        listed = ", ".join(f"{column} ({kind})" for column, kind in seen.items())
+        listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
         raise ConfigError(
             f"without a schema, names and kinds of columns are taken from the rows for free: {listed}. If they are "
             "publicly known, say so (names_and_kinds_are_public); if not, declare a schema. Nothing was charged."
@@ -189,11 +189,11 @@ def kinds_of(
     return typed | dict(declared or {})
 
 
-def _buyable(column: Column) -> str:
+def _buyable(column: Column) -> str | Column:
     """The kind as it can be bought: an order of texts cannot."""
     if isinstance(column, Ordinal) and isinstance(column.categories[0], str):
         return "categorical"
-    return kind_in_form(column)
+    return as_bought(column)
 
 
 def _dtype_kind(column: object, dtype: Any) -> str:

@@ -1,7 +1,9 @@
 """Columns that are written as people write them are drafted, read, and written back as they came."""
 
+import datetime as dt
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,10 +12,13 @@ from schema_strategies import Torch
 
 from understudy.data.coarsen import coarsen
 from understudy.data.codec import Codec
+from understudy.data.conditions import Compare, parse
 from understudy.data.infer import draft, infer_schema
-from understudy.data.schema import Date, Real, Schema
+from understudy.data.meaning import cuts
+from understudy.data.schema import Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table
 from understudy.data.writing import csv_text
+from understudy.errors import SchemaError
 
 DAYS = {
     "DD.MM.YYYY": (["01.02.1990", "31.12.1991"], ["1990-02-01", "1991-12-31"]),
@@ -113,3 +118,88 @@ def test_a_number_beyond_the_bounds_is_clipped_to_one_in_the_same_form() -> None
     schema = Schema(columns=(Real(name="x", low=0, high=9.5, decimals=1, written="0,0 %"),))
     cells = pd.DataFrame({"x": ["-5,5 %", "5,5 %", "55 %"]})
     assert list(coarsen(cells, schema)["x"]) == ["0,0 %", "5,5 %", "9,5 %"]
+
+
+TIMES = {
+    "HH:MM": (["14:30", "08:05", "00:00", "23:59"], [870, 485, 0, 1439]),
+    "H:MM": (["14:30", "8:05"], [870, 485]),
+    "HH:MM:SS": (["14:30:15", "00:00:00"], [52215, 0]),
+}
+
+
+@pytest.mark.parametrize("form", TIMES)
+def test_times_of_day_are_drafted_in_their_form_read_and_written_as_they_came(
+    form: str, tmp_path: Path
+) -> None:
+    texts, steps = TIMES[form]
+    (tmp_path / "t.csv").write_text("\n".join(["at", *texts, ""]))
+    schema = infer_schema(tmp_path / "t.csv")
+    (column,) = schema.columns
+    assert isinstance(column, Integer)
+    assert (column.low, column.written, column.nullable) == (
+        0,
+        form,
+        False,
+    )  # the day, and no earliest patient
+    assert column.high == (1439 if form.endswith("MM") else 86399)
+    schema.save(tmp_path / "t.toml")
+    assert Schema.load(tmp_path / "t.toml") == schema
+    assert ":59" in (tmp_path / "t.toml").read_text()
+    assert list(read_table(tmp_path / "t.csv", schema).frame["at"]) == steps
+    again, drawn = made_again(tmp_path / "t.csv", schema)
+    assert again == (tmp_path / "t.csv").read_text()
+    (tmp_path / "drawn.csv").write_text(drawn)
+    assert not check_table(tmp_path / "drawn.csv", schema)
+
+
+def test_bounds_and_bins_of_times_are_times_and_so_are_their_labels() -> None:
+    column = Integer(name="at", low="08:00", high="19:59", bins=("08:00", "12:00", "19:59"), written="HH:MM")
+    assert (column.low, column.high, column.bins) == (480, 1199, (480, 720, 1199))
+    assert column.labels == ("08:00–11:59", "12:00–19:59")
+    assert column.domain == "08:00 to 19:59, 2 levels"
+    assert column.to_dict()["bins"] == ["08:00", "12:00", "19:59"]
+    wrong: list[dict[str, Any]] = [
+        {"high": "24:00"}, {"high": 1440}, {"low": -1}, {"low": "8:00"}, {"written": "HH.MM"}, {"low": 1.5},
+    ]  # fmt: skip
+    for changes in wrong:
+        with pytest.raises(SchemaError, match='column "at"'):
+            Integer(**{"name": "at", "low": 0, "high": "19:59", "written": "HH:MM"} | changes)
+
+
+@pytest.mark.parametrize("cell", ["24:00", "14:60", "8:05", "14:30:15", "14.30", "870", "-1:00", "١٤:٣٠"])
+def test_a_time_in_another_form_is_a_violation_and_a_real_time_is_none(cell: str) -> None:
+    schema = Schema(columns=(Integer(name="at", low=0, high=1439, written="HH:MM"),))
+    (found,) = check_table(pd.DataFrame({"at": [cell]}), schema)
+    assert found.reason == "is not a time of day (HH:MM)."
+    assert not check_table(pd.DataFrame({"at": [dt.time(14, 30), dt.time(8, 5)]}), schema)
+    assert not check_table(pd.DataFrame({"at": [870]}), schema)
+
+
+def test_a_time_beyond_the_bounds_is_named_as_a_time_and_clipped_to_one() -> None:
+    schema = Schema(columns=(Integer(name="at", low="08:00", high="18:00", written="HH:MM"),))
+    cells = pd.DataFrame({"at": ["07:59", "12:00", "18:01"]})
+    reasons = [found.reason for found in check_table(cells, schema)]
+    assert reasons == ["is below the declared low 08:00.", "is above the declared high 18:00."]
+    assert list(coarsen(cells, schema)["at"]) == ["08:00", "12:00", "18:00"]
+
+
+def test_times_of_a_parquet_file_are_drafted_and_read(tmp_path: Path) -> None:
+    pd.DataFrame({"at": [dt.time(14, 30), None, dt.time(8, 5)]}).to_parquet(tmp_path / "t.parquet")
+    schema = infer_schema(tmp_path / "t.parquet")
+    assert schema.columns == (Integer(name="at", low=0, high=1439, written="HH:MM", nullable=True),)
+    assert list(read_table(tmp_path / "t.parquet", schema).frame["at"].dropna()) == [870, 485]
+
+
+def test_times_of_two_forms_are_texts_and_many_of_them_are_said_to_be_so() -> None:
+    assert infer_schema(pd.DataFrame({"at": ["14:30", "14:30:15"]})).column("at").kind == "categorical"
+    many = [f"{n // 60:02}:{n % 60:02}" for n in range(100)] + ["14:30:15"]
+    assert "times of day, but not all in one form" in draft(pd.DataFrame({"at": many, "x": 1})).left_out["at"]
+
+
+def test_a_question_about_a_time_of_day_is_asked_in_its_form() -> None:
+    column = Integer(name="at", low=0, high=1439, bins=24, written="HH:MM")
+    at = {value: parse(f"at >= '{value}'") for value in ("14:30", "2:30")}
+    assert isinstance(at["14:30"], Compare)
+    assert cuts(at["14:30"], column) == [870]
+    with pytest.raises(SchemaError, match="'2:30' is not a time of day"):
+        cuts(at["2:30"], column)

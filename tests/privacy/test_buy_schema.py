@@ -15,8 +15,10 @@ from scipy.stats import binomtest, norm
 
 from understudy.data.coarsen import OTHER, coarsen
 from understudy.data.codec import Codec
+from understudy.data.infer import infer_schema
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
+from understudy.data.sources import TableSource
 from understudy.data.table import check_table, read_table
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module
@@ -30,7 +32,7 @@ from understudy.privacy.accounts.accounting import (
 )
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.buy_schema import buy_schema, quote
+from understudy.privacy.buy_schema import as_bought, buy_schema, quote
 from understudy.privacy.noise.discrete import DiscreteGaussianNoise, DiscreteLaplaceNoise
 from understudy.privacy.noise.rng import FastRng, SecureRng
 
@@ -473,3 +475,37 @@ def test_a_form_that_is_none_is_refused_before_anything_is_charged(kind: str) ->
     with pytest.raises(ConfigError, match="is written"):
         buy(pd.DataFrame({"born": ["01.02.1990"]}), {"born": kind}, ledger=ledger)
     assert len(ledger.entries()) == 1  # its budget alone
+
+
+def test_numbers_with_a_decimal_comma_are_bought_and_fitted_as_those_with_a_point(tmp_path):
+    rng = np.random.default_rng(5)
+    numbers = rng.normal(40, 5, 3000).round(1)
+    numbers[0] = 9000.5
+    whole = rng.poisson(2000, 3000)
+    points = "".join(f"{x};{n};a\n" for x, n in zip(numbers, whole, strict=True))
+    commas = "".join(f"{x:.1f};{n:,};a\n".replace(",", "'") for x, n in zip(numbers, whole, strict=True))
+    commas = commas.replace(".", ",").replace("'", ".")
+    (tmp_path / "points.csv").write_text(f"x;n;c\n{points}")
+    (tmp_path / "commas.csv").write_text(f"x;n;c\n{commas}")
+    kinds = {"x": "real", "n": "integer", "c": "categorical"}
+    wanted = buy(tmp_path / "points.csv", kinds)
+    source = TableSource(table=str(tmp_path / "commas.csv"), decimal=",")
+    found = buy(source, kinds)
+    assert found.columns == wanted.columns
+    assert found.column("x").high < 9000
+    fitted = [read_table(coarsen(one, found), found).frame for one in (source, tmp_path / "points.csv")]
+    pd.testing.assert_frame_equal(*fitted)
+    (tmp_path / "commas.csv").write_text(f"x;n;c\n{commas}no number;1;a\n")
+    assert buy(source, kinds).columns == wanted.columns  # what is no number is not counted
+    (wrong,) = check_table(coarsen(source, found), found)
+    assert (wrong.row, wrong.value) == (3001, "no number")
+
+
+def test_a_time_of_day_costs_nothing_and_is_read_as_it_is_written():
+    table = pd.DataFrame({"at": ["14:30", "08:05", None] * 400, "n": range(1200)})
+    draft = infer_schema(table)
+    kinds = {column.name: as_bought(column) for column in draft.columns}
+    assert quote(kinds, epsilon=1, delta=0) == quote({"n": "integer"}, epsilon=1, delta=0)
+    bought = buy(table, kinds)
+    assert bought.column("at") == replace(draft.column("at"), nullable=True)
+    assert read_table(coarsen(table, bought), bought).frame["at"][0] == 870

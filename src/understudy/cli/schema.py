@@ -163,15 +163,15 @@ def schema_buy(
     from understudy.durable import replace
     from understudy.federation import open_ledger
     from understudy.privacy.accounts.budget import Budget
-    from understudy.privacy.buy_schema import buy_schema, kind_in_form, quote
+    from understudy.privacy.buy_schema import as_bought, buy_schema, in_words, quote
     from understudy.privacy.noise import SecureRng
 
     columns = Schema.load(draft)
-    kinds = {column.name: kind_in_form(column) for column in columns.columns}
+    kinds = {column.name: as_bought(column) for column in columns.columns}
     if not confirm:
         raise ConfigError(
             "a purchase takes column names and kinds from the draft for free: "
-            f"{', '.join(f'{name} ({kind})' for name, kind in kinds.items())}. "
+            f"{', '.join(f'{name} ({in_words(kind)})' for name, kind in kinds.items())}. "
             "If they are publicly known, say so with --names-and-kinds-are-public. Nothing was read or charged."
         )
     new = not ledger.exists()

@@ -9,7 +9,7 @@ column, a list, a number beyond all bounds or a text among numbers, is that cell
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -29,13 +29,14 @@ from understudy.data.column import (
     Column,
     Date,
     Datetime,
+    Integer,
     day_number,
     second_number,
     shorten,
 )
 from understudy.data.column import Real as RealColumn
 from understudy.data.dtypes import typed
-from understudy.data.forms import ISO_DAY, day_or_nan, read_number
+from understudy.data.forms import ISO_DAY, day_or_nan, read_number, read_time
 
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
@@ -227,6 +228,8 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
         kind = f"a date ({column.written})"
     elif isinstance(column, RealColumn) and column.written is not None:
         kind = f'a number written as "{column.written}"'
+    elif isinstance(column, Integer) and column.written is not None:
+        kind = f"a time of day ({column.written})"
     values = numbers_in(column, seen)
     low, high = column.edges[0], column.edges[-1] - whole  # the last edge of whole numbers lies one past high
     with np.errstate(invalid="ignore"):
@@ -237,8 +240,8 @@ def _parse_binned(column: Binned, seen: "pd.Series[Any]") -> tuple[NDArray[np.fl
                 "has a time of day." if dates else "is not a whole number.",
                 whole & (values != np.floor(values)),
             ),
-            (f"is below the declared low {_bound(column.low)}.", values < low),
-            (f"is above the declared high {_bound(column.high)}.", values > high),
+            (f"is below the declared low {_bound(column, column.low)}.", values < low),
+            (f"is above the declared high {_bound(column, column.high)}.", values > high),
         ]
 
 
@@ -248,6 +251,8 @@ def numbers_in(column: Binned, seen: "pd.Series[Any]") -> NDArray[np.float64]:
         return moments(column, seen)
     if isinstance(column, Date):
         return days(seen, column.written)
+    if isinstance(column, Integer) and column.written is not None:
+        return times(seen, column.written)
     return floats(seen, column.written if isinstance(column, RealColumn) else None)
 
 
@@ -259,6 +264,15 @@ def floats(values: "pd.Series[Any]", written: str | None = None) -> NDArray[np.f
         numbers = (read_number(v, written) if isinstance(v, str) else _float(v) for v in values)
         return np.array([*numbers], dtype=np.float64)
     return np.array([_float(value) for value in values], dtype=np.float64)
+
+
+def times(values: "pd.Series[Any]", written: str) -> NDArray[np.float64]:
+    """Steps after midnight: of numbers as they are, of times and of text in this form; NaN for all else."""
+    if values.dtype.kind in "iuf":
+        return values.to_numpy(dtype=np.float64)
+    return np.array(
+        [*(read_time(v, written) if isinstance(v, str | time) else _float(v) for v in values)], float
+    )
 
 
 def _float(value: Any) -> float:
@@ -360,5 +374,7 @@ def _is_whole(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
 
 
-def _bound(value: object) -> str:
+def _bound(column: Binned, value: Any) -> str:
+    if isinstance(column, Integer):
+        return column.said(value)
     return f"{value:g}" if isinstance(value, float) else str(value)

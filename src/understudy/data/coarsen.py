@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from understudy.data.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.column import Binned
-from understudy.data.files import Source, as_they_came, open_source
+from understudy.data.files import PLAIN_NUMBERS, Source, as_they_came, open_source
 from understudy.data.forms import ISO_DAY, write_day, write_number
-from understudy.data.schema import Categorical, Column, Date, Ordinal, Real, Schema
+from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
@@ -24,9 +24,10 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
     Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
     too many cells → SchemaError.
     """
-    raw = open_source(source, as_they_came(schema.names, schema.person), name)
-    if raw.faults:
-        raise SchemaError(f"{raw.name}: a row {raw.faults[0].reason} Nothing was read further.")
+    numbers = [column.name for column in schema.columns if column.kind in PLAIN_NUMBERS and not _form(column)]
+    raw = open_source(source, as_they_came(source, schema.names, schema.person, numbers), name)
+    if broken := [fault for fault in raw.faults if fault.column is None]:
+        raise SchemaError(f"{raw.name}: a row {broken[0].reason} Nothing was read further.")
     known = {column.name: column for column in schema.columns}
     return pd.DataFrame(
         {c: _fit(known[c], cells) if c in known else cells for c, cells in raw.columns.items()}
@@ -55,10 +56,16 @@ def _fit_values(column: Column, seen: "pd.Series[Any]") -> NDArray[Any]:
     return came
 
 
+def _form(column: Column) -> str | None:
+    return column.written if isinstance(column, Integer | Real) else None
+
+
 def _as_written(column: Binned, bound: Any) -> Any:
     """A bound as a cell of this column: text where the column has a form of its own."""
     if isinstance(column, Date) and column.written != ISO_DAY:
         return np.array(write_day(bound, column.written), dtype=object)
     if isinstance(column, Real) and column.written is not None:
         return np.array(write_number(bound, column.written, column.decimals), dtype=object)
+    if isinstance(column, Integer) and column.written is not None:
+        return np.array(column.said(bound), dtype=object)
     return bound

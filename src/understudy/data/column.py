@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from datetime import date, datetime
+from datetime import date, datetime, time
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.forms import ISO_DAY, NUMBER_FORMS, is_day_form
+from understudy.data.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form, read_time, write_time
 from understudy.errors import SchemaError
 
 Category = str | int | float
@@ -215,12 +215,44 @@ class Binned(Column):
 
 @dataclass(frozen=True, kw_only=True)
 class Integer(Binned):
-    """A whole number from `low` to `high`, both included."""
+    """A whole number from `low` to `high`, both included.
+
+    `written` says how a text in a file is one that counts minutes or seconds from midnight: "HH:MM", "HH:MM:SS". Bounds
+    and edges may then be times, too: "08:30".
+    """
 
     kind: ClassVar[str] = "integer"
     low: int
     high: int
     bins: int | tuple[int, ...] | None = None
+    written: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.written not in (None, *TIME_FORMS):
+            raise self.error(
+                f"written must be one of {shorten(list(TIME_FORMS), ' | ')}, not {self.written!r}."
+            )
+        super().__post_init__()
+        if self.written and not (self.low >= 0 and self.high < A_DAY // TIME_FORMS[self.written]):
+            raise self.error(
+                f"a time of day lies from 00:00 on and before 24:00, not {self.low} to {self.high}."
+            )
+
+    def said(self, value: int) -> str:
+        """A value as a file has it: as a time of day where it is one."""
+        return str(value) if self.written is None else write_time(value, self.written)
+
+    def to_dict(self) -> dict[str, Any]:
+        given = super().to_dict()
+        if self.written is not None:
+            given |= {"low": self.said(self.low), "high": self.said(self.high)}
+            if isinstance(self.bins, tuple):
+                given["bins"] = list(map(self.said, self.bins))
+        return given
+
+    @property
+    def domain(self) -> str:
+        return f"{self.said(self.low)} to {self.said(self.high)}, {self.levels} levels"
 
     @cached_property
     def edges(self) -> NDArray[np.int64]:
@@ -229,12 +261,22 @@ class Integer(Binned):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        return _spans(self.edges[:-1], self.edges[1:] - 1)
+        first, last = self.edges[:-1], self.edges[1:] - 1
+        if self.written is None:
+            return _spans(first, last)
+        return _spans(*(np.array([self.said(value) for value in ends]) for ends in (first, last)))
 
     def _bound(self, value: Any) -> int:
+        if isinstance(value, str | time) and self.written is not None:
+            return self._time(value, self.written)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > EXACT:
             raise self.error(f"bounds and edges must be whole numbers within ±2^53, not {value!r}.")
         return value
+
+    def _time(self, value: object, form: str) -> int:
+        if math.isnan(steps := read_time(value, form)):
+            raise self.error(f"{value!r} is not a time of day ({form}).")
+        return int(steps)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ Source = (
 )  # and whatever else speaks Arrow: a polars frame, a pyarrow table
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
+PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared
 BLOCK = 2**24  # bytes at a time: a row must fit
 
 
@@ -57,9 +58,19 @@ class Raw:
     faults: tuple[Fault, ...] = ()
 
 
-def as_they_came(columns: Iterable[str], person: str | None) -> dict[str, bool]:
-    """The columns to read, the person among them, as they came."""
-    return dict.fromkeys([*([person] if person else []), *columns], False)
+def as_they_came(
+    source: Source, columns: Iterable[str], person: str | None, numbers: Iterable[str] = ()
+) -> dict[str, bool]:
+    """The columns to read, the person among them, as they came; `numbers` are read by the decimal comma that the
+    source declares, if it does."""
+    commas = set(numbers) if _described(source).decimal == "," else set()
+    return {column: column in commas for column in [*([person] if person else []), *columns]}
+
+
+def _described(source: Source) -> TableSource:
+    if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
+        return TableSource(table="")
+    return source if isinstance(source, TableSource) else source_at(source)
 
 
 def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
@@ -68,7 +79,7 @@ def open_source(source: Source, want: Want, name: str | None = None) -> Raw:
         return _from_frame(source, want, name or "the table")
     if hasattr(source, "__arrow_c_stream__"):
         return from_arrow(pa.table(source), want, name or "the table")
-    described = source if isinstance(source, TableSource) else source_at(source)
+    described = _described(source)
     return declared(_read(described, want, name or described.name), described, want)
 
 

@@ -1,7 +1,7 @@
-"""How a column's cells are written where that is not the plain way: days as 31.12.1990, numbers as 1,5 or 5 %.
+"""How a column's cells are written where that is not the plain way: days as 31.12.1990, numbers as 1,5 or 5 %, times.
 
 A form is part of the schema and public. It says how text is read and how a file is written; values in a table are days
-and numbers (5 for 5 %), whatever the form.
+and numbers (5 for 5 %, and of a time of day how many minutes or seconds it is past midnight), whatever the form.
 
 Guarantee: what a text is read as depends on that text and the form alone.
 Edges: text in any other form, ISO days and plain numbers included, is no value.
@@ -9,13 +9,16 @@ Edges: text in any other form, ISO days and plain numbers included, is no value.
 
 import math
 import re
-from datetime import date
+from collections.abc import Iterable
+from datetime import date, time
 from functools import cache
 
 import numpy as np
 
 ISO_DAY = "YYYY-MM-DD"
 NUMBER_FORMS = ("0,0", "0%", "0 %", "0,0%", "0,0 %")  # a decimal comma, a percent sign, or both
+TIME_FORMS = {"HH:MM": 60, "H:MM": 60, "HH:MM:SS": 1, "H:MM:SS": 1}  # and a step in seconds
+A_DAY = 86400
 _DAY_FORM = re.compile(r"DD?([./-])MM?\1YYYY|MM?([./-])DD?\2YYYY|YYYY([./-])MM?\3DD?")
 _DIGITS = {"YYYY": "(?P<Y>[0-9]{4})", "MM": "(?P<M>[0-9]{2})", "M": "(?P<M>[0-9]{1,2})"}
 _DIGITS |= {key.replace("M", "D"): text.replace("M", "D") for key, text in _DIGITS.items() if "M" in key}
@@ -67,6 +70,37 @@ def day_form(words: set[str]) -> tuple[str, bool] | None:
         if all(read_day(word, form) is not None for word in words)
     ]
     return (fits[0], len(fits) > 1) if fits else None
+
+
+def read_time(value: object, form: str) -> float:
+    """How many steps after midnight a text in this form is, or a time; NaN for what is neither.
+
+    Edges: 24:00 is no time. What a time has below the step is dropped.
+    """
+    if isinstance(value, time):
+        return (value.hour * 3600 + value.minute * 60 + value.second) // TIME_FORMS[form]
+    first, rest = ("[0-9]{2}" if form.startswith("HH") else "[0-9]{1,2}"), form.count(":")
+    found = (
+        re.fullmatch(rf"({first})" + r":([0-9]{2})" * rest, value.strip()) if isinstance(value, str) else None
+    )
+    parts = [int(part) for part in found.groups()] if found else [24]
+    if parts[0] > 23 or max(parts) > 59:
+        return math.nan
+    return float(sum(part * 60**place for place, part in enumerate(reversed(parts))))
+
+
+def write_time(steps: float, form: str) -> str:
+    """The time so many steps after midnight, in this form."""
+    minutes, seconds = divmod(int(steps) * TIME_FORMS[form], 60)
+    hour = f"{minutes // 60:02}" if form.startswith("HH") else f"{minutes // 60}"
+    return f"{hour}:{minutes % 60:02}" + (f":{seconds:02}" if form.endswith("SS") else "")
+
+
+def time_form(words: Iterable[str]) -> str | None:
+    """The form that all these texts are times of day in, or None."""
+    return next(
+        (form for form in TIME_FORMS if not any(math.isnan(read_time(word, form)) for word in words)), None
+    )
 
 
 def day_or_nan(text: str, form: str, epoch: int) -> float:

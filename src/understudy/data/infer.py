@@ -16,6 +16,7 @@ How kinds are guessed, for the values that are there:
     numbers as 1,5 or 5 %                real, with `written`
     ISO days                             date, from the first of January to the last of December
     days as 31.12.1990 or 12/31/1990     the same, with `written`; day first where no value tells
+    times as 14:30 or 14:30:15           integer, from midnight to midnight, with `written`
     ISO days with a time                 datetime, likewise, by the second, the minute or the hour
     anything else ("007" included)       categorical
 """
@@ -24,7 +25,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ from understudy.data.column import (
     day_number,
 )
 from understudy.data.files import Source, open_source
-from understudy.data.forms import ISO_DAY, day_form, number_form, read_number
+from understudy.data.forms import A_DAY, ISO_DAY, TIME_FORMS, day_form, number_form, read_number, time_form
 from understudy.data.schema import Schema
 from understudy.durable import replace as replace_file
 from understudy.errors import SchemaError
@@ -85,7 +86,7 @@ _FORMS = (
         r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}.*",
         ", like days, but not all in one form with a year of four digits",
     ),
-    (r"\d{1,2}:\d{2}(:\d{2})?", ", like times of day, which no kind describes"),
+    (r"\d{1,2}:\d{2}(:\d{2})?", ", like times of day, but not all in one form"),
 )  # what texts may look like
 FEW = 10  # so many different whole numbers are read as an order of categories
 
@@ -210,8 +211,12 @@ def _guess(name: str, cells: "pd.Series[Any]", most_categories: int) -> Column |
 
 def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str]) -> Column | None:
     """A column of texts that are all written in one form that is not the plain one; None where they are not."""
+    if all(isinstance(value, time) for value in present):
+        return _time("HH:MM:SS" if any(value.second for value in present) else "HH:MM", common)
     if not all(isinstance(value, str) for value in present):
         return None
+    if (clock := time_form(words)) is not None:
+        return _time(clock, common)
     if (found := day_form(words)) is not None:
         day = days(present, found[0])
         if ((day_number(FIRST_DAY) <= day) & (day <= day_number(LAST_DAY))).all():
@@ -222,6 +227,10 @@ def _in_a_form(common: dict[str, Any], present: "pd.Series[Any]", words: set[str
         if np.abs(numbers).max() < LARGEST:
             return replace(_real(common, numbers, most if most <= MANY_DECIMALS else None), written=form)
     return None
+
+
+def _time(form: str, common: dict[str, Any]) -> Integer:
+    return Integer(low=0, high=A_DAY // TIME_FORMS[form] - 1, written=form, **common)
 
 
 def _either_way(column: Column, cells: "pd.Series[Any]") -> str | None:

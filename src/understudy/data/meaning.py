@@ -22,6 +22,7 @@ from understudy.data.column import (
     Column,
     Date,
     Datetime,
+    Integer,
     Ordinal,
     Real,
     day_number,
@@ -29,6 +30,7 @@ from understudy.data.column import (
     shorten,
 )
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
+from understudy.data.forms import read_time
 from understudy.data.pieces import Pieces
 
 Mask = NDArray[np.bool_]
@@ -118,6 +120,10 @@ def _place(column: Binned, value: Value) -> float:
         except ValueError:
             raise column.error(f"{value!r} is not a time ('YYYY-MM-DD HH:MM:SS'). {_NOTHING}") from None
         return second_number(moment) / column.step
+    if isinstance(column, Integer) and column.written is not None and isinstance(value, str):
+        if math.isnan(steps := read_time(value, column.written)):
+            raise column.error(f"{value!r} is not a time of day ({column.written!r}). {_NOTHING}")
+        return steps
     if isinstance(value, bool | str):
         raise column.error(f"{value!r} is not a number. {_NOTHING}")
     return value

@@ -25,8 +25,8 @@ chooses better ones for a column without `bins`, by what it releases first (`dat
 
 Four keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
 12.50), `labels` of a boolean (false first), the `resolution` of a datetime (second, minute, hour), and `written`, the
-form of a date or a real in a file (DD.MM.YYYY, 0,0 %). Text of an ordinal column comes back as an ordered pandas
-categorical.
+form of a date, a real or a time of day in a file (DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes
+back as an ordered pandas categorical.
 """
 
 from collections.abc import Iterable, Mapping

@@ -138,7 +138,7 @@ class Reader(NamedTuple):
 
 def cell_reader(column: Column) -> Reader:
     """Values of the declared kind."""
-    plain = isinstance(column, Integer) or (isinstance(column, Real) and column.written is None)
+    plain = isinstance(column, Integer | Real) and column.written is None
     return Reader(plain, partial(read_cells, column))
 
 

@@ -1,8 +1,8 @@
 """Tables to files, cells written as the schema declares them: what a cell is written as depends on that cell alone.
 
-A real has its declared decimals (12.50, not 12.5) and form, a boolean its labels, a date is a day in its form and a
-datetime an ISO day with its time, whatever the other rows hold. Missing is an empty cell. Parquet keeps types, so
-values go there as they are; the order of an ordinal column's text stays with it.
+A real has its declared decimals (12.50, not 12.5) and form, a boolean its labels, a date is a day in its form, a time
+of day likewise, and a datetime an ISO day with its time, whatever the other rows hold. Missing is an empty cell.
+Parquet keeps types, so values go there as they are; the order of an ordinal column's text stays with it.
 """
 
 from functools import partial
@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from understudy.data.column import Boolean, Column, Date, Datetime, Real
+from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
 from understudy.data.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema
@@ -49,6 +49,8 @@ def _written(column: Column, cells: "pd.Series[Any]") -> "pd.Series[Any]":
         return cells.map(number, na_action="ignore").astype(object)
     if isinstance(column, Real) and column.decimals is not None:
         return cells.map(f"{{:.{column.decimals}f}}".format, na_action="ignore").astype(object)
+    if isinstance(column, Integer) and column.written is not None:
+        return cells.astype(object).map(column.said, na_action="ignore")
     if isinstance(column, Boolean):
         words = dict(zip(column.values, column.labels, strict=True))
         return cells.astype(object).map(words, na_action="ignore")

@@ -7,7 +7,7 @@ what the holder declares to be public knowledge: the name and the kind of each c
     categorical, ordinal   categories    the noisy count of each value that occurs: those of enough people show
     integer, real, date    low, high     the noisy counts of public cells: from the first that shows to the
                                          last, and within them once more by a closer look
-    boolean                nothing
+    boolean, time of day   nothing
 
 Sources: Korolova, Kenthapadi, Mishra, Ntoulas, "Releasing search queries and clicks privately" (WWW 2009), for
 values of an unknown domain; Wilson et al., "Differentially private SQL with bounded user contribution" (PoPETs
@@ -47,8 +47,8 @@ from understudy.check import in_range, nearest, one_of, positive
 from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
-from understudy.data.files import Raw, Source, as_they_came, open_source
-from understudy.data.forms import ISO_DAY, NUMBER_FORMS, is_day_form
+from understudy.data.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
+from understudy.data.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
 from understudy.data.schema import (
     KINDS,
     Boolean,
@@ -177,7 +177,7 @@ def buy_schema(
         person=person,
         note="Declared; nothing was bought.",
     )
-    title = _check_header(open_source(source, {}, name), as_they_came(kinds, person))
+    title = _check_header(open_source(source, {}, name), as_they_came(source, kinds, person))
     offer = quote(kinds, epsilon=epsilon, delta=delta, closer=closer)
     if offer is None:
         return plain
@@ -185,7 +185,8 @@ def buy_schema(
     bought = {c: parts for c, parts in asked.items() if _LOOKS[parts[0]]}
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
-    cells = _first_rows(open_source(source, as_they_came(bought, person), name), person)
+    numbers = [c for c, (kind, written) in bought.items() if kind in PLAIN_NUMBERS and not written]
+    cells = _first_rows(open_source(source, as_they_came(source, bought, person, numbers), name), person)
     found = {
         c: _buy(c, kind, _values(kind, written, cells[c]), offer, rng)
         for c, (kind, written) in bought.items()
@@ -203,10 +204,22 @@ def buy_schema(
     return replace(plain, columns=shown, note=note)
 
 
-def kind_in_form(column: Column) -> str:
-    """The column's kind as it is bought, with its form where that is not the plain one."""
+def as_bought(column: Column) -> str | Column:
+    """How a column of a draft is bought: its kind, with its form where that is not the plain one.
+
+    A time of day lies between midnight and midnight, as everybody knows: it is free, with gaps, as all that is bought.
+    """
+    if isinstance(column, Integer) and column.written is not None:
+        return time_column(column.name, column.written)
     written = column.written if isinstance(column, Date | Real) else None
     return column.kind if written in (None, ISO_DAY) else f"{column.kind} {written}"
+
+
+def in_words(kind: str | Column) -> str:
+    """The kind of a column as it is said to somebody who has to decide."""
+    if not isinstance(kind, Column):
+        return kind
+    return f"a time of day, {kind.written}" if isinstance(kind, Integer) and kind.written else kind.kind
 
 
 def parts_of(name: str, kind: str) -> tuple[str, str]:
@@ -217,6 +230,11 @@ def parts_of(name: str, kind: str) -> tuple[str, str]:
     if written and not known:
         raise ConfigError(f"kind of {name}: no {plain} is written {written!r}. Nothing was read or charged.")
     return plain, written
+
+
+def time_column(name: str, written: str) -> Integer:
+    """A time of day in this form, whichever it is, or none."""
+    return Integer(name=name, low=0, high=A_DAY // TIME_FORMS[written] - 1, written=written, nullable=True)
 
 
 def _in_form(column: Column, written: str) -> Column:
