@@ -1,0 +1,203 @@
+"""Scale: one holder's table of 10⁵, 10⁶ and 10⁷ rows and 20 columns, from a file or a database to a generator.
+
+    make bench NAME=scale [QUICK=1]
+
+Made-up rows (an id, eight lists of categories, eight whole numbers, four reals) are written in batches to a folder for
+the moment (`--folder`), and read back by a process of its own: `open_s` checks every cell and id, `count_s` has both
+releases of `gram`, fine tables and pairs, and `fit_s` is the fit, which sees no row. Seconds are of the processor;
+`wall_s` is what a clock showed for all of it. `peak_mb` is of that whole process, interpreter and libraries included.
+`pairs` counts the 190 tables of pairs alone, of rows that are levels already: as `gram` does (`here`), and by DuckDB
+from a file of such rows, all in one question (`sql`).
+QUICK=1 takes few rows and leaves ours.csv alone. What stands in the CSV is not measured again.
+"""
+
+import argparse
+import multiprocessing
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import combinations, pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from common.options import options, quick
+from common.rows import read, said, write
+from understudy.data.schema import Categorical, Integer, Real, Schema
+from understudy.data.sources import TableSource
+from understudy.federation import Federation
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure import gram_matrix
+from understudy.run import train
+
+HERE = Path(__file__).parent
+QUICK = quick()
+ROWS = [2_000] if QUICK else [100_000, 1_000_000, 10_000_000]
+SETTINGS: dict[str, Any] = {"components": 8, "steps": 5} if QUICK else {}
+SIZES = [3 + 3 * n for n in range(8)]  # of the lists of categories
+LEVELS = [*SIZES, *[20] * 12]  # of all columns, where pairs alone are counted
+BATCH = 100_000
+FIELDS = ["machine", "what", "source", "rows", "columns", "open_s", "count_s", "fit_s", "wall_s", "peak_mb"]
+
+
+def schema() -> Schema:
+    """Public, with bounds that are far too wide, as a holder without a look at the rows would draw them."""
+    words = (
+        Categorical(name=f"word{n}", categories=tuple(f"value {k}" for k in range(size)))
+        for n, size in enumerate(SIZES)
+    )
+    whole = (Integer(name=f"whole{n}", low=0, high=10_000) for n in range(8))
+    reals = (Real(name=f"real{n}", low=-100.0, high=100.0) for n in range(4))
+    return Schema(person="id", columns=(*words, *whole, *reals))
+
+
+def made(first: int, rows: int) -> pa.Table:
+    """So many rows, and the ids from `first` on."""
+    rng = np.random.default_rng(first)
+    kind = rng.random(rows)  # what all columns of a row have in common
+    columns: dict[str, Any] = {"id": np.arange(first, first + rows)}
+    for n, size in enumerate(SIZES):
+        level = ((kind + rng.random(rows)) / 2 * size).astype(np.int64)
+        columns[f"word{n}"] = pa.DictionaryArray.from_arrays(level, [f"value {k}" for k in range(size)]).cast(
+            pa.string()
+        )
+    for n in range(8):
+        columns[f"whole{n}"] = rng.poisson(10 * (n + 1) * (1 + kind))
+    for n in range(4):
+        columns[f"real{n}"] = rng.normal(kind, 1 + n).clip(-100, 100)
+    return pa.table(columns)
+
+
+def generate(path: Path, rows: int) -> None:
+    """A Parquet file of made-up rows, never more of them in memory than a batch."""
+    writer = None
+    for first in range(0, rows, BATCH):
+        batch = made(first, min(BATCH, rows - first))
+        writer = writer or pq.ParquetWriter(path, batch.schema)
+        writer.write_table(batch)
+    assert writer is not None
+    writer.close()
+
+
+def stored(folder: Path, source: str, rows: int) -> TableSource:
+    """The table as a file, or in a database of its own."""
+    path = folder / f"{rows}.parquet"
+    if not path.exists():
+        generate(path, rows)
+    if source == "parquet":
+        return TableSource(table=str(path))
+    base = folder / f"{rows}.duckdb"
+    import duckdb
+
+    with duckdb.connect(str(base)) as connection:
+        connection.sql(f"create table people as select * from '{path}'")
+    return TableSource(table=f"duckdb:///{base}", query="select * from people")
+
+
+def whole(source: TableSource) -> dict[str, Any]:
+    """From the table to a generator."""
+    begun, marks = time.perf_counter(), [time.process_time()]
+    budget = Budget(1.0, 1e-9)
+    federation = Federation.rehearsal({"one": source}, {"one": schema()}, budget=budget, seed=1)
+    marks.append(time.process_time())
+
+    def note(progress: Any) -> None:
+        if len(marks) == 2:  # heard first when both releases are there
+            marks.append(time.process_time())
+
+    train("gram", federation, watch=note, device="cpu", **SETTINGS)
+    marks.append(time.process_time())
+    seconds = [round(b - a, 1) for a, b in pairwise(marks)]
+    return dict(zip(("open_s", "count_s", "fit_s"), seconds, strict=True)) | {
+        "wall_s": round(time.perf_counter() - begun, 1), "peak_mb": peak(),
+    }  # fmt: skip
+
+
+def levels(rows: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    rng = np.random.default_rng(0)
+    return np.stack([rng.integers(0, size, rows) for size in LEVELS], axis=1).astype(np.int32)
+
+
+def pairs_here(folder: Path, rows: int) -> dict[str, Any]:
+    """All pairs of rows that are levels already, as `gram` counts them."""
+    codes = levels(rows)
+    begun = time.process_time()
+    gram_matrix(codes, LEVELS)
+    return {"count_s": round(time.process_time() - begun, 2)}
+
+
+def pairs_sql(folder: Path, rows: int) -> dict[str, Any]:
+    """The same by DuckDB, on one core."""
+    import duckdb
+
+    path, names = folder / f"{rows}-levels.parquet", [f"c{n}" for n in range(len(LEVELS))]
+    pq.write_table(pa.table(dict(zip(names, levels(rows).T, strict=True))), path)
+    sets = ", ".join(f"({a}, {b})" for a, b in combinations(names, 2))
+    with duckdb.connect() as connection:
+        connection.sql("set threads to 1")
+        begun = time.process_time()
+        connection.sql(
+            f"select count(*), {', '.join(names)} from '{path}' group by grouping sets ({sets})"
+        ).fetchall()
+    return {"count_s": round(time.process_time() - begun, 2)}
+
+
+def peak() -> int:
+    """The most that this process ever had in memory, in MB (Linux); nothing of the one that started it."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def cases(folder: Path) -> list[tuple[dict[str, Any], Callable[..., dict[str, Any]], tuple[Any, ...]]]:
+    """What is measured, by whom, and from what."""
+    found: list[Any] = []
+    for rows in ROWS:
+        found.append(({"what": "gram", "source": "parquet", "rows": rows, "columns": 20}, whole))
+    found.append(({"what": "gram", "source": "duckdb", "rows": ROWS[len(ROWS) // 2], "columns": 20}, whole))
+    for source, measure in (("here", pairs_here), ("sql", pairs_sql)):
+        found.append(
+            ({"what": "pairs", "source": source, "rows": ROWS[len(ROWS) // 2], "columns": 20}, measure)
+        )
+    return [(case, measure, (folder, case["rows"])) for case, measure in found]
+
+
+def measured(work: tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]) -> dict[str, Any]:
+    measure, given = work
+    return measure(*given)
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = options(__doc__, out=HERE / "ours.csv")
+    parser.add_argument("--folder", type=Path, help="where the rows are written for the moment")
+    parser.add_argument("--only", default="", help="parquet, duckdb, here or sql")
+    parser.add_argument("--rows", type=int, help="this many alone")
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
+    rows, machine = read(args.out), {"machine": platform.machine()}
+    known = {(row["what"], row["source"], int(row["rows"])) for row in rows}
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for case, measure, given in cases(Path(folder)):
+            if (case["what"], case["source"], case["rows"]) in known or args.only not in ("", case["source"]):
+                continue
+            if args.rows not in (None, case["rows"]):
+                continue
+            if measure is whole:
+                given = (stored(Path(folder), case["source"], case["rows"]),)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:  # a process whose peak is its own
+                rows.append(machine | case | pool.apply(measured, [(measure, given)]))
+            print(said(rows[-1]), flush=True)
+            write(args.out, rows, FIELDS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""The benchmark of long tables, on few rows."""
+
+import csv
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from understudy.data import batches
+from understudy.data.streamed import StreamedTable, open_table
+
+
+def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_again(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench = load_bench("scale")
+    monkeypatch.setattr(bench, "ROWS", [500])
+    out = tmp_path / "ours.csv"
+    cases = [(case, measure) for case, measure, _ in bench.cases(tmp_path)]
+    for case, measure in cases:
+        measured = (
+            measure is bench.whole
+        )  # a whole run has a process of its own, and is tested with the protocol
+        given = (bench.stored(tmp_path, case["source"], 500),) if measured else (tmp_path, 500)
+        monkeypatch.setattr(bench, "SETTINGS", {"components": 4, "steps": 2})
+        row = measure(*given)
+        assert all(value >= 0 for value in row.values())
+        assert set(case | row) <= set(bench.FIELDS)
+    with out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["what", "source", "rows"])
+        writer.writeheader()
+        writer.writerows({key: case[key] for key in writer.fieldnames} for case, _ in cases)
+    before = out.read_text()
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(out), "--folder", str(tmp_path)])
+    bench.main()
+    assert out.read_text() == before
+
+
+def test_its_largest_table_is_long_and_its_batches_fit_its_schema(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bench = load_bench("scale")
+    assert bench.ROWS[-1] * len(bench.schema().names) > batches.LONG or bench.QUICK
+    monkeypatch.setattr(bench, "BATCH", 300)
+    monkeypatch.setattr(batches, "LONG", 0)
+    bench.generate(tmp_path / "t.parquet", 1000)
+    table = open_table(tmp_path / "t.parquet", bench.schema())
+    assert isinstance(table, StreamedTable)
+    assert table.rows == 1000
