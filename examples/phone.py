@@ -1,17 +1,23 @@
 """One person's upload to two aggregators, without the rest of this project: numpy and `cryptography` alone.
 
-    python examples/phone.py ticket.json 3,0,17,1 upload.bin [--ledger ledger.jsonl] [--most 2.0] [--to https://…]
+    python examples/phone.py ticket.json 3,0,17,1 upload.bin [--ledger ledger.jsonl] [--most 2.0]
+    python examples/phone.py https://study.example.org:8700 3,0,17,1 upload.bin --code … [--ca authority.pem]
 
-The ticket is what a run tells people: {"run", "config", "schemas", "key", "sizes"}. The levels are the person's own,
-one for each column, from 0. The price goes into the ledger before anything is written or sent; a second upload in one
-run, and one that takes the sum of ε above --most, is refused. `docs/people.md` has the format, byte by byte: an app in
-another language follows it. Compare the fingerprint of the key, which is printed, with the aggregator's own word.
+The ticket is what a run tells people: {"run", "config", "schemas", "key", "sizes"}; a file, or the address of who
+collects uploads, which then gets the upload, too. The levels are the person's own, one for each column, from 0. The
+price goes into the ledger before anything is written or sent; a second upload in one run, and one that takes the sum of
+ε above --most, is refused. Where the upload was made and did not arrive, the same command sends it again.
+`docs/people.md` has the format, byte by byte: an app in another language follows it. Give the aggregator's key
+(`--key`), or compare its fingerprint, which is printed, with the aggregator's own word: who could put another key into
+the ticket could read the upload.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import ssl
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -125,43 +131,81 @@ def fingerprint(ticket: dict[str, Any]) -> str:
     return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
 
-def pay(ledger: Path, ticket: dict[str, Any], most: float) -> None:
-    """The price of this upload, on the disk before anything is sent."""
+def paid(ledger: Path, ticket: dict[str, Any], most: float, out: Path) -> bool:
+    """Put the price of this upload on the disk, before anything is sent; False if the upload was made before."""
     entries = [json.loads(text) for text in ledger.read_text().splitlines()] if ledger.exists() else []
     price = {"run": ticket["run"], "epsilon": ticket["config"]["epsilon"], "delta": ticket["config"]["delta"]}
-    if any(entry["run"] == ticket["run"] for entry in entries):
-        raise SystemExit("You have uploaded in this run. Nothing was sent.")
+    price |= {"upload": str(out)}
+    for entry in entries:
+        if entry["run"] == ticket["run"]:
+            if entry["upload"] == str(out) and out.exists():
+                return False
+            raise SystemExit("You have uploaded in this run. Nothing was sent.")
     if sum(entry["epsilon"] for entry in [*entries, price]) > most:
         raise SystemExit(f"With this upload ε would be above {most:g} in all. Nothing was sent.")
     with ledger.open("a") as file:
         file.write(json.dumps(price) + "\n")
         file.flush()
         os.fsync(file.fileno())
+    return True
+
+
+class Receiver:
+    """Who collects uploads, over HTTPS."""
+
+    def __init__(self, address: str, code: str, ca: str | None) -> None:
+        self.address, self.code, self.trusted = (
+            address.rstrip("/"),
+            code,
+            ssl.create_default_context(cafile=ca),
+        )
+
+    def ask(self, place: str, data: bytes | None = None) -> bytes:
+        """Read what lies there, or put these bytes there."""
+        headers = {"Authorization": f"Bearer {self.code}", "Content-Type": "application/octet-stream"}
+        method = "GET" if data is None else "PUT"
+        request = urllib.request.Request(f"{self.address}/v1/{place}", data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=self.trusted) as answer:
+                return bytes(answer.read(1 << 24))
+        except urllib.error.HTTPError as refusal:
+            said = refusal.read(1000).decode(errors="replace")
+            raise SystemExit(f"Refused, {refusal.code}: {said}") from None
+        except OSError as error:
+            raise SystemExit(
+                f"{self.address} was not reached ({error}). The same command tries again."
+            ) from None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("ticket", type=Path)
+    parser.add_argument("ticket", help="a file, or the address of who collects")
     parser.add_argument("levels", help="one for each column, from 0, with commas between")
     parser.add_argument("out", type=Path)
     parser.add_argument("--ledger", type=Path, default=Path("ledger.jsonl"))
     parser.add_argument("--most", type=float, default=2.0, help="what all uploads may cost")
-    parser.add_argument("--to", help="an address that takes the upload (HTTP POST)")
+    parser.add_argument("--key", help="the second aggregator's key: nothing is sealed to another")
+    parser.add_argument("--code", default="", help="the code that you were given")
+    parser.add_argument("--ca", help="certificates to trust, if not the system's")
     args = parser.parse_args()
-    ticket = json.loads(args.ticket.read_text())
+    to = Receiver(args.ticket, args.code, args.ca) if args.ticket.startswith("https://") else None
+    ticket = json.loads(Path(args.ticket).read_text() if to is None else to.ask("ticket"))
     levels, public = [int(text) for text in args.levels.split(",")], bytes.fromhex(ticket["key"])
     if len(levels) != len(ticket["sizes"]) or not all(
         0 <= n < size for n, size in zip(levels, ticket["sizes"], strict=True)
     ):
         raise SystemExit("The levels do not fit the columns. Nothing was sent.")
+    if args.key not in (None, ticket["key"]):
+        raise SystemExit("This is not the second aggregator's key. Nothing was sent.")
     print("the second aggregator's key:", fingerprint(ticket))
-    pay(args.ledger, ticket, args.most)
-    data = upload(ticket["sizes"], levels, public, context_of(ticket))
-    args.out.write_bytes(data)
-    if args.to:
-        urllib.request.urlopen(urllib.request.Request(args.to, data=data), timeout=60).close()
+    context = context_of(ticket)
+    if paid(args.ledger, ticket, args.most, args.out):
+        args.out.write_bytes(upload(ticket["sizes"], levels, public, context))
+    data = args.out.read_bytes()
+    if to is not None:
+        to.ask(f"uploads/{context.hex()}", data)
     price = ticket["config"]["epsilon"]
     print(f"{len(data):,} bytes, ε = {price:g} against either aggregator, none against both together")
 

@@ -101,7 +101,12 @@ def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
     assert "none against both together" in done.stdout
     assert fingerprint({"second": PAIR.public}) in done.stdout
     assert (tmp_path / "upload.bin").stat().st_size == PLAN.format.size
-    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == {"run": "r", "epsilon": 1.0, "delta": 1e-6}
+    entry = {"run": "r", "epsilon": 1.0, "delta": 1e-6, "upload": "upload.bin"}
+    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
+    made = (tmp_path / "upload.bin").read_bytes()
+    assert start(tmp_path).returncode == 0, "the same upload again, at no price"
+    assert (tmp_path / "upload.bin").read_bytes() == made
+    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     (tmp_path / "upload.bin").unlink()
     assert "You have uploaded" in start(tmp_path).stderr
     assert "above 1.5 in all" in start(tmp_path, "--most", "1.5", run="s").stderr

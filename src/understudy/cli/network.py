@@ -1,5 +1,5 @@
-"""Commands for holders on their own machines: `federation`, `serve`, `join`, `aggregate`, `approve`, `status`,
-`console`."""
+"""Commands for holders on their own machines: `federation`, `serve`, `join`, `aggregate`, `collect`, `approve`,
+`status`, `console`."""
 
 import time
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.cli import federation
+from understudy.cli.collect import collect
 from understudy.cli.console import plain as out
 from understudy.cli.party import aggregate, approve, join
 from understudy.cli.serve import serve
@@ -18,7 +19,7 @@ from understudy.cli.stewards import console
 def mount(app: typer.Typer) -> None:
     """Add the commands to the `understudy` command."""
     app.add_typer(federation.app, name="federation")
-    for command in (serve, join, aggregate, approve, status, console):
+    for command in (serve, join, aggregate, collect, approve, status, console):
         app.command()(command)
 
 

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +18,12 @@ from understudy.cli.extras import with_grpc
 from understudy.cli.training import bar_of
 
 if TYPE_CHECKING:
+    from understudy.collect.box import Box
+    from understudy.network.status import WatchedLog
     from understudy.runtime.contract import Contract
+    from understudy.runtime.policy import Policy
+
+    Receiver = Callable[[Path, Policy, threading.Event, WatchedLog], AbstractContextManager[Box]]
 
 
 def join(
@@ -53,7 +58,7 @@ def join(
         raise typer.BadParameter(
             "An invitation, --table, --schema and --policy are needed (--example prints a policy)."
         )
-    _take_part(
+    sit_down(
         invitation, table=table, schema=schema, policy=policy, ledger=ledger, home=home, noise=noise,
         dial={"address": address, "patience": patience},
     )  # fmt: skip
@@ -79,13 +84,13 @@ def aggregate(
 
     It must not be in the hands of those who run the server: the two together could read every upload.
     """
-    _take_part(
+    sit_down(
         invitation, table=None, schema=schema, policy=policy, ledger=ledger, home=home, noise="secure",
         dial={"address": address, "patience": patience},
     )  # fmt: skip
 
 
-def _take_part(
+def sit_down(
     invitation: Path,
     *,
     table: Path | None,
@@ -95,7 +100,9 @@ def _take_part(
     home: Path | None,
     noise: str,
     dial: dict[str, Any],
+    receiver: "Receiver | None" = None,
 ) -> None:
+    """Take part in one run until it is over. `receiver` opens a box for people's uploads in the party's home."""
     with_grpc()
     from understudy.network.decisions import Queue
     from understudy.network.holder import aggregator_key, at_home, identity_of, take_seat
@@ -106,17 +113,18 @@ def _take_part(
 
     shown, rules = Invitation.load(invitation), Policy.load(policy)
     with at_home(home or Path(shown.party)) as folder:
-        if table is None:
+        if table is None and receiver is None:
             err.print(
                 f"Key of this aggregator, for the settings of a run: {aggregator_key(folder).public.hex()}"
             )
         log = WatchedLog(folder / "audit.jsonl", _hearer(dial["patience"]))
         queue = Queue(home=folder, show=lambda contract: _show(contract, shown.party), prompt=_answered())
-        with _interruptible(queue.stopped), bar_of() as watch:
+        opened = nullcontext() if receiver is None else receiver(folder, rules, queue.stopped, log)
+        with _interruptible(queue.stopped), bar_of() as watch, opened as box:
             mine = identity_of(shown, folder, log=log, **dial)
             seat = take_seat(
                 mine, table=table, schema=schema, policy=rules, home=folder, ledger=ledger, noise=noise,
-                confirm=queue, withdraw=queue.withdraw, log=log, watch=watch,
+                confirm=queue, withdraw=queue.withdraw, log=log, watch=watch, box=box,
             )  # fmt: skip
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
             where = dial["address"] or mine.address
@@ -124,6 +132,8 @@ def _take_part(
             with Status(folder, more=lambda: log.counts, role="party", book=book, **facts) as status:
                 status.say(state="joined")
                 take_part(seat, **dial)
+                if box is not None:
+                    box.forget()
                 status.say(state="done")
         out.print(f"The run is over. {seat.ledger.summary()}")
 

@@ -1,6 +1,7 @@
-"""In the place of rows, at a party that holds nobody: an aggregator of other people's shares."""
+"""In the place of rows, at a party that holds nobody: an aggregator of other people's shares, or who collects them."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from understudy.data.described import AnySchema
 
@@ -13,4 +14,7 @@ class NoRows:
     secret: bytes | None = field(
         default=None, repr=False
     )  # of its own key, where that lasts longer than a run
+    box: Any = field(
+        default=None, repr=False
+    )  # that people put their uploads into, at a party that collects them
     rows = people = 0

@@ -92,16 +92,15 @@ def take_seat(
     withdraw: Callable[[Contract], None] | None = None,
     log: WatchedLog | None = None,
     watch: Watcher | None = None,
+    box: Any = None,
 ) -> Seat:
     """Open the rows and the ledger, and say how a party is built from them. A new ledger gets the policy's limits.
 
-    Without a `table`: a party that holds nobody, and adds up other people's shares. `watch` hears, here and nowhere
-    else, how far the party is with masking ids.
+    Without a `table`: a party that holds nobody, and adds up other people's shares, or collects their uploads in a
+    `box`. `watch` hears, here and nowhere else, how far the party is with masking ids.
     """
     name = identity.party
-    held: Held = (
-        NoRows(one_kind_of_row(load_schema(schema)), aggregator_key(home).secret) if table is None else table
-    )
+    held: Held = _nobody(schema, home, box) if table is None else table
     opened = open_held({name: held}, {name: schema}, same_people=False)[name]
     public = description(opened)
     if hasattr(public, "require_public"):
@@ -136,6 +135,11 @@ def take_seat(
         examine=lambda contract: config_for(contract.protocol, contract.settings),
         log=log or WatchedLog(home / "audit.jsonl"),
     )
+
+
+def _nobody(schema: Path, home: Path, box: Any) -> NoRows:
+    rows = one_kind_of_row(load_schema(schema))
+    return NoRows(rows, aggregator_key(home).secret) if box is None else NoRows(rows, box=box)
 
 
 def aggregator_key(home: Path) -> KeyPair:

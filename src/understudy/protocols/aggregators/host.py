@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.population import Population
+from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
 from understudy.pack import Value
@@ -46,7 +47,12 @@ class UploadParty(HostParty):
     def open(self, ask: Begin) -> Hosting:
         if not isinstance(self.data, Table):
             raise ConfigError(f"{self.name}: uploads are of tables, not of arrays. Nothing was charged.")
-        self.plan = plan = Plan.of(ask.config, ask.schemas, self.name, self.data.schema)
+        plan = self.told(ask, self.data.schema)
+        return Hosting(Population.of_rows(self.data), plan.event, 1)
+
+    def told(self, ask: Begin, schema: Schema) -> Plan:
+        """What the run is about, by the server's word, held to what is known here."""
+        self.plan = plan = Plan.of(ask.config, ask.schemas, self.name, schema)
         if len(ask.key) != 32 or plan.aggregator == self.name:
             raise PartyError(
                 f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent."
@@ -59,7 +65,7 @@ class UploadParty(HostParty):
         self.context = context_of(self.run, ask.config, ask.schemas, ask.key)
         mark = fingerprint({plan.aggregator: ask.key})
         self.what = f"one upload each, in two shares: for the server, and for {plan.aggregator}, key {mark}"
-        return Hosting(Population.of_rows(self.data), plan.event, 1)
+        return plan
 
     def reports(self, ask: Upload) -> Value:
         """The uploads of these people: uint8, (people, size)."""

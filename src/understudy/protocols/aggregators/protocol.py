@@ -42,6 +42,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
 from understudy.privacy.secure import Numbers, Sketch, movable, noise
+from understudy.protocols.aggregators.collected import CollectingParty
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
@@ -76,9 +77,10 @@ OUTSIDE = (
 def build_party(
     name: str, table: Table | Population | NoRows, ledger: Ledger, **more: Any
 ) -> UploadParty | SecondAggregator:
-    """A party of this protocol: the second aggregator where there are no rows."""
+    """A party of this protocol: without rows the second aggregator, or who collects uploads in a box."""
     if isinstance(table, NoRows):
-        return SecondAggregator(name, table, ledger, **more)
+        party = SecondAggregator if table.box is None else CollectingParty
+        return party(name, table, ledger, **more)
     return UploadParty(name, table, ledger, **more)
 
 

@@ -149,6 +149,13 @@ class Format:
                 opened[place] = False
         return second_share(self.cells, keys, seeds, self._in_field(corrections), self.field), opened
 
+    def decodes(self, rows: Bytes) -> Truths:
+        """Whose words are numbers of the field, which anybody can see: (n,)."""
+        _, corrections, *_, c = self._cut(rows)
+        words = np.hstack([_words(corrections), _words(c)])
+        good: Truths = np.all(words < self.field.prime, axis=1)
+        return good
+
     def keys(self, rows: Bytes) -> Bytes:
         return rows[:, :KEY]
 

@@ -160,13 +160,8 @@ class HostParty(Party):
 
     def _begin(self, ask: Opening) -> Begun:
         self._open(ask)
-        whole, cap, budget = self.hosting.whole, self.hosting.cap, self.budget
-        if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
-            cost = shown(price, endless="inf")
-            raise BudgetExceeded(
-                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} at δ={budget.delta:g}, "
-                f"but this run may cost {budget}. Nothing was sent."
-            )
+        whole, budget = self.hosting.whole, self.budget
+        self._within(whole, self.hosting.cap)
         try:
             self.ledger.afford(whole)
         except BudgetExceeded:  # somebody has spent too much, perhaps nobody who is here
@@ -181,6 +176,16 @@ class HostParty(Party):
             budget=Public(limit, "the holder's own choice"),
             noise=self.stated_noise(),
         )
+
+    def _within(self, whole: DpEvent, cap: int) -> None:
+        """Refuse a run that would cost a person more than it may."""
+        budget = self.budget
+        if (price := epsilon(flatten(whole), budget.delta)) > budget.epsilon:
+            cost = shown(price, endless="inf")
+            raise BudgetExceeded(
+                f"{self.name}: {self.before}{cap} reports of one person cost ε={cost} at δ={budget.delta:g}, "
+                f"but this run may cost {budget}. Nothing was sent."
+            )
 
     def _round(self, ask: Call) -> Reported:
         self._admit(ask.people)

@@ -1,0 +1,40 @@
+"""Whatever fits the receiver's OpenAPI description, and whatever does not: no request breaks it, and every answer is
+one that the description names."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import requests
+import schemathesis
+from hypothesis import given
+from hypothesis.errors import Unsatisfiable
+from test_collect import CODES, CONTEXT, FAST, gathering, stored
+from test_exchange_fuzz import CHECKS, FEW
+
+from understudy.collect.box import Box
+from understudy.collect.serve import serving
+
+
+def test_no_request_breaks_the_receiver(tmp_path: Path) -> None:
+    box, statuses = Box(tmp_path / "uploads", codes=CODES), set()
+    with gathering(box), serving(box, port=0, limits=FAST) as port, requests.Session() as session:
+
+        def call(case: schemathesis.Case) -> None:
+            for code in (CODES[0], "of-nobody-at-all"):
+                answer = case.call(session=session, headers={"Authorization": f"Bearer {code}"})
+                statuses.add(answer.status_code)
+                case.validate_response(answer, checks=CHECKS)
+
+        schema = schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
+        for operation in (found.ok() for found in schema.get_all_operations()):
+            named = {"context": CONTEXT.hex()} if "{context}" in operation.path else {}
+            for mode in schemathesis.GenerationMode:
+                for strategy in (
+                    operation.as_strategy(mode),
+                    operation.as_strategy(mode, path_parameters=named),
+                ):
+                    with suppress(Unsatisfiable):  # what takes no argument cannot be called wrongly
+                        FEW(given(case=strategy)(call))()
+        assert stored(box) == 0
+    assert {200, 401, 409, 422} <= statuses
+    assert max(statuses) < 500
