@@ -44,14 +44,14 @@ class Scripted:
     def __init__(self, choices):
         self.choices, self.weight = list(choices), Fraction(1)
 
-    def integers(self, high, *shape, device="cpu"):
+    def below(self, high, n, device):
         taken = []
-        for _ in range(math.prod(shape)):
+        for _ in range(n):
             if not self.choices:
                 raise LookupError(high)
             self.weight /= high
             taken.append(self.choices.pop(0))
-        return torch.tensor(taken)
+        return np.array(taken)
 
 
 def chance(numerator, denominator, depth):

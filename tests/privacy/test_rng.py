@@ -12,6 +12,7 @@ from scipy import stats
 
 from understudy.errors import ConfigError
 from understudy.privacy.noise import rng as rng_module
+from understudy.privacy.noise.aes import SMALL, Keystream, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 from understudy.privacy.noise.rng import FastRng, Rng, SecureRng
 
@@ -108,16 +109,46 @@ def test_the_number_of_threads_does_not_change_the_stream(monkeypatch):
     assert torch.equal(SecureRng(KEY).normal(n), one)
 
 
+def test_a_kept_cipher_reads_what_a_new_one_reads():
+    kept = Keystream()
+    places = [(0, 16), (1, 80), (6, 5), (7, SMALL), (2, 40), (5, 0), (5, 16), (6, 16), (2**70, 33)]
+    for key in (KEY, KEY[::-1]):
+        for block, size in [*places, *places[::-1]]:
+            assert np.array_equal(kept.read(key, block, size), keystream(key, block, size))
+
+
+def test_who_is_interrupted_while_a_cipher_works_never_reads_those_blocks_in_another_place():
+    class Interrupted:
+        def __init__(self, cipher, after):
+            self.cipher, self.after = cipher, after
+
+        def update(self, zeros):
+            if self.after:
+                self.cipher.update(zeros)
+            raise KeyboardInterrupt
+
+    for after in (False, True):
+        kept = Keystream()
+        kept.read(KEY, 0, 16)
+        kept._encryptor = Interrupted(kept._encryptor, after)
+        with pytest.raises(KeyboardInterrupt):
+            kept.read(KEY, 1, 64)
+        assert np.array_equal(kept.read(KEY, 5, 64), keystream(KEY, 5, 64))
+
+
 def test_a_large_draw_never_reads_a_block_twice(monkeypatch):
     read: list[range] = []
-    keystream = rng_module.keystream
 
-    def spy(key, block, size):
-        read.append(range(block, block - (-size // 16)))
-        return keystream(key, block, size)
+    def spied(keystream):
+        def spy(key, block, size):
+            read.append(range(block, block - (-size // 16)))
+            return keystream(key, block, size)
 
-    monkeypatch.setattr(rng_module, "keystream", spy)
+        return spy
+
+    monkeypatch.setattr(rng_module, "keystream", spied(keystream))
     rng = SecureRng(KEY)
+    monkeypatch.setattr(rng._keystream, "read", spied(rng._keystream.read))
     for n in (1, 3 * rng_module._CHUNK + 5, 8, 2 * rng_module._CHUNK):
         rng.normal(n)
         rng.uniform(n % 100)

@@ -5,6 +5,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 BLOCK = 16  # bytes of the cipher
+SMALL = 1 << 14  # bytes that a cipher is kept for: to set one up takes as long
 _ZEROS = memoryview(bytes(12 << 14))  # a piece that stays in a core's cache
 
 
@@ -20,3 +21,23 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
         piece = out[start : start + len(_ZEROS)]
         encryptor.update_into(_ZEROS[: len(piece)], piece.data)
     return out
+
+
+class Keystream:
+    """The same stream for small reads that follow one another: the cipher goes on where it stopped.
+
+    Guarantee: `read` gives what `keystream` gives.
+    Edges: up to SMALL bytes, and one reader at a time.
+    """
+
+    def __init__(self) -> None:
+        self._next: tuple[bytes, int] | None = None  # where the cipher stands
+
+    def read(self, key: bytes, block: int, size: int) -> NDArray[np.uint8]:
+        """`size` bytes of the stream of this key, from `block` on; whole blocks are used up."""
+        if self._next != (key, block):
+            self._encryptor = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(BLOCK, "big"))).encryptor()
+        blocks, self._next = -(-size // BLOCK), None  # who is interrupted here sets a cipher up again
+        stream = self._encryptor.update(_ZEROS[: blocks * BLOCK])
+        self._next = key, block + blocks
+        return np.frombuffer(bytearray(stream), np.uint8, size)

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -64,8 +64,12 @@ class CountNoise(ABC):
         """What one use costs, where a person moves one of the counts."""
 
     @abstractmethod
+    def plain(self, n: int, rng: Rng, device: Device) -> Any:
+        """`draw`, plainly: for a few counts torch would take longer to be called than to compute."""
+
     def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
         """n independent draws, int64: (n,)."""
+        return torch.as_tensor(self.plain(n, rng, device))
 
     @abstractmethod
     def tail(self, least: int) -> float:
@@ -119,17 +123,17 @@ class DiscreteLaplaceNoise(CountNoise):
     def tail(self, least: int) -> float:
         return math.exp(-least / self.scale) / (1 + math.exp(-1 / self.scale))
 
-    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+    def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 2: |z| = ⌊x/s⌋ for x with P(x) ∝ e^(−x/t), a fair sign, and −0 refused."""
         t, s = self.scale.numerator, self.scale.denominator
 
-        def propose(size: int) -> tuple[Tensor, Tensor]:
-            below = rng.integers(t, size, device=device)  # x mod t
+        def propose(size: int) -> tuple[Any, Any]:
+            below = rng.below(t, size, device)  # x mod t
             blocks = _successes(size, rng, device)  # x div t
             z = (below + t * blocks) // s
-            minus = rng.integers(2, size, device=device) == 1
-            kept = bernoulli_exp(below, t, rng) & ~(minus & (z == 0))
-            return torch.where(minus, -z, z), kept
+            minus = rng.below(2, size, device)
+            kept = _bernoulli_exp_below_one(below, t, rng, device) & ((minus == 0) | (z != 0))
+            return z * (1 - 2 * minus), kept
 
         return _first_kept(n, propose)
 
@@ -164,14 +168,14 @@ class DiscreteGaussianNoise(CountNoise):
         mass = self._weights(1)[1].sum()
         return float(self._weights(least)[1].sum() / (1 + 2 * mass))
 
-    def draw(self, n: int, rng: Rng, *, device: Device = "cpu") -> Tensor:
+    def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """Algorithm 3, with the proposal of the module's docstring."""
         p, q = self.scale.numerator, self.scale.denominator
         proposals = DiscreteLaplaceNoise(self.scale)
 
-        def propose(size: int) -> tuple[Tensor, Tensor]:
-            z = proposals.draw(size, rng, device=device)
-            return z, bernoulli_exp((z.abs() * q - p) ** 2, 2 * p * p, rng)
+        def propose(size: int) -> tuple[Any, Any]:
+            z = proposals.plain(size, rng, device)
+            return z, _bernoulli_exp((abs(z) * q - p) ** 2, 2 * p * p, rng, device)
 
         return _first_kept(n, propose)
 
@@ -193,55 +197,64 @@ def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
         raise ConfigError(
             f"exp needs a fraction of 0 or above with a denominator up to 2^57, not {denominator}."
         )
-    alive = _bernoulli_exp_below_one(numerator % denominator, denominator, rng)
+    return torch.as_tensor(_bernoulli_exp(plainly(numerator), denominator, rng, numerator.device))
+
+
+def _bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
+    alive = _bernoulli_exp_below_one(numerator % denominator, denominator, rng, device)
     wholes = numerator // denominator  # one factor e⁻¹ each
-    while len(todo := (alive & (wholes > 0)).nonzero().squeeze(1)):
-        won = _tries(len(todo), rng, todo.device)
-        enough = torch.arange(won.shape[1], device=todo.device) >= wholes[todo, None]
+    while len(todo := _places(len(wholes), device)[alive & (wholes > 0)]):
+        won = _tries(len(todo), rng, device)
+        enough = _places(won.shape[1], device) >= wholes[todo, None]
         alive[todo] = (won | enough).all(1)
         wholes[todo] -= won.shape[1]
     return alive
 
 
-def _bernoulli_exp_below_one(numerator: Tensor, denominator: int, rng: Rng, k: int = 1) -> Tensor:
+def _bernoulli_exp_below_one(numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1) -> Any:
     """Algorithm 1 for γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
-    device, found = numerator.device, torch.zeros_like(numerator, dtype=torch.bool)
-    odd, gamma, todo = map(plainly, (found, numerator, torch.arange(len(numerator), device=device)))
+    todo = _places(len(numerator), device)
+    odd = todo < 0
     while len(todo):
-        hit = plainly(rng.integers(denominator * k, len(todo), device=device)) < gamma[todo]
+        hit = rng.below(denominator * k, len(todo), device) < numerator[todo]
         if k % 2:
             odd[todo[~hit]] = True
         todo, k = todo[hit], k + 1
-    return found
+    return odd
 
 
-def _first_kept(n: int, propose: Callable[[int], tuple[Tensor, Tensor]]) -> Tensor:
+def _first_kept(n: int, propose: Callable[[int], tuple[Any, Any]]) -> Any:
     """The first n proposals that are kept: each is kept or refused by itself, so those are independent."""
     z, kept = propose(2 * n + 32 if n else 0)
-    parts = [z[kept]]
-    while (missing := n - sum(map(len, parts))) > 0:
+    drawn = z[kept]
+    while (missing := n - len(drawn)) > 0:
         z, kept = propose(2 * missing + 32)
-        parts.append(z[kept])
-    return torch.cat(parts)[:n]
+        drawn = plainly(torch.cat([torch.as_tensor(part) for part in (drawn, z[kept])]))
+    return drawn[:n]
 
 
-def _successes(n: int, rng: Rng, device: Device) -> Tensor:
+def _successes(n: int, rng: Rng, device: Device) -> Any:
     """How many Bernoulli(e⁻¹) succeed before the first failure, n times."""
-    count = torch.zeros(n, dtype=torch.int64, device=device)
-    todo = torch.arange(n, device=device)
+    todo = _places(n, device)
+    count = 0 * todo
     while len(todo):
         won = _tries(len(todo), rng, device)
-        wins = won.to(torch.int64).cumprod(1).sum(1)
+        wins = (won * 1).cumprod(1).sum(1)
         count[todo] += wins
         todo = todo[wins == won.shape[1]]
     return count
 
 
-def _tries(n: int, rng: Rng, device: Device) -> Tensor:
+def _tries(n: int, rng: Rng, device: Device) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
     tries = max(1, _AT_ONCE // n)
-    ones = torch.ones(n * tries, dtype=torch.int64, device=device)
-    return _bernoulli_exp_below_one(ones, 1, rng, k=2).view(n, tries)  # for k = 1 nothing fails
+    ones = 0 * _places(n * tries, device) + 1
+    return _bernoulli_exp_below_one(ones, 1, rng, device, k=2).reshape(n, tries)  # for k = 1 nothing fails
+
+
+def _places(n: int, device: Device) -> Any:
+    """0, …, n − 1, plainly."""
+    return np.arange(n) if torch.device(device).type == "cpu" else torch.arange(n, device=device)
 
 
 def rounded_up(scale: float) -> Fraction:

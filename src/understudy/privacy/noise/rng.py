@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.privacy.noise.aes import BLOCK, keystream
+from understudy.privacy.noise.aes import BLOCK, SMALL, Keystream, keystream
 from understudy.privacy.noise.chacha import ChaCha20
 
 Device = torch.device | str
@@ -72,6 +72,10 @@ class Rng(Normals, Protocol):
         """Uniform in {0, …, high − 1}, int64, without bias."""
         ...
 
+    def below(self, high: int, n: int, device: Device) -> Any:
+        """`integers`, n of them, plainly: for mechanisms that compare them and go on, many times for one draw."""
+        ...
+
     def bytes(self, n: int) -> bytes:
         """n random bytes."""
         ...
@@ -89,30 +93,36 @@ class _FromWords(ABC):
     """Uniforms and integers from 64-bit words."""
 
     @abstractmethod
-    def _words(self, n: int, device: torch.device) -> Tensor:
-        """n random words: int64, all 64 bits random."""
+    def _words(self, n: int, device: torch.device) -> Any:
+        """n random words, plainly: int64, all 64 bits random, nobody else's."""
 
     def uniform(self, *shape: int, device: Device = "cpu") -> Tensor:
-        words = self._words(math.prod(shape), torch.device(device))
+        words = torch.as_tensor(self._words(math.prod(shape), torch.device(device)))
         return (words >> 11).bitwise_and_(2**53 - 1).to(torch.float64).mul_(2**-53).view(shape)
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
+        """Edges: as `below`."""
+        return torch.as_tensor(self.below(high, math.prod(shape), device)).view(shape)
+
+    def below(self, high: int, n: int, device: Device) -> Any:
         """Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless
         `high` is a power of two.
         """
         if not 1 <= high <= 2**63:
             raise ConfigError(f"high must lie between 1 and 2**63, not {high!r}.")
-        drawn = self._words(math.prod(shape), torch.device(device))
-        words, last = plainly(drawn), 2**63 - 2**63 % high - 1
+        device, beyond = torch.device(device), 2**63 % high
+        words = self._words(n, device)
+        if not beyond:  # a power of two
+            words &= high - 1
+            return words
         words &= 2**63 - 1
-        while last < 2**63 - 1 and (again := words > last).any():
-            words[again] = plainly(self._words(int(again.sum()), drawn.device)) & (2**63 - 1)
-        if high < 2**63:
-            words %= high
-        return drawn.view(shape)
+        while (again := words >= 2**63 - beyond).any():
+            words[again] = self._words(int(again.sum()), device) & (2**63 - 1)
+        words %= high
+        return words
 
     def bytes(self, n: int) -> bytes:
-        return self._words(-(-n // 8), torch.device("cpu")).numpy().tobytes()[:n]
+        return self._words(-(-n // 8), torch.device("cpu")).tobytes()[:n]  # type: ignore[no-any-return]
 
 
 class SecureRng(_FromWords):
@@ -139,6 +149,7 @@ class SecureRng(_FromWords):
         self._key, self._pid = key or os.urandom(32), os.getpid()
         self._seeded = False
         self._block = 0  # the next AES block
+        self._keystream = Keystream()
         self._streams: dict[str, ChaCha20] = {}  # one for each GPU that was drawn on
         self._waiting: dict[str, int] = {}  # positions from a state, for GPUs not drawn on yet
 
@@ -158,15 +169,19 @@ class SecureRng(_FromWords):
         pairs = -(-n // 2)
         if device.type != "cpu":
             return _box_muller(self._stream(device).words(3 * pairs))[:n].view(shape)
-        key, first = self._reserve(12 * pairs)
         out = np.empty(2 * pairs, np.float32)
+        if pairs <= _CHUNK:
+            _fill_normals(out, self._read(12 * pairs))
+            return torch.from_numpy(out)[:n].view(shape)
+        with self._lock:
+            key, first = self._reserve(12 * pairs)
 
         def fill(start: int) -> None:
             piece = out[2 * start : 2 * (start + _CHUNK)]
             _fill_normals(piece, keystream(key, first + start * 12 // BLOCK, 6 * len(piece)))
 
         starts, threads = range(0, pairs, _CHUNK), torch.get_num_threads()
-        if min(threads, len(starts)) > 1:  # the cipher and the ufuncs let go of the interpreter lock
+        if threads > 1:  # the cipher and the ufuncs let go of the interpreter lock
             with ThreadPoolExecutor(threads) as pool:
                 list(pool.map(fill, starts))
         else:
@@ -194,13 +209,20 @@ class SecureRng(_FromWords):
                 stream.restart(_subkey(self._key, name), counter=self._waiting.pop(name, 0))
 
     def _reserve(self, size: int) -> tuple[bytes, int]:
-        """Take the blocks of `size` bytes out of the host's stream: the key, and the first of them."""
+        """Take the blocks of `size` bytes out of the host's stream: the key, and the first of them. Under the lock."""
+        if os.getpid() != self._pid and not self._seeded:
+            self._key, self._pid, self._block = os.urandom(32), os.getpid(), 0
+        first = self._block
+        self._block += -(-size // BLOCK)
+        return self._key, first
+
+    def _read(self, size: int) -> NDArray[np.uint8]:
+        """The next `size` bytes of the host's stream."""
         with self._lock:
-            if os.getpid() != self._pid and not self._seeded:
-                self._key, self._pid, self._block = os.urandom(32), os.getpid(), 0
-            first = self._block
-            self._block += -(-size // BLOCK)
-            return self._key, first
+            key, first = self._reserve(size)
+            if size <= SMALL:
+                return self._keystream.read(key, first, size)
+        return keystream(key, first, size)
 
     def _stream(self, device: torch.device) -> ChaCha20:
         """The device's stream, under a key of its own."""
@@ -212,10 +234,10 @@ class SecureRng(_FromWords):
                 self._streams[name] = ChaCha20(key, counter=self._waiting.pop(name, 0), device=device)
             return self._streams[name]
 
-    def _words(self, n: int, device: torch.device) -> Tensor:
+    def _words(self, n: int, device: torch.device) -> Any:
         if device.type != "cpu":
             return self._stream(device).words(2 * n).view(torch.int64)
-        return torch.from_numpy(keystream(*self._reserve(8 * n), 8 * n).view(np.int64))
+        return self._read(8 * n).view(np.int64)
 
 
 class FastRng(_FromWords):
@@ -258,10 +280,10 @@ class FastRng(_FromWords):
             self._generators[name] = torch.Generator(device).manual_seed(self._seed)
         return self._generators[name]
 
-    def _words(self, n: int, device: torch.device) -> Tensor:
+    def _words(self, n: int, device: torch.device) -> Any:
         halves = torch.empty(2, n, dtype=torch.int64, device=device)
         halves.random_(0, 2**32, generator=self._generator(device))
-        return (halves[0] << 32) | halves[1]
+        return plainly((halves[0] << 32) | halves[1])
 
 
 def _indexed(device: Device) -> torch.device:
