@@ -46,7 +46,7 @@ from understudy.errors import ArtefactError, ConfigError
 from understudy.html import pre
 from understudy.models.claims import check_claim, expected
 from understudy.models.cohort import Mlp, Quadratic, learned
-from understudy.models.moments import CellGaussians, bayes_rule
+from understudy.models.moments import CellGaussians, OfferedMoments, bayes_rule
 from understudy.models.nets import (
     BranchedGenerator,
     ClassDecoder,
@@ -76,6 +76,7 @@ NETWORKS: dict[str, Any] = {
     "bayes-net": BayesNet,
     "copula": GaussianCopula,
     "gaussians": CellGaussians,
+    "moments": OfferedMoments,
     "chains": MixtureOfChains,
     "tied": TiedGaussians,
 }
@@ -339,9 +340,9 @@ class Generator:
         values, classes = [np.zeros((0, *shape), dtype=np.float32)], [np.zeros(0, dtype=np.int64)]
         for z, rows in self._drawn(n, rng):
             values.append(rows.reshape(-1, *shape).numpy())
-            if isinstance(self.network, CellGaussians):
+            if isinstance(self.network, CellGaussians | OfferedMoments):
                 classes.append(self.network.classes_of(z).cpu().numpy())
-        known = isinstance(self.network, CellGaussians)
+        known = isinstance(self.network, CellGaussians | OfferedMoments)
         return np.concatenate(values), np.concatenate(classes) if known else None
 
     def _values(self, n: int, rng: FastRng) -> NDArray[np.float32]:

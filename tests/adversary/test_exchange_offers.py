@@ -23,7 +23,7 @@ from understudy.exchange.checker import Checkers, allowed
 from understudy.exchange.client import Client
 from understudy.exchange.offer_file import OfferFile, digest_of, seal
 from understudy.models.plan import MOST_UNITS
-from understudy.protocols.sgde.protocol import pool
+from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.suspects import suspicions
 
 FIXED, EACH = (

@@ -39,6 +39,7 @@ from understudy.protocols.sgde.fit import batches, fit
 from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.party import Recipe, train_offers, unpack_offer
+from understudy.protocols.sgde.pooling import labelled_images
 from understudy.protocols.sgde.rows import labelled_rows
 from understudy.protocols.sgde.suspects import suspicions
 from understudy.run import run_file, train
@@ -324,7 +325,7 @@ def test_labelled_images_are_exchanged_too(tmp_path: Path) -> None:
         channels=(4, 6), device="cpu",
     )  # fmt: skip
     again = Generator.load(result.generator.save(tmp_path / "pool"))
-    drawn, labels = sgde.labelled_images(again, 200, seed=0)
+    drawn, labels = labelled_images(again, 200, seed=0)
     assert drawn.shape == (200, 6, 4)
     assert drawn.dtype == np.uint8
     above = drawn[np.array(labels) == 0].mean((0, 2))

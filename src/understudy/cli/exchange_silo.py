@@ -16,12 +16,12 @@ from understudy.privacy.accounts.figures import shown
 from understudy.report.words import at_price, chance, size
 
 if TYPE_CHECKING:
-    from understudy.data.population import Population
-    from understudy.data.table import Table
     from understudy.protocols.sgde.offer import Requirements
     from understudy.protocols.sgde.party import Recipe
+    from understudy.protocols.sgde.rows import Held
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
+ALL = "all"  # classes together: what is offered of sums
 Silos = Annotated[list[str] | None, typer.Option("--silo", help="Only offers of this silo; may be repeated.")]
 MostEpsilon = Annotated[float | None, typer.Option("--epsilon", help="Only at this ε or less.")]
 
@@ -71,11 +71,12 @@ def train(
         int | None, typer.Option(min=1, help="Steps of training; default: by the kind of rows.")
     ] = None,
     kind: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="beta-vae: a network for each class; marginals: counts of levels, for silos with few rows."
+            help="beta-vae: a network for each class; marginals: counts of levels, for silos with few rows; "
+            "moments: sums of images or series, which a pool adds. Default: moments for series, else beta-vae."
         ),
-    ] = "beta-vae",
+    ] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -94,7 +95,8 @@ def train(
     budget = Budget(epsilon, required.delta if delta is None else delta)
     check_price(required, budget.epsilon, budget.delta)
     held, recipe = _read(rows, required, person)
-    recipe = replace(recipe, kind=kind)
+    if kind is not None:
+        recipe = replace(recipe, kind=kind)
     if steps is not None:
         recipe = replace(recipe, steps=steps)
     with open_ledger(ledger, silo, budget) as book:
@@ -103,7 +105,7 @@ def train(
         )
         places = dict(zip(required.labels, file_names(required.labels), strict=True))
         for offer in offers:
-            folder = offer.save(to / places[offer.card["label"]])
+            folder = offer.save(to / places.get(offer.card["label"], ALL))
             out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
         out.print(book.summary())
 
@@ -123,7 +125,9 @@ def push(
         for folder, generator in zip(folders, generators, strict=True):
             said = client.push(name, generator, watch=watch(str(folder)))
             cost = at_price(said["epsilon"], said["delta"])
-            out.print(f"{folder} is on offer in {name}: {said['label']}, {cost}, {said['digest'][:12]}")
+            out.print(
+                f"{folder} is on offer in {name}: {_said(said['label'])}, {cost}, {said['digest'][:12]}"
+            )
 
 
 def list_offers(
@@ -140,7 +144,7 @@ def list_offers(
         chosen = _chosen(client.subscribe(name), label)
         offers = client.offers(name, labels=chosen, silos=silo or (), epsilon=epsilon)
     cells = (
-        (o["label"], o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
+        (_said(o["label"]), o["silo"], shown(o["epsilon"]), chance(o["delta"]), o["network"], size(o["bytes"]),
          o["created"][:10], o["digest"][:12])
         for o in offers
     )  # fmt: skip
@@ -161,11 +165,12 @@ def pull(
 ) -> None:
     """Download the offers, and make one generator of them in which all classes are equally likely.
 
+    Sums (`--kind moments`) are added up and fitted once; classes are then as frequent as the silos have them.
     Offers that do not look like the rest of the pool are left out, unless --suspects is given. Draw rows with
     `understudy sample`, images with their classes with `understudy exchange draw`.
     """
     from understudy.data.images import ImageSchema
-    from understudy.protocols.sgde.protocol import pool as pool_of
+    from understudy.protocols.sgde.pooling import pool as pool_of
     from understudy.protocols.sgde.suspects import suspicions
 
     with client_of(at, token_file, ca) as client, transfers() as watch:
@@ -180,7 +185,7 @@ def pull(
             pulled.append(client.pull(name, o["digest"], to=folder, watch=watch(folder.name)))
     judged = suspicions(required, pulled)
     cells = (
-        (one.label, one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
+        (_said(one.label), one.silo, shown(o["epsilon"]), "" if one.agreement is None else f"{one.agreement:.0%}",
          "suspect" if one.flagged else "")
         for one, o in zip(judged, offers, strict=True)
     )  # fmt: skip
@@ -203,7 +208,7 @@ def draw(
     ] = 1000,
     seed: Annotated[int | None, typer.Option(help="Draw the same images again.")] = None,
 ) -> None:
-    """Draw images with their classes; all classes are equally likely. Drawing costs no privacy, however many are drawn.
+    """Draw images with their classes. Drawing costs no privacy, however many are drawn.
 
     The file holds the arrays `images` and, under the name of the pool's class, the class of each.
     """
@@ -211,7 +216,7 @@ def draw(
 
     from understudy.data.images import ImageSchema
     from understudy.generator import Generator
-    from understudy.protocols.sgde.protocol import labelled_images
+    from understudy.protocols.sgde.pooling import labelled_images
 
     generator = Generator.load(folder)
     if not isinstance(generator.schema, ImageSchema) or "members" not in generator.card:
@@ -227,14 +232,17 @@ def draw(
     out.print(f"{rows:,} images and their classes written to {to}")
 
 
-def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Table | Population, Recipe]":
+def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Held, Recipe]":
     """A silo's rows by the pool's schema, and how such rows are trained on."""
     from understudy.data.images import ImageSchema
     from understudy.data.labelled import read_labelled_images
+    from understudy.data.series import SeriesSchema, read_series
     from understudy.data.table import read_table
     from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
 
     schema = required.schema if person is None else replace(required.schema, person=person)
+    if isinstance(schema, SeriesSchema):
+        return read_series(path, schema), Recipe(kind="moments")
     if isinstance(schema, ImageSchema):
         return read_labelled_images(path, schema, target=required.target, labels=required.labels), FOR_IMAGES
     return read_table(path, schema), Recipe()
@@ -252,4 +260,9 @@ def _chosen(required: "Requirements", words: list[str] | None) -> list[Any]:
 def _place(offer: Mapping[str, Any]) -> str:
     """The folder of a pulled offer. What an exchange says of it is not believed to be a name."""
     plain_name(silo=offer["silo"], digest=offer["digest"], nothing="Nothing was kept.")
-    return f"{offer['silo']}-{file_names([offer['label']])[0]}-{offer['digest'][:12]}"
+    return f"{offer['silo']}-{file_names([_said(offer['label'])])[0]}-{offer['digest'][:12]}"
+
+
+def _said(label: Any) -> Any:
+    """A class, or that it is all of them."""
+    return ALL if label is None else label

@@ -59,6 +59,12 @@ def one_kind_of_row(schema: PublicSchema) -> AnySchema:
     return schema
 
 
+def public_of(schema: PublicSchema) -> dict[str, Any]:
+    """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
+    alike = ("kind", "height", "width", "low", "high", "length", "channels", "label", "classes")
+    return {key: value for key, value in schema.to_dict().items() if key in alike}
+
+
 @overload
 def read_rows(
     source: Source | TwoSources, schema: AnySchema, name: str | None = None, *, one_row_each: bool = True

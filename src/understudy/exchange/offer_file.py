@@ -28,6 +28,7 @@ from understudy.data.described import AnySchema
 from understudy.errors import ArtefactError
 from understudy.generator import NETWORKS, Generator
 from understudy.protocols.sgde.offer import Requirements, check_network, check_offer, schema_of
+from understudy.protocols.sgde.sums import check_noise
 from understudy.tensors_file import read_header
 
 SUFFIX = ".safetensors"
@@ -85,6 +86,7 @@ class OfferFile:
         card, schema = parts["card"], schema_of(requirements, parts["schema"])
         check_offer(requirements, card, schema, header.size - header.begin)
         check_network(requirements, card, header.shapes)
+        check_noise(card)
         try:
             json.dumps([card, parts["schema"]], ensure_ascii=False).encode()
         except UnicodeEncodeError:

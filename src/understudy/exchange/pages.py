@@ -15,6 +15,7 @@ from fastapi import APIRouter, Query
 from fastapi.responses import HTMLResponse
 
 from understudy.data.images import ImageSchema
+from understudy.data.series import SeriesSchema
 from understudy.exchange.callers import By, The
 from understudy.exchange.messages import Digest, Name, OfferWhole
 from understudy.exchange.service import Exchange, requirements_of
@@ -22,6 +23,7 @@ from understudy.exchange.tokens import Caller
 from understudy.protocols.sgde.offer import Requirements
 from understudy.report import words
 
+EVERY = "null"  # the label, as JSON, of sums of all classes
 ROWS = 3  # of each class on the page of a pool
 STATUS = {
     401: "Who are you?",
@@ -64,7 +66,8 @@ def show_pool(
         and (not silo or offer.silo == silo)
         and (not epsilon or offer.epsilon <= _number(epsilon))
     ]
-    coverage, labels = _coverage(everything), [json.dumps(value) for value in requirements.labels]
+    labels = [json.dumps(value) for value in requirements.labels]
+    coverage = _coverage(everything, labels)
     return _page(
         "pool.html",
         caller,
@@ -76,7 +79,8 @@ def show_pool(
         having={label: sum(label in row for row in coverage.values()) for label in labels},
         everything=everything,
         shown=shown,
-        looks=_looks(everything, labels),
+        looks=_looks(everything, [*labels, EVERY]),
+        every=any(json.dumps(offer.label) == EVERY for offer in everything),
         chosen={"label": label, "silo": silo, "epsilon": epsilon},
         **_drawn(requirements),
     )
@@ -87,7 +91,10 @@ def show_offer(exchange: The, caller: By, pool: Name, digest: Digest) -> HTMLRes
     """One offer: facts, card, and a sheet of what it draws."""
     offer, row = OfferWhole.of(exchange.offer(caller, pool, digest)), exchange.pool(caller, pool)
     card = json.dumps(offer.card, indent=2, ensure_ascii=False)
-    return _page("offer.html", caller, pool=row, offer=offer, card=card, **_drawn(requirements_of(row)))
+    required = requirements_of(row)
+    return _page(
+        "offer.html", caller, pool=row, offer=offer, card=card, requirements=required, **_drawn(required)
+    )
 
 
 def error_page(status: int, detail: str) -> str:
@@ -113,6 +120,8 @@ def _drawn(requirements: Requirements) -> dict[str, str]:
     """What offers of a pool draw, in words."""
     if isinstance(requirements.schema, ImageSchema):
         return {"what": "images", "nobody": "Nobody's image is among them."}
+    if isinstance(requirements.schema, SeriesSchema):
+        return {"what": "series", "nobody": "Nobody's series is among them."}
     return {"what": "rows", "nobody": "These people do not exist."}
 
 
@@ -124,20 +133,22 @@ def _standing(exchange: Exchange, caller: Caller, pool: str) -> dict[str, int] |
     return {
         "offers": len(offers),
         "silos": len({offer.silo for offer in offers}),
-        "classes": len({offer.label for offer in offers}),
+        "classes": len({offer.label for offer in offers} - {EVERY}),
+        "every": any(offer.label == EVERY for offer in offers),
     }
 
 
-def _coverage(offers: Sequence[OfferWhole]) -> dict[str, dict[str, list[OfferWhole]]]:
-    """Silo → class → its offers, the cheapest first."""
+def _coverage(offers: Sequence[OfferWhole], labels: Sequence[str]) -> dict[str, dict[str, list[OfferWhole]]]:
+    """Silo → class → its offers, the cheapest first. Sums are offers of every class."""
     table: dict[str, dict[str, list[OfferWhole]]] = defaultdict(lambda: defaultdict(list))
     for offer in sorted(offers, key=lambda offer: (offer.silo, offer.epsilon)):
-        table[offer.silo][json.dumps(offer.label)].append(offer)
+        for label in labels if offer.label is None else [json.dumps(offer.label)]:
+            table[offer.silo][label].append(offer)
     return table
 
 
 def _looks(offers: Sequence[OfferWhole], labels: Sequence[str]) -> list[OfferWhole]:
-    """For each class that is on offer, the offer with the smallest ε."""
+    """For each class that is on offer, and for all together, the offer with the smallest ε."""
     best = {json.dumps(offer.label): offer for offer in sorted(offers, key=lambda offer: -offer.epsilon)}
     return [best[label] for label in labels if label in best]
 
@@ -150,6 +161,8 @@ def _number(text: str) -> float:
 
 
 def _said(label: Any) -> str:
+    if label is None:
+        return "all classes"
     return {True: "yes", False: "no"}[label] if isinstance(label, bool) else str(label)
 
 

@@ -1,4 +1,7 @@
-"""A sheet of synthetic samples: what a generator draws, to look at before pulling it. Drawing costs no privacy."""
+"""A sheet of synthetic samples: what a generator draws, to look at before pulling it. Drawing costs no privacy.
+
+Sums of all classes have a line of images for each class, and of series a picture of lines for each class and channel.
+"""
 
 import base64
 import struct
@@ -7,20 +10,26 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from understudy.data.images import ImageSchema
 from understudy.generator import Generator
+from understudy.models.moments import OfferedMoments
+from understudy.privacy.noise import FastRng
 
 ROWS = 12
+CLASSES = 24  # that are shown
 _BESIDE = 6  # images in a line of the sheet: a phone still shows them
 _SIDE = 56  # pixels on the screen for an image of the sheet, about
 
 
 def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
     """The same for the same seed: a few rows as text, or a row of images as one PNG in a data URL."""
+    if isinstance(generator.network, OfferedMoments):
+        return _class_sheet(generator.network, seed)
     if isinstance(generator.schema, ImageSchema):
-        return _image_sheet(generator.images(ROWS, seed=seed), generator.schema)
+        return _image_sheet(_grey(generator.images(ROWS, seed=seed), generator.schema))
     frame = generator.sample(ROWS, seed=seed)
     return {
         "columns": [str(name) for name in frame.columns],
@@ -40,11 +49,38 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _image_sheet(images: NDArray[Any], schema: ImageSchema) -> dict[str, Any]:
+def _class_sheet(network: OfferedMoments, seed: int) -> dict[str, Any]:
+    """Rows of each class in a line: images as they are, series as lines, channel after channel."""
+    fit, rng, lines = network.fit, FastRng(seed), []
+    for one in range(min(network.classes, CLASSES)):
+        with torch.no_grad():
+            rows = fit.rows(fit.aimed(rng.normal(_BESIDE, fit.latent), one)).double().numpy()
+        if network.frame.sides == 1:
+            channels = [_lines(rows[:, :, channel]) for channel in range(min(rows.shape[2], _BESIDE))]
+            rows = np.stack(channels + [np.zeros_like(channels[0])] * (_BESIDE - len(channels)))
+        lines.append(rows)
+    return _image_sheet((255 * np.concatenate(lines)).round().astype(np.uint8)) | {"classes": len(lines)}
+
+
+def _lines(series: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Series in [0, 1], (n, length), as lines in one picture, (_SIDE, _SIDE)."""
+    picture = np.zeros((_SIDE, _SIDE))
+    at = np.linspace(0, series.shape[1] - 1, _SIDE)
+    for one in series:
+        level = np.rint((1 - np.interp(at, np.arange(len(one)), one)) * (_SIDE - 1)).astype(int)
+        for place, (low, high) in enumerate(zip(level, np.append(level[1:], level[-1]), strict=True)):
+            picture[min(low, high) : max(low, high) + 1, place] = 1.0
+    return picture
+
+
+def _grey(images: NDArray[Any], schema: ImageSchema) -> NDArray[np.uint8]:
+    """Images in declared units as shades of grey."""
+    scaled = 255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)
+    return scaled.round().astype(np.uint8)
+
+
+def _image_sheet(grey: NDArray[np.uint8]) -> dict[str, Any]:
     """Images side by side in lines, a blank one between them."""
-    grey = (
-        (255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)).round().astype(np.uint8)
-    )
     tiles = np.pad(grey, ((0, 0), (0, 1), (0, 1))).reshape(-1, _BESIDE, grey.shape[1] + 1, grey.shape[2] + 1)
     sheet = tiles.transpose(0, 2, 1, 3).reshape(len(tiles) * tiles.shape[2], -1)
     scale = max(1, round(_SIDE / grey.shape[1]))

@@ -78,7 +78,7 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
         case "tied":
             parts = _listed(description.get("parts"))
             return tuple(size for part in parts for size in _listed(part.get("shape", part.get("sizes"))))
-        case "class-image-decoder" | "gaussians":
+        case "class-image-decoder" | "gaussians" | "moments":
             return tuple(_listed(description.get("shape")))
         case "decoder-image":
             return description.get("height"), description.get("width")

@@ -16,7 +16,10 @@ from typing import Any
 import torch
 
 from understudy.check import whole
+from understudy.data.frame import Frame
 from understudy.errors import ConfigError
+from understudy.models.moments.fit import MOST_KEPT
+from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets import decoder_shapes, sides_of
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
@@ -41,11 +44,13 @@ class Plan:
     values: tuple[int, ...] | None
     numbers: int  # held for one row, where they are most
     label: tuple[int, int] | None = None  # the column and the level that it always draws
+    dtype: torch.dtype = torch.float32
+    classes: int | None = None  # how many it draws, where it draws several
 
     @property
     def shapes(self) -> Shapes:
         """The tensors as a file has to hold them."""
-        return {name: (torch.float32, shape) for name, shape in self.tensors.items()}
+        return {name: (self.dtype, shape) for name, shape in self.tensors.items()}
 
 
 def plan_of(description: Mapping[str, Any]) -> Plan:
@@ -162,11 +167,25 @@ def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
     return Plan(shaped, None, (height, width), numbers)
 
 
+def _moments(shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any) -> Plan:
+    if not all(isinstance(some, list | tuple) for some in (shape, scales, noise)) or len(shape) != 2:
+        raise ConfigError("moments are of rows with two sides, and have lists of scales and of noise.")
+    for side in (*shape, sides):
+        whole(sides=side)
+    frame = Frame(tuple(shape), sides, features)
+    values = math.prod(frame.shape)
+    tensors = moment_shapes(frame, classes, scales, noise)
+    return Plan(
+        tensors, None, frame.shape, 3 * (values + features + MOST_KEPT), dtype=torch.int64, classes=classes
+    )
+
+
 PLANS: dict[str, tuple[tuple[str, ...], Callable[..., Plan]]] = {
     "class-decoder": (("latent", "hidden", "sizes", "label"), _class_decoder),
     "class-image-decoder": (("latent", "channels", "shape"), _class_image_decoder),
     "mixture": (("components", "sizes"), _mixture),
     "branched": (("latent", "common", "branches"), _branched),
+    "moments": (("shape", "sides", "features", "classes", "scales", "noise"), _moments),
 }
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from understudy.check import positive, whole
 from understudy.errors import ConfigError
+from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.nets import BranchedGenerator, ClassDecoder, ClassImageDecoder
 from understudy.models.tables import MixtureOfProducts
 
@@ -21,6 +22,7 @@ MEMBERS: dict[str, Any] = {
     "class-image-decoder": ClassImageDecoder,
     "mixture": MixtureOfProducts,
     "branched": BranchedGenerator,
+    "gaussians": CellGaussians,
 }
 _MOST_MEMBERS = 1 << 14
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more

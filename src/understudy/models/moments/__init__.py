@@ -5,15 +5,19 @@ moments.
 from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.offered import OfferedMoments, added, middle
 from understudy.models.moments.shades import match_shades
 
 __all__ = [
     "CellGaussians",
     "Centres",
     "Directions",
+    "OfferedMoments",
+    "added",
     "bayes_rule",
     "centres",
     "directions",
     "fit_cells",
     "match_shades",
+    "middle",
 ]

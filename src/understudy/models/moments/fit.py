@@ -64,7 +64,7 @@ def centres(first: Released, frame: Frame) -> Centres:
     total = people.sum()
     means = first["sums"] / people[:, None]
     beside = means - first["sums"].sum(0) / total
-    middle = _without_noise(
+    middle = without_noise(
         first["sums"].sum(0) / total, float(first["sums_noise"] / total) * math.sqrt(len(people))
     )
     noise = (first["sums_noise"] / people).square()[:, None]
@@ -170,7 +170,7 @@ def fit_cells(
     return _network(frame, centre, kept, people, means, covariances, count)
 
 
-def _without_noise(values: Tensor, noise: float) -> Tensor:
+def without_noise(values: Tensor, noise: float) -> Tensor:
     """Coefficients shrunk towards none, those that stand out of noise of this deviation least."""
     signal = (smoothed(values.square(), 2) - noise**2).clamp(min=0)
     signal = torch.maximum(signal, values.square() - 4 * noise**2)

@@ -60,6 +60,14 @@ class CellGaussians(nn.Module):
         """The class of each latent point: (n,)."""
         return self.pick(z) // self.cells
 
+    def aimed(self, z: Tensor, one: int) -> Tensor:
+        """The same latent points, with their first numbers moved to where they pick cells of this class."""
+        ends = self.shares.double().clamp(min=0).cumsum(0)
+        ends = torch.cat([ends.new_zeros(1), ends / ends[-1]])[:: self.cells]
+        at = ends[one] + torch.special.ndtr(z[:, 0].double()) * (ends[one + 1] - ends[one])
+        first = torch.special.ndtri(at.clamp(1e-12, 1 - 1e-12))
+        return torch.cat([first[:, None].to(z.dtype), z[:, 1:]], 1)
+
     def coefficients(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → coefficients in the frame (n, features)."""
         cell, u, v = self.pick(z), z[:, 1 : 1 + self.directions], z[:, 1 + self.directions :]

@@ -18,7 +18,7 @@ from dp_accounting import ComposedDpEvent
 
 from understudy.check import in_range, not_negative, whole
 from understudy.data.arrays import ArrayTable
-from understudy.data.described import ArraySchema, schema_from
+from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.models.moments.released import bins_of
@@ -315,12 +315,6 @@ def doubled(sigma: float) -> Fraction:
 def classes_of(schema: ArraySchema) -> int:
     """How many classes rows have; without a label they are one."""
     return 1 if schema.target is None else schema.target.levels
-
-
-def public_of(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be alike at all parties: not how each reads its own file."""
-    alike = ("kind", "height", "width", "low", "high", "length", "channels", "label", "classes")
-    return {key: value for key, value in schema.to_dict().items() if key in alike}
 
 
 def common(schemas: Mapping[str, Any]) -> ArraySchema:

@@ -7,11 +7,11 @@ Paper → code: y → label, (ε, δ) → `epsilon`, `delta` of the card, "requi
 Differs from the paper: its "RDP ≥ 9" (§IV-E) is undefined, so an offer states ε, δ, the accountant and what one
 person means; no count of rows is asked for or told.
 
-An offer is a `Generator` of one class: weights, the public schema (of a table, with the class among its columns, or
-of images), and a card:
+An offer is a `Generator` of one class, or of all where it is sums that a pool adds (`ADDED`): weights or sums, the
+public schema (of a table, with the class among its columns, or of images or series), and a card:
 
     protocol    "sgde"                            silo       who offers it
-    target      the class column                  label      the class that it draws
+    target      the class column                  label      the class that it draws; null: all of them
     epsilon     its price, at `delta`             delta      of that price
     accountant  how ε was computed                adjacency  what one person means: `ADJACENCY`
     network     the description of the network: its `kind` is in `Requirements.networks`
@@ -27,7 +27,7 @@ the silo's ledger says is the silo's word: no server can verify it, and its peop
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
@@ -35,22 +35,27 @@ import torch
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.column import shorten
-from understudy.data.described import AnySchema, one_kind_of_row, schema_from
+from understudy.data.described import AnySchema, one_kind_of_row, public_of, schema_from
 from understudy.data.features import Label, TableFeatures
+from understudy.data.frame import Frame
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
+from understudy.models.moments import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
+from understudy.protocols.sgde.sums import check_sums
 from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # a card may have these, too
 MOST_TEXT = 1000  # letters of a text on a card
-NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched")
+ADDED = ("moments",)  # kinds that are sums over people, of all classes: a pool adds them
+NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
 _LOOK = 256  # latent points at which an arriving network of a table is looked at
 _LOOK_AT_IMAGES = 4  # where the class is not in the output, and a look is a hundred times the work
 _NUMBERS = 1 << 22  # held at once while looking: 16 MiB
@@ -61,10 +66,11 @@ _LEAST_MASS = 0.99  # what its draws must give, on average, to the label that it
 class Requirements:
     """What every offer of a pool must keep. `largest` is the size of its weights in bytes, at most.
 
-    `classes` are the labels where the schema has no class column: that of images. `target` is then their name.
+    `classes` are the labels where the schema has no class column: that of images. `target` is then their name. Series
+    have the class that their schema names, or none, and `target` is then empty.
     """
 
-    schema: Schema | ImageSchema
+    schema: Schema | ImageSchema | SeriesSchema
     target: str
     classes: tuple[Label, ...] = ()
     epsilon: float = 1.5
@@ -78,7 +84,10 @@ class Requirements:
         self.schema.require_public()
         if isinstance(self.schema, Schema):
             TableFeatures(self.schema, self.target)  # the target is a class
-        if isinstance(self.schema, Schema) == bool(self.classes):
+        if isinstance(self.schema, SeriesSchema):
+            if (self.target or None) != self.schema.label or self.classes not in ((), self.schema.classes):
+                raise ConfigError("series have the class that their schema names. Nothing was exchanged.")
+        elif isinstance(self.schema, Schema) == bool(self.classes):
             raise ConfigError(
                 f"classes are for images, and images need them; here they are {list(self.classes)}. "
                 "Nothing was exchanged."
@@ -92,7 +101,7 @@ class Requirements:
         """The classes, in the order in which they are numbered."""
         if isinstance(self.schema, Schema):
             return TableFeatures(self.schema, self.target).labels
-        return self.classes
+        return self.schema.classes if isinstance(self.schema, SeriesSchema) else self.classes
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for the wire and for a page."""
@@ -108,7 +117,7 @@ class Requirements:
         """The inverse of `to_dict`. ConfigError or SchemaError for anything else."""
         try:
             schema = schema_from(dict(values["schema"]))
-            if not isinstance(schema, Schema | ImageSchema):
+            if not isinstance(schema, Schema | ImageSchema | SeriesSchema):
                 raise TypeError(f"a {schema.kind} schema has no classes")
             return cls(**{**values, "schema": schema})
         except (KeyError, TypeError, AttributeError) as error:
@@ -120,7 +129,7 @@ def offer_card(
     requirements: Requirements,
     *,
     silo: str,
-    label: Label,
+    label: Label | None,
     epsilon: float,
     delta: float,
     accountant: str,
@@ -145,7 +154,7 @@ def offer_card(
 def check_schema(requirements: Requirements, schema: AnySchema) -> None:
     """SchemaError unless the schema has the pool's columns, or images. The person and the note may differ."""
     if not isinstance(requirements.schema, Schema) or not isinstance(schema, Schema):
-        if replace(requirements.schema, person=None, note="") != replace(schema, person=None, note=""):
+        if public_of(requirements.schema) != public_of(schema):
             raise SchemaError("the offer's schema is not the pool's. Nothing was exchanged.")
         return
     ours, theirs = requirements.schema.columns, schema.columns
@@ -220,16 +229,24 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
         raise ConfigError(
             f"the offer's target is {card['target']!r}, the pool's {requirements.target!r}. Nothing was exchanged."
         )
-    if not any(_same(label, card["label"]) for label in requirements.labels):
-        raise ConfigError(
-            f"the offer's label {card['label']!r} is none of {list(requirements.labels)}. Nothing was exchanged."
-        )
     kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
     one_of(requirements.networks, **{"the offer's network": str(kind)})
+    _check_label(requirements, card["label"], kind in ADDED)
     if size > requirements.largest:
         raise ConfigError(
             f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
             "Nothing was exchanged."
+        )
+
+
+def _check_label(requirements: Requirements, label: Any, every: bool) -> None:
+    if every and label is not None:
+        raise ConfigError(
+            f"sums are offered of all classes, and the offer's label is {label!r}. Nothing was exchanged."
+        )
+    if not every and not any(_same(known, label) for known in requirements.labels):
+        raise ConfigError(
+            f"the offer's label {label!r} is none of {list(requirements.labels)}. Nothing was exchanged."
         )
 
 
@@ -264,14 +281,17 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
     Edges: a network beyond `models/plan`'s limits → ConfigError; other tensors, columns or class → ArtefactError.
     """
     schema, plan = requirements.schema, plan_of(card["network"])
-    said = f"the offer of {card['silo']} for {card['label']!r}"
+    said = said_of(card)
     if isinstance(schema, Schema):
         fits = plan.sizes == Codec(schema).sizes
         column, level = schema.names.index(requirements.target), label_place(requirements, card["label"])
         if fits and plan.label not in (None, (column, level)):
             raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
     else:
-        fits = plan.values == schema.shape
+        fits = plan.values == schema.shape and plan.classes in (None, max(1, len(requirements.labels)))
+        if card["network"]["kind"] in ADDED:
+            frame = Frame.of(schema, card["network"]["features"])
+            fits = fits and frame.describe() == {key: card["network"][key] for key in frame.describe()}
     if not fits:
         raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
     if plan.shapes != shapes:
@@ -290,7 +310,9 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     schema, network = requirements.schema, offer.network
     shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
     points = _LOOK if isinstance(schema, Schema) else _LOOK_AT_IMAGES
-    said = f"the offer of {offer.card['silo']} for {offer.card['label']!r}"
+    said = said_of(offer.card)
+    if isinstance(network, OfferedMoments):
+        check_sums(network, said)
     rng, mass = FastRng(0), 0.0
     for count in pieces(network, points, most=points, numbers=_NUMBERS):
         with torch.no_grad():
@@ -303,6 +325,13 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
             mass += float((own / odds.sum(1)).sum()) / points
     if isinstance(schema, Schema) and not mass >= _LEAST_MASS:
         raise ArtefactError(f"{said} draws that label in {mass:.1%} of its rows. Nothing was exchanged.")
+
+
+def said_of(card: Mapping[str, Any]) -> str:
+    """An offer, in words."""
+    return (
+        f"the offer of {card['silo']} for {'all classes' if card['label'] is None else repr(card['label'])}"
+    )
 
 
 def label_place(requirements: Requirements, label: Label) -> int:

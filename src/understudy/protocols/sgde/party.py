@@ -1,10 +1,11 @@
-"""The silo's side of SGDE: it trains one generator per class, offers them, and takes the pool.
+"""The silo's side of SGDE: it trains one generator per class, or counts sums of all, offers them, and takes the pool.
 
 Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `sgde_messages`.
 
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
-classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. Nothing
+classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. In sums
+of moments a person with several rows counts with their average. Nothing
 tells how many rows, or how many of a class, a silo has: not the sampling rate, not a divisor, not a missing class.
 Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
 is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
@@ -12,7 +13,7 @@ is charged; lies (`poison`) are for rehearsals, and refused where the ledger is 
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,13 +21,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from understudy.check import a_seed, one_of
+from understudy.check import a_seed, in_range, one_of, whole
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.durable import own_folder
 from understudy.errors import MessageError, PartyError, SchemaError
 from understudy.generator import NETWORKS, Generator
 from understudy.models.device import pick_device
+from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -36,9 +38,11 @@ from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.sgde import marginals as sgde_marginals
+from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.fit import fit, step_event
 from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import (
+    ADDED,
     Requirements,
     check_generator,
     check_network,
@@ -48,6 +52,7 @@ from understudy.protocols.sgde.offer import (
     offer_card,
 )
 from understudy.protocols.sgde.rows import (
+    Held,
     build_vae,
     decoder_of,
     described,
@@ -55,9 +60,15 @@ from understudy.protocols.sgde.rows import (
     require_bounds,
     require_offerable,
 )
+from understudy.protocols.sgde.sums import check_noise
 
+OFFERED = {
+    "beta-vae": "a generator for each",
+    "marginals": "counts of levels for each",
+    "moments": "counts, means and second moments",
+}
 LIES = ("none", "flip", "random")
-KINDS = ("beta-vae", "marginals")
+KINDS = ("beta-vae", "marginals", "moments")
 LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
 
 
@@ -66,7 +77,8 @@ class Recipe:
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
-    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`).
+    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
+    offers sums of images or series, in so many `features` of a public frame, which a pool adds.
     """
 
     kind: str = "beta-vae"
@@ -77,6 +89,7 @@ class Recipe:
     rate: float = 0.25
     clip_norm: float = 1.0
     learning_rate: float = 0.01
+    features: int = 128
     private: bool = True
     device: str = "auto"
     seed: int = 0
@@ -88,6 +101,8 @@ class Recipe:
         honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
         honest_layers(channels=self.channels)
         honest(rate=self.rate)
+        whole(features=self.features)
+        in_range(1, MOST_FEATURES, features=self.features)
         a_seed(seed=self.seed)
 
     def spend(self, noise_multiplier: float) -> Spend:
@@ -112,7 +127,7 @@ class SgdeParty(Party):
     def __init__(
         self,
         name: str,
-        data: Table | Population,
+        data: Held,
         ledger: Ledger,
         *,
         run: str,
@@ -181,6 +196,8 @@ class SgdeParty(Party):
         check_schema(self.requirements, described(self.data, self.requirements.schema))
         if self.recipe.kind == "beta-vae":
             require_offerable(self.requirements, self.recipe.latent, self.recipe.channels)
+        if self.recipe.kind == "moments":
+            sgde_moments.frame_of(self.requirements, self.recipe.features)
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
@@ -194,6 +211,8 @@ class SgdeParty(Party):
         if self.recipe.kind == "marginals":
             budget = Budget(most, self._delta) if self.recipe.private else None
             return sgde_marginals.price(self.requirements, budget)
+        if self.recipe.kind == "moments":
+            return sgde_moments.price(Budget(most, self._delta) if self.recipe.private else None)
         if not self.recipe.private:
             return self.recipe.spend(0.0)
         return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
@@ -215,14 +234,15 @@ class SgdeParty(Party):
         ((event, steps),) = self.spend.items()
         receipt = self.ledger.charge(
             event, count=steps, run=self.run,
-            what=f"one generator for each of {len(self.requirements.labels)} classes, on disjoint people",
+            what=f"{OFFERED[self.recipe.kind]} of {len(self.requirements.labels)} classes, on disjoint people",
         )  # fmt: skip
-        networks = self._train()
+        networks = [self._counted()] if self.recipe.kind in ADDED else self._train()
+        labels = (None,) if self.recipe.kind in ADDED else self.requirements.labels
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
         rehearsal = {"rehearsal": said} if said else {}
         offers = []
-        for label, network in zip(self.requirements.labels, networks, strict=True):
+        for label, network in zip(labels, networks, strict=True):
             card = offer_card(
                 self.requirements, silo=self.name, label=label, epsilon=price, delta=delta,
                 accountant=ACCOUNTANTS["pld"], network=network.describe(), **rehearsal,  # type: ignore[operator]
@@ -230,6 +250,17 @@ class SgdeParty(Party):
             offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt))
+
+    def _counted(self) -> nn.Module:
+        """Sums of all classes. They have been paid for."""
+        ((event, _),) = self.spend.items()
+        multiplier = event.noise_multiplier if self.recipe.private else 0.0
+        offer = sgde_moments.blank(self.requirements, self.recipe.features, multiplier)
+        rows = sgde_moments.rows_in(offer.frame, self.data)
+        if self.poison == "flip":
+            rows = replace(rows, classes=(rows.classes + 1) % offer.classes)
+        (made,) = self._lied([sgde_moments.counted(offer, rows, self.rng)])
+        return made
 
     def _train(self) -> Sequence[nn.Module]:
         """One private decoder per class. It has been paid for."""
@@ -257,7 +288,7 @@ class SgdeParty(Party):
         """The networks; with weights drawn blindly, where this silo is to lie so."""
         if self.poison == "random":
             for part in [part for network in networks for part in network.parameters()]:
-                part.copy_(self.rng.normal(*part.shape))
+                part.copy_(self.rng.normal(*part.shape) * (1.0 if part.is_floating_point() else 1e6))
         return networks
 
     # Pull
@@ -307,6 +338,8 @@ def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced
         check_network(
             requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
         )
+        if priced:
+            check_noise(card)
         network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
         network.load_state_dict(weights)
     except (KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -318,7 +351,7 @@ def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced
 
 def train_offers(
     silo: str,
-    data: Table | Population,
+    data: Held,
     ledger: Ledger,
     requirements: Requirements,
     *,

@@ -17,24 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import nn
 
 from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.data.features import Features, Label, TableFeatures
-from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
-from understudy.generator import CHUNK, Generator
-from understudy.models.plan import pieces
-from understudy.models.pool import Pool
+from understudy.generator import Generator
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise import FastRng
 from understudy.protocols.core import (
     Checkpoint,
     Outcome,
@@ -46,8 +39,9 @@ from understudy.protocols.core import (
     settled,
 )
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
-from understudy.protocols.sgde.offer import NETWORKS, Requirements
+from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
 from understudy.protocols.sgde.party import LIES, LIMITS, Recipe, SgdeParty, unpack_offer
+from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.rows import image_schema
 from understudy.protocols.sgde.suspects import Suspicion, suspicions
 
@@ -211,43 +205,13 @@ def choose(
         place
         for place, offer in enumerate(offers)
         if place not in gone
-        and (not classes or offer.card["label"] in classes)
+        and (not classes or offer.card["label"] in classes)  # sums of all classes are of none by itself
         and (not names or offer.card["silo"] in names)
         and (epsilon is None or (offer.card["epsilon"] is not None and offer.card["epsilon"] <= epsilon))
     ]
     if not taken:
         raise ConfigError("no offer of the pool is left by this choice. What was pushed stays in the pool.")
     return taken
-
-
-def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[str, Any]) -> Generator:
-    """One generator over these offers: every class as likely as any other, and within a class every offer.
-
-    The card lists, as `members`, whose offers they are, in the order in which a latent point picks them.
-    """
-    classes = [offer.card["label"] for offer in offers]
-    shares = [1 / classes.count(label) for label in classes]
-    members: list[nn.Module] = [offer.network for offer in offers]  # type: ignore[misc]
-    told = [{"silo": offer.card["silo"], "label": offer.card["label"]} for offer in offers]
-    return Generator(Pool(members, shares).eval(), requirements.schema, {**card, "members": told})
-
-
-def labelled_images(
-    generator: Generator, n: int, *, seed: int | None = None
-) -> tuple[NDArray[Any], list[Label]]:
-    """`n` images of a pool, (n, height, width) in declared units, and the class of the decoder that drew each."""
-    network, schema = generator.network, generator.schema
-    if not isinstance(network, Pool) or not isinstance(schema, ImageSchema):
-        raise ConfigError("this generator is no pool of labelled images: use its `sample`.")
-    rng, members = FastRng(seed), generator.card["members"]
-    images: list[NDArray[Any]] = []
-    labels: list[Label] = []
-    for count in pieces(network, n, most=CHUNK):
-        z = rng.normal(count, network.latent)
-        with torch.no_grad():
-            images.append(np.asarray(schema.unscaled(network.rows(z).numpy())))
-        labels += [members[place]["label"] for place in network.pick(z).tolist()]
-    return np.concatenate(images), labels
 
 
 def _subscribe(config: Config, requirements: Requirements, parties: Parties) -> dict[str, Any]:
@@ -279,9 +243,10 @@ def _remark(name: str, state: Mapping[str, Any]) -> str:
 
 
 def _as_they_said(offers: Sequence[Generator], names: Sequence[str], requirements: Requirements) -> None:
-    """Each silo has pushed one offer of each class, in its own name."""
+    """Each silo has pushed one offer of each class, or one of all, in its own name."""
     found = [(offer.card["silo"], offer.card["label"]) for offer in offers]
-    if found != [(name, label) for name in names for label in requirements.labels]:
+    added = all(offer.card["network"]["kind"] in ADDED for offer in offers)
+    if found != [(name, label) for name in names for label in ((None,) if added else requirements.labels)]:
         raise ConfigError(
             "a silo has pushed offers of other classes, or in another's name. Nothing was pooled."
         )

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from understudy.data.codec import Codec
-from understudy.data.described import AnySchema
+from understudy.data.described import AnySchema, Rows
 from understudy.data.features import ArrayFeatures, Features, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.schema import Schema
+from understudy.data.series import SeriesSchema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
 from understudy.models.nets import BetaVae, ImageVae, TableVae
@@ -24,10 +25,12 @@ from understudy.models.nets.beta_vae import CHANNELS, DECODER
 from understudy.models.plan import plan_of
 from understudy.protocols.sgde.offer import Requirements
 
+Held = Population | Rows
 
-def described(data: Table | Population, pool: AnySchema) -> AnySchema:
+
+def described(data: Held, pool: AnySchema) -> AnySchema:
     """What is public about a silo's rows. A population's pixels are scaled already: their bounds are the pool's."""
-    if isinstance(data, Table):
+    if not isinstance(data, Population):
         return data.schema
     images = image_schema(data.features)
     if isinstance(pool, ImageSchema):
@@ -48,7 +51,7 @@ def image_schema(features: Features) -> ImageSchema:
     return ImageSchema(height=height, width=width)
 
 
-def require_bounds(data: Table | Population) -> None:
+def require_bounds(data: Held) -> None:
     """Refuse images with a pixel outside its bounds. A table's cells were checked when it was read."""
     if isinstance(data, Population):
         low, high = data.rows.aminmax()
@@ -56,14 +59,14 @@ def require_bounds(data: Table | Population) -> None:
             raise SchemaError("a pixel is outside 0 to 1 (or 0 to 255 in 8 bits). Nothing was charged.")
 
 
-def labelled_rows(data: Table | Population, requirements: Requirements) -> tuple[Tensor, Tensor]:
+def labelled_rows(data: Held, requirements: Requirements) -> tuple[Tensor, Tensor]:
     """One row of each person, without its class, and the classes: (people, …), (people,)."""
     schema = requirements.schema
     if isinstance(data, Population):
         first = data.starts[:-1][data.starts.diff() > 0]
         return data.features.expand(data.rows[first]), data.codes[first]
-    if not isinstance(schema, Schema):
-        raise SchemaError("a table holds no images. Nothing was charged.")
+    if not isinstance(schema, Schema) or not isinstance(data, Table):
+        raise SchemaError("a table holds no images, and series are no table. Nothing was charged.")
     first_rows = np.sort(np.unique(data.people, return_index=True)[1])
     codes = Codec(schema).codes(data.frame.iloc[first_rows])
     place = schema.names.index(requirements.target)
@@ -77,8 +80,9 @@ def build_vae(
 ) -> BetaVae:
     """The networks of all classes, untrained; their first weights follow from the public seed."""
     schema, classes = requirements.schema, len(requirements.labels)
-    if not isinstance(schema, Schema):
+    if isinstance(schema, ImageSchema):
         return ImageVae(classes, schema.shape, latent, channels=channels, seed=seed)
+    assert isinstance(schema, Schema)
     return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
 
 
@@ -89,6 +93,8 @@ def require_offerable(requirements: Requirements, latent: int, channels: Sequenc
         label = (schema.names.index(requirements.target), 0)
         sizes = {"hidden": DECODER, "sizes": Codec(schema).sizes, "label": label}
         plan_of({"kind": "class-decoder", "latent": latent, **sizes})
+    elif isinstance(schema, SeriesSchema):
+        raise ConfigError('series are offered with kind="moments" alone. Nothing was charged.')
     else:
         shape = {"channels": channels, "shape": schema.shape}
         plan_of({"kind": "class-image-decoder", "latent": latent, **shape})

@@ -8,6 +8,7 @@ of an offer's rows that it takes for the offer's class is the offer's agreement.
 agreement is far below what other silos' offers of that class have (the median, minus three robust deviations), and
 either below chance or less than half the median. Swapped classes and random weights show this way. Where noise is
 strong and a class has a few dozen rows, an honest offer can look like that, too: it is then no loss to the pool.
+Sums of all classes are read class by class, and flagged where more than half of their classes would be.
 
 All that is read here is in the pool, so nothing is charged. Edges: with fewer than three silos nobody can be
 outvoted, and nothing is flagged; a majority of liars who agree with each other has the honest ones flagged.
@@ -25,6 +26,7 @@ from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.generator import Generator
+from understudy.models.moments import OfferedMoments
 from understudy.models.plan import pieces
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements, label_place
@@ -56,33 +58,47 @@ def suspicions(
     """A judgement of each offer, in their order."""
     whole(rows=rows)
     silos = sorted({str(offer.card["silo"]) for offer in offers})
-    labels = [label_place(requirements, offer.card["label"]) for offer in offers]
     names = requirements.labels
-    if len(silos) < LEAST_SILOS:
+    if len(silos) < LEAST_SILOS or not names:
         return [
-            Suspicion(str(offer.card["silo"]), names[label], None, names[label], flagged=False)
-            for offer, label in zip(offers, labels, strict=True)
+            Suspicion(str(offer.card["silo"]), offer.card["label"], None, offer.card["label"], flagged=False)
+            for offer in offers
         ]
+    seen = [(offer, label) for offer in offers for label in _labels(requirements, offer)]
+    labels = torch.tensor([label for _, label in seen])
     rng = FastRng(seed)
-    x = torch.cat([_features(requirements, offer, rows, rng) for offer in offers])  # (offers · rows, width)
-    own = torch.tensor([silos.index(str(offer.card["silo"])) for offer in offers])
-    taken = _read_by_the_rest(x, torch.tensor(labels), own, rows, len(silos), len(names))
-    shares = functional.one_hot(taken, len(names)).double().mean(1)  # (offers, classes)
-    agreements = shares[torch.arange(len(offers)), torch.tensor(labels)]
-    flags = _flags(agreements, torch.tensor(labels), 1 / len(names))
-    return [
-        Suspicion(str(offer.card["silo"]), names[label], float(agreement), names[int(share.argmax())], bool(flag))
-        for offer, label, agreement, share, flag in zip(offers, labels, agreements, shares, flags, strict=True)
-    ]  # fmt: skip
+    x = torch.cat([_features(requirements, offer, label, rows, rng) for offer, label in seen])
+    own = torch.tensor([silos.index(str(offer.card["silo"])) for offer, _ in seen])
+    taken = _read_by_the_rest(x, labels, own, rows, len(silos), len(names))  # (seen, rows)
+    shares = functional.one_hot(taken, len(names)).double().mean(1)  # (seen, classes)
+    agreements = shares[torch.arange(len(seen)), labels]
+    flags = _flags(agreements, labels, 1 / len(names))
+    judged, place = [], 0
+    for offer in offers:
+        here = slice(place, place := place + len(_labels(requirements, offer)))
+        every = offer.card["label"] is None
+        likely = None if every else names[int(shares[here][0].argmax())]
+        agreement, flagged = float(agreements[here].mean()), float(flags[here].double().mean()) > 0.5
+        judged.append(
+            Suspicion(str(offer.card["silo"]), offer.card["label"], agreement, likely, flagged=flagged)
+        )
+    return judged
 
 
-def _features(requirements: Requirements, offer: Generator, rows: int, rng: FastRng) -> Tensor:
-    """What the classifier reads of an offer: its odds of everything but the class, (rows, width)."""
+def _labels(requirements: Requirements, offer: Generator) -> list[int]:
+    """The classes that an offer draws, by their numbers."""
+    label = offer.card["label"]
+    return list(range(len(requirements.labels))) if label is None else [label_place(requirements, label)]
+
+
+def _features(requirements: Requirements, offer: Generator, label: int, rows: int, rng: FastRng) -> Tensor:
+    """What the classifier reads of an offer's class: its odds of everything but the class, (rows, width)."""
+    network = offer.network
     with torch.no_grad():
-        drawn = torch.cat([
-            offer.network.rows(rng.normal(count, offer.network.latent)).flatten(1)
-            for count in pieces(offer.network, rows, most=rows)
-        ])  # fmt: skip
+        points = (rng.normal(count, network.latent) for count in pieces(network, rows, most=rows))
+        if isinstance(network, OfferedMoments):
+            points = (network.fit.aimed(some, label) for some in points)
+        drawn = torch.cat([network.rows(some).flatten(1) for some in points])
     if not isinstance(requirements.schema, Schema):
         return drawn
     block = Codec(requirements.schema).blocks[requirements.schema.names.index(requirements.target)]

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from understudy.check import in_range, whole
 from understudy.data.codec import Codec
-from understudy.data.described import Rows, one_kind_of_row, schema_from
+from understudy.data.described import Rows, one_kind_of_row, public_of, schema_from
 from understudy.data.table import Table
 from understudy.data.triangles import on_diagonal
 from understudy.errors import MessageError, PartyError
@@ -44,7 +44,7 @@ from understudy.protocols.core import (
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
 from understudy.protocols.core.roster import places, roster
-from understudy.protocols.moments.party import doubled, public_of
+from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.stages import check_basis, check_means
 from understudy.protocols.tied.layout import (
     CLASSES,

@@ -1,0 +1,168 @@
+"""Sums on the exchange: silos count images of all classes, a pull adds them up, and draws from one fit."""
+
+import base64
+import io
+import json
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from exchange_cases import Served, served
+from PIL import Image
+from test_exchange_cli import run
+
+from understudy.data.images import ImageSchema
+from understudy.data.population import Population
+from understudy.errors import UnderstudyError
+from understudy.exchange import checker
+from understudy.exchange.offer_file import seal
+from understudy.exchange.pool_file import read_pool
+from understudy.generator import Generator
+from understudy.models.moments import CellGaussians
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.party import Recipe, train_offers
+
+BUDGET = Budget(8.0, 1e-5)
+SIDE = 12
+POOL = Requirements(
+    schema=ImageSchema(height=SIDE, width=SIDE), target="half", classes=(0, 1), epsilon=8.0, networks=("moments",)
+)  # fmt: skip
+
+
+def halves(seed: int, n: int = 400) -> tuple[Any, Any]:
+    """Images that are bright in the half that their class says: 0 above, 1 below."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    x = rng.integers(0, 60, (n, SIDE, SIDE)).astype(np.uint8)
+    x[y == 0, : SIDE // 2] += 180
+    x[y == 1, SIDE // 2 :] += 180
+    return x, y
+
+
+def sums(silo: str, seed: int) -> Generator:
+    """The offer of a silo, as of a real ledger, but repeatable."""
+    x, y = halves(seed)
+    (offer,) = train_offers(
+        silo, Population.from_arrays(x, y, classes=2), Ledger.rehearsal(silo, BUDGET), POOL, budget=BUDGET,
+        run="r", recipe=Recipe(kind="moments", features=20), rng=SecureRng.from_seed(seed),
+    )  # fmt: skip
+    told = {key: value for key, value in offer.card.items() if key != "rehearsal"}
+    return replace(offer, card=told)
+
+
+@pytest.fixture(scope="module")
+def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Three silos have each pushed their sums."""
+    with served(tmp_path_factory.mktemp("sums") / "data") as exchange:
+        with exchange.admin() as admin:
+            admin.found("halves", POOL)
+        for seed, silo in enumerate(("north", "south", "west")):
+            with exchange.member(silo, "halves") as member:
+                member.push("halves", sums(silo, seed))
+        yield exchange
+
+
+def test_a_pull_adds_the_sums_and_draws_images_with_their_classes(exchange: Served, tmp_path: Path) -> None:
+    at, token, to = exchange.address, exchange.token("south", "halves"), tmp_path / "pool"
+    said = run("exchange", "list", at=at, token=token)
+    assert said.count(" all ") == 3
+    said = run("exchange", "pull", "--out", to, at=at, token=token)
+    assert "3 of 3 offers make one generator" in said
+    generator = Generator.load(to)
+    assert isinstance(generator.network, CellGaussians)
+    assert generator.card["members"] == [{"silo": "north, south, west", "label": None}]
+    run("exchange", "draw", to, "--rows", 100, "--seed", 1, "--out", tmp_path / "set.npz")
+    with np.load(tmp_path / "set.npz") as drawn:
+        images, labels = drawn["images"].astype(float), drawn["half"]
+    upper, lower = images[:, : SIDE // 2].mean((1, 2)), images[:, SIDE // 2 :].mean((1, 2))
+    assert ((lower > upper) == (labels == 1)).mean() > 0.95
+
+
+def test_a_silo_counts_and_pushes_from_the_command_line(
+    exchange: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = halves(7)
+    np.savez("east.npz", images=x, half=y)
+    at, token = exchange.address, exchange.token("east", "halves")
+    words = ("--ledger", "east.ledger", "--epsilon", 1.0, "--kind", "moments", "--out", "east")
+    run("exchange", "train", "east.npz", *words, at=at, token=token)
+    with Ledger(tmp_path / "east.ledger") as ledger:
+        assert 0.99 < ledger.spent("anyone") <= 1.0
+    said = run("exchange", "push", "east/all", at=at, token=token)
+    assert "is on offer in halves: all, " in said
+    with exchange.member("east", "halves") as member:
+        (mine,) = member.offers("halves", silos=["east"])
+        member.withdraw("halves", mine["digest"])
+
+
+def test_the_pages_show_a_line_of_images_for_each_class(exchange: Served) -> None:
+    with httpx.Client(
+        base_url=exchange.address,
+        auth=("north", exchange.token("north", "halves")),
+        headers={"Accept": "text/html"},
+        timeout=60,
+    ) as browser:
+        page = browser.get("/pools/halves").text
+        digest = re.search(r"/pools/halves/(\w{64})", page)
+        assert digest
+        own = browser.get(f"/pools/halves/{digest[1]}").text
+        front = browser.get("/").text
+    assert "2 of 2" in front
+    assert re.findall(r"silos in all</th><td[^>]*>(\w+)</td><td[^>]*>(\w+)<", page) == [("3", "3")]
+    assert "all classes" in own
+    assert "A line for each class, from above: 0, 1." in own
+    (sheet,) = re.findall(r'<img class="sheet" src="data:image/png;base64,([^"]+)"', own)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet)))).astype(float)
+    first, second = pixels[:SIDE], pixels[SIDE + 1 : 2 * SIDE + 1]
+    assert first[: SIDE // 2].mean() > first[SIDE // 2 :].mean() + 60
+    assert second[SIDE // 2 :].mean() > second[: SIDE // 2].mean() + 60
+
+
+def test_a_look_at_sums_holds_no_accountant_and_ends_the_process_of_no_damaged_file(tmp_path: Path) -> None:
+    data, rng = bytearray(seal(sums("north", 0))), random.Random(0)
+    head = int.from_bytes(data[:8], "little")
+    good, file = checker.checkers(), tmp_path / "offer"
+    file.write_bytes(data)
+    assert "card" in good.look(file, POOL, seed=1)
+    maps = Path(f"/proc/{good._idle[-1].process}/maps").read_text()
+    assert "/scipy/" not in maps
+    for _ in range(40):
+        broken = bytearray(data)
+        for _ in range(rng.randint(1, 4)):
+            place = rng.randrange(8 + head) if rng.random() < 0.5 else rng.randrange(8 + head, len(data))
+            broken[place] = rng.randrange(256)
+        file.write_bytes(broken)
+        answer = good.look(file, POOL, seed=1)
+        assert "card" in answer or answer.get("said"), answer
+
+
+def test_sums_that_are_shortened_or_of_another_pool_are_refused(exchange: Served) -> None:
+    other = replace(POOL, classes=(0, 1, 2))
+    with exchange.admin() as admin:
+        admin.found("three", other)
+    with exchange.member("north", "three") as member, pytest.raises(UnderstudyError, match="draws no rows"):
+        member.push("three", sums("north", 0))
+
+
+def test_a_pool_file_can_ask_for_series_by_the_class_of_their_schema(tmp_path: Path) -> None:
+    (tmp_path / "waves.toml").write_text(
+        'kind = "series"\nlength = 8\nseries = "id"\nlabel = "fast"\nclasses = ["no", "yes"]\n'
+        "[channels.a]\nlow = 0\nhigh = 1\n"
+    )
+    (tmp_path / "pool.toml").write_text('schema = "waves.toml"\ntarget = "fast"\nnetworks = ["moments"]\n')
+    _, required = read_pool(tmp_path / "pool.toml")
+    assert required.labels == ("no", "yes")
+    assert Requirements.from_dict(json.loads(json.dumps(required.to_dict()))) == required
+    (tmp_path / "pool.toml").write_text('schema = "waves.toml"\ntarget = "slow"\n')
+    with pytest.raises(UnderstudyError, match="the class that their schema names"):
+        read_pool(tmp_path / "pool.toml")
