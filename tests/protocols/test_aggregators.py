@@ -28,8 +28,9 @@ from understudy.federation import Federation
 from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.secure import KeyPair, Share, gram_matrix
-from understudy.protocols.aggregators import protocol, second, upload
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import KeyPair, Share, gram_matrix, shared_noise
+from understudy.protocols.aggregators import protocol, upload
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.core.base import Ask, Keep, Party, Return
@@ -86,8 +87,7 @@ class Through(LocalParties):
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """No noise, so that sums can be counted."""
-    for module in (protocol, second):
-        monkeypatch.setattr(module, "noise", lambda scale, rng, *shape: torch.zeros(shape, dtype=torch.int64))
+    monkeypatch.setattr(Plan, "noise", lambda self, rng: torch.zeros(self.cells.count, dtype=torch.int64))
 
 
 @pytest.fixture
@@ -144,6 +144,52 @@ def test_the_noise_is_what_the_price_needs_and_no_more() -> None:
     for against in ("outsider", "server", "another_party"):
         assert 2.97 < outcome.privacy.epsilon(None, against) <= 3.0
     assert Fraction(PLAN.sigma).denominator < 2**20
+
+
+# Pairs with a target
+
+
+def with_target(**changes: Any) -> Plan:
+    config = replace(PLAN.config, target="smoker", **changes)
+    return Plan.joint(config, {"a": SCHEMA, "second": SCHEMA})
+
+
+def test_pairs_with_the_target_have_the_noise_of_two_measurements_as_in_gram() -> None:
+    """All tables for .8 of the budget, and those pairs once more for .2: the same Σ 1/σ², and the same price."""
+    plan, few = with_target(), len(SCHEMA.names) - 1
+    twice = (((1.0, PLAN.cells.blocks),), 0.8), (((1.0, few),), 0.2)
+    first, again = shared_noise(twice, Budget(3.0, 1e-5))
+    assert plan.sigma == pytest.approx(first, rel=2e-3)
+    assert plan.target_sigma == pytest.approx((first**-2 + again**-2) ** -0.5, rel=2e-3)
+    assert plan.kinds == [(plan.sigma, PLAN.cells.blocks - few), (plan.target_sigma, few)]
+    assert with_target(scouting=0.5).target_sigma < plan.target_sigma < PLAN.sigma < plan.sigma
+    assert with_target(public_people=50).target_sigma < with_target(public_people=10**9).target_sigma
+    assert with_target(public_people=10**9).sigma == plan.sigma
+
+
+def test_a_release_with_a_target_costs_the_same_and_has_less_noise_where_it_is_said() -> None:
+    outcome, plan, codec = run(federation(), target="smoker"), with_target(), Codec(SCHEMA)
+    assert 2.97 < outcome.privacy.epsilon(None, "another_party") <= 3.0
+    place = SCHEMA.names.index("smoker")
+    for column in set(range(len(codec.sizes))) - {place}:
+        for columns, sigma in (((place, column), plan.target_sigma), ((column,), plan.sigma)):
+            said = outcome.generator.release.joint(columns)
+            assert said.deviation == pytest.approx(2**0.5 * sigma, rel=2e-3)
+    rng, names = SecureRng.from_seed(5), SCHEMA.names
+    drawn = torch.stack([plan.noise(rng) for _ in range(200)]).double()
+    for one, other, variances in plan.cells.tables(drawn.var(0).numpy()):
+        due = plan.target_sigma if one != other and "smoker" in (names[one], names[other]) else plan.sigma
+        assert 0.75 < variances.mean() / due**2 < 1.3, (names[one], names[other])
+
+
+def test_a_target_that_nobody_has_is_refused_before_anybody_is_charged() -> None:
+    whole = federation()
+    with pytest.raises(ConfigError, match=r'nobody has a column "wealth"\. Nothing was charged'):
+        run(whole, target="wealth")
+    assert not any(entry.count for name in whole.holders for entry in whole.holders[name].ledger.entries())
+    one = SCHEMA.select(["smoker"])
+    alone = Plan.joint(replace(PLAN.config, target="smoker"), {"a": one, "second": one})
+    assert alone.kinds == [(alone.sigma, 1)], "a target with no other column is a column"
 
 
 def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
@@ -480,6 +526,10 @@ def test_a_budget_below_the_price_is_refused_before_anything_is_sent() -> None:
         {"least_people": 0},
         {"aggregator": "a/b"},
         {"key": "ab"},
+        {"target": 3},
+        {"scouting": 0.96},
+        {"scouting": float("nan")},
+        {"public_people": 0},
     ],
 )
 def test_settings_that_are_none_are_refused(changes: dict[str, Any]) -> None:

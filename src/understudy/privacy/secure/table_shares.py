@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -40,6 +40,7 @@ Bytes = NDArray[np.uint8]
 Seeds = NDArray[np.uint64]  # (…, 2): two halves of 16 bytes
 Truths = NDArray[np.bool_]
 Words = NDArray[np.uint32]
+_T = TypeVar("_T", bound=np.generic)
 
 REPEATS = 2  # of the check: each lets a wrong table pass with 2/p
 PLANES = 1 + REPEATS  # a cell, and it times each κ
@@ -105,8 +106,8 @@ class Cells:
         """How many tables there are: of each column, and of each pair."""
         return len(self.sizes) * (len(self.sizes) + 1) // 2
 
-    def tables(self, flat: NDArray[np.int64]) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-        """Two columns, or one twice, and their table, from the sum of all cells."""
+    def tables(self, flat: NDArray[_T]) -> Iterator[tuple[int, int, NDArray[_T]]]:
+        """Two columns, or one twice, and their table: a view of that part of all cells."""
         for strip in self.strips:
             lines = flat[strip.cell : strip.cell + strip.levels * strip.width].reshape(strip.levels, -1)
             for other, place in strip.others:

@@ -1,17 +1,27 @@
 """What all sides of a run compute from its settings and schemas, and hold each other to: noise, price and form.
 
 One release of all one- and two-way tables of m columns: a person moves a cell of each of m(m + 1)/2 tables by 1, or by
-`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise of σ to every cell, the
-least that (ε, δ) needs, so that it is σ against the other one, who can take its own off.
+`most_holders` where so many hosts may hold them. Each aggregator adds discrete Gaussian noise to every cell, the
+least that (ε, δ) needs, so that it is that much against the other one, who can take its own off.
+
+Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Those of a pair with
+the target have less. By `gram`'s measure, which takes them a second time for a share of the budget, both measurements
+together have the noise that they get here in one.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import torch
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from numpy.typing import NDArray
+from torch import Tensor
 
 from understudy.check import a_seed, in_range, one_of, plain_name, positive, whole
 from understudy.data.codec import Codec
@@ -20,8 +30,10 @@ from understudy.data.schema import Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent, Spend
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure import Cells, Field, shared_noise, spend_of
+from understudy.privacy.noise import DiscreteGaussianNoise, Rng
+from understudy.privacy.secure import Cells, Field, noise_on, scaled, shared_noise, spend_of
 from understudy.protocols.aggregators.upload import Format
+from understudy.protocols.gram.terms import again_share
 
 MOST_BATCH = 1 << 16
 
@@ -36,6 +48,10 @@ class Config:
     `least_people`: with fewer who pass the check nothing is released. `batch`: people of a host who upload at a time.
     `at_least`: with so many hosts the run goes on when others stay away; None: all have to stay. `most_holders`: with
     how many hosts a person may be, by the hosts' word. `components`, `steps` and `rate` are the fit's.
+    `target`: the column to predict from the others, if there is one. All pairs with it have less noise then; `scouting`
+    is the share of the budget that all tables take alike, and what is left is theirs. By default it is .8, and
+    less where `public_people`, about how many people will upload, is told and they are few beside the noise
+    (`gram.terms.again_share`).
     """
 
     aggregator: str = "aggregator"
@@ -46,6 +62,9 @@ class Config:
     batch: int = 1000
     at_least: int | None = None
     most_holders: int = 1
+    target: str | None = None
+    scouting: float | None = None
+    public_people: int | None = None
     components: int = 512
     steps: int = 1200
     rate: float = 0.2
@@ -58,6 +77,10 @@ class Config:
         whole(least_people=self.least_people, batch=self.batch, most_holders=self.most_holders)
         whole(components=self.components, steps=self.steps)
         whole(at_least=1 if self.at_least is None else self.at_least)
+        whole(public_people=1 if self.public_people is None else self.public_people)
+        in_range(0.05, 0.95, scouting=0.5 if self.scouting is None else self.scouting)
+        if self.target is not None and not isinstance(self.target, str):
+            raise ConfigError(f"target must name a column, not {self.target!r}. Nothing was charged.")
         in_range(1, MOST_BATCH, batch=self.batch)
         a_seed(seed=self.seed)
         Budget(self.epsilon, self.delta)
@@ -103,6 +126,8 @@ class Plan:
                     f"{first} and {name} do not describe rows of a table in the same way: all hosts and the aggregator "
                     "have the same columns, levels and bounds. Nothing was charged."
                 )
+        if config.target is not None and config.target not in schema.names:
+            raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
         return cls(config, Schema(columns=schema.columns))
 
     @property
@@ -123,16 +148,74 @@ class Plan:
 
     @cached_property
     def sigma(self) -> float:
-        """The noise that each aggregator adds to every cell."""
-        config = self.config
-        moved = (((1.0, self.cells.blocks),), 1.0)
-        return shared_noise((moved,), Budget(config.epsilon, config.delta), config.most_holders)[0]
+        """The noise that each aggregator adds to a cell, other than of pairs with the target."""
+        return self._sigma(self._factor)
+
+    @cached_property
+    def target_sigma(self) -> float:
+        """That of a cell of a pair with the target."""
+        return scaled(self.sigma, self._factor) if self._with_target else self.sigma
+
+    @cached_property
+    def kinds(self) -> list[tuple[float, int]]:
+        """Each noise, and how many tables have it."""
+        few = self._with_target
+        kinds = [(self.sigma, self.cells.blocks - few), (self.target_sigma, few)]
+        return [kind for kind in kinds if kind[1]]
 
     @cached_property
     def price(self) -> Spend:
         """What the release costs a person: one use for every table."""
-        return spend_of([(self.sigma, self.cells.blocks)], self.config.most_holders)
+        return spend_of(self.kinds, self.config.most_holders)
 
     @cached_property
     def event(self) -> DpEvent:
         return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in self.price.items()])
+
+    def noise(self, rng: Rng) -> Tensor:
+        """One aggregator's noise on all cells: int64, (cells,)."""
+        near = torch.from_numpy(self._near)
+        return noise_on(near, Fraction(self.target_sigma), rng) + noise_on(~near, Fraction(self.sigma), rng)
+
+    @cached_property
+    def spread(self) -> NDArray[np.float64]:
+        """The standard deviation of both noises together on each cell, (cells,)."""
+        far, near = (
+            math.sqrt(2 * DiscreteGaussianNoise(Fraction(sigma)).variance)
+            for sigma in (self.sigma, self.target_sigma)
+        )
+        return np.where(self._near, near, far)
+
+    @cached_property
+    def _near(self) -> NDArray[np.bool_]:
+        """Which cells are those of a pair with the target."""
+        names, target = self.schema.names, self.config.target
+        near = np.zeros(self.cells.count, np.bool_)
+        for one, other, table in self.cells.tables(near):  # parts of it, which are written to
+            table[:] = one != other and target in (names[one], names[other])
+        return near
+
+    @property
+    def _with_target(self) -> int:
+        """How many tables are of a pair with the target."""
+        return 0 if self.config.target is None else len(self.schema.names) - 1
+
+    @cached_property
+    def _factor(self) -> float:
+        """The noise of pairs with the target over that of the others."""
+        if not self._with_target:
+            return 1.0
+        config, again = self.config, 0.2
+        if config.scouting is not None:
+            again = 1 - config.scouting
+        elif config.public_people is not None:
+            again = again_share(config.public_people, math.sqrt(2) * self._sigma(1.0))
+        # 1/σ² of all tables, and what that of these has besides
+        alike, more = (1 - again) / self.cells.blocks, again / self._with_target
+        return math.sqrt(alike / (alike + more))
+
+    def _sigma(self, factor: float) -> float:
+        config, few = self.config, self._with_target
+        moved = ((1.0, self.cells.blocks - few), (factor, few))
+        whole = ((tuple(kind for kind in moved if kind[1]), 1.0),)
+        return shared_noise(whole, Budget(config.epsilon, config.delta), config.most_holders)[0]

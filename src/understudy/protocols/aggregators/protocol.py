@@ -15,12 +15,12 @@ spoil the sum. A person uploads once; who goes away before that costs the others
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.answers.release import Release as TableRelease
@@ -40,8 +40,8 @@ from understudy.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
-from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
-from understudy.privacy.secure import Numbers, Sketch, movable, noise
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import Numbers, Sketch, mirrored, movable
 from understudy.protocols.aggregators.collected import CollectingParty
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
@@ -118,12 +118,11 @@ def train(
 
     look()
     sizes, device = Codec(plan.schema).sizes, pick_device(config.device)
-    spread = float(np.sqrt(2 * DiscreteGaussianNoise(Fraction(plan.sigma)).variance))
-    gram = _gram(plan, saved["sums"])
+    gram, spread = _gram(plan, saved["sums"].numpy()), mirrored(_gram(plan, plan.spread))
     network = fit_gram(
         gram.to(device),
         sizes,
-        noise=torch.where(movable(sizes), spread, torch.inf).to(device),
+        noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
         people=saved["people"],
         ties=rule_ties(Codec(schema)),
         components=config.components,
@@ -144,7 +143,10 @@ def train(
         "left_out": left_out(
             {name: info for name, info in saved["begun"].items() if name != config.aggregator}
         ),
-        "noise": {"of each aggregator": plan.sigma, "of a cell": spread},
+        "noise": {"of each aggregator": plan.sigma, "of a cell": float(plan.spread.max())}
+        | (
+            {} if config.target is None else {"of a cell of a pair with the target": float(plan.spread.min())}
+        ),
         "upload_bytes": plan.format.size,
         "levels": dict(zip(plan.schema.names, sizes, strict=True)),
         "privacy": privacy.to_dict(),
@@ -203,8 +205,7 @@ class _Server:
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
         theirs = self._numbers(sums, (self.plan.cells.count,))
-        drawn = noise(Fraction(self.plan.sigma), self._rng(), self.plan.cells.count)
-        field = self.plan.field
+        drawn, field = self.plan.noise(self._rng()), self.plan.field
         total = (self.total + theirs + field.numbers(drawn)) % np.uint64(field.prime)
         return {
             "sums": field.signed(total),
@@ -260,11 +261,11 @@ class _Server:
         return numbers
 
 
-def _gram(plan: Plan, sums: Tensor) -> Tensor:
-    """The released tables as one matrix of all levels: (width, width), upper triangle."""
+def _gram(plan: Plan, flat: NDArray[Any]) -> Tensor:
+    """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
     blocks = Codec(plan.schema).blocks
-    gram = torch.zeros(plan.cells.levels, plan.cells.levels, dtype=torch.int64)
-    for one, other, table in plan.cells.tables(sums.numpy()):
+    gram = torch.zeros(plan.cells.levels, plan.cells.levels, dtype=torch.from_numpy(flat).dtype)
+    for one, other, table in plan.cells.tables(flat):
         cells = torch.from_numpy(table)
         if one == other:
             gram[blocks[one], blocks[one]] = cells[:, 0].diag()
@@ -275,18 +276,18 @@ def _gram(plan: Plan, sums: Tensor) -> Tensor:
     return gram
 
 
-def _release(plan: Plan, gram: Tensor, spread: float, card: Mapping[str, Any]) -> TableRelease:
+def _release(plan: Plan, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> TableRelease:
     """All counts as they were released, with what they cost."""
     person, sizes = card["privacy"]["person"], plan.cells.sizes
     about = {
         "adjacency": ADJACENCY,
         "epsilon": person["epsilon"]["outsider"],
         "delta": person["delta"],
-        "releases": [[plan.sigma, plan.cells.blocks]],
+        "releases": [list(kind) for kind in plan.kinds],
         "people": card["people"],
     }
     every = torch.ones(len(sizes), len(sizes), dtype=torch.bool)
-    kept = tables_of(gram, torch.full(gram.shape, spread, dtype=torch.float64), every, sizes, "pairs")
+    kept = tables_of(gram, spread, every, sizes, "pairs")
     return TableRelease.from_tensors(
         Codec(plan.schema), kept | {"sizes": torch.tensor(sizes, dtype=torch.int32)}, about
     )

@@ -1,6 +1,6 @@
 """The second aggregator: a party without rows, which adds up shares, checks them with the server, and releases once.
 
-Guarantee: its share of a sum leaves it with discrete Gaussian noise of σ on every cell, over at least `least_people`
+Guarantee: its share of a sum leaves it with discrete Gaussian noise in full on every cell, over at least `least_people`
 whose uploads both aggregators found to be tables, each once, and the same ones at both. The release stands in its
 ledger first, with the mark of who is in it; a run has one. What it says before that is uniform to the server
 (`secure.sketch`), whatever the server says, but for who passes.
@@ -16,7 +16,6 @@ no more about the others: the noise is in full.
 import hmac
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +28,7 @@ from understudy.errors import MessageError, PartyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import REPEATS, KeyPair, Numbers, Sketch, fingerprint, noise
+from understudy.privacy.secure import REPEATS, KeyPair, Numbers, Sketch, fingerprint
 from understudy.protocols.aggregators.messages import (
     Check,
     Checked,
@@ -179,8 +178,7 @@ class SecondAggregator(Party):
             f"key {fingerprint({self.name: pair.public})}",
         )
         self.pair = None  # no further batch can be opened
-        drawn = noise(Fraction(plan.sigma), self.rng, plan.cells.count)
-        sums = (self.total + plan.field.numbers(drawn)) % np.uint64(plan.field.prime)
+        sums = (self.total + plan.field.numbers(plan.noise(self.rng))) % np.uint64(plan.field.prime)
         self.seen, self.total = set(), np.zeros_like(self.total)
         return Released(sums=Paid(_tensor(sums), receipt))
 
