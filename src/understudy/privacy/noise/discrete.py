@@ -160,7 +160,9 @@ class DiscreteGaussianNoise(CountNoise):
 
     @property
     def variance(self) -> float:
-        """A little below σ² (Cor. 9), and next to it from σ = 1 on."""
+        """A little below σ² (Cor. 9): from σ = 2 on by less than a float can tell (Poisson's summation)."""
+        if self.scale >= 2:
+            return float(self.scale**2)
         z, weight = self._weights(1)
         return float(2 * (z**2 * weight).sum() / (1 + 2 * weight.sum()))
 

@@ -7,6 +7,7 @@ limbs of 16 bits, whose sums over up to 2²¹ terms are exact.
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,11 @@ _LIMB = 16  # bits
 _MOST = 1 << 21  # terms of a sum of products of limbs, below 2⁵³
 
 
+@cache
+def _is_prime(number: int) -> bool:
+    return all(number % d for d in range(2, math.isqrt(number) + 1))
+
+
 @dataclass(frozen=True)
 class Field:
     """The whole numbers modulo `prime`, as uint64 arrays of numbers below it."""
@@ -31,9 +37,7 @@ class Field:
     prime: int = PRIME
 
     def __post_init__(self) -> None:
-        if not 2 < self.prime < 2**32 or not all(
-            self.prime % d for d in range(2, math.isqrt(self.prime) + 1)
-        ):
+        if not 2 < self.prime < 2**32 or not _is_prime(self.prime):
             raise ConfigError(f"{self.prime} is not an odd prime below 2^32.")
 
     @property

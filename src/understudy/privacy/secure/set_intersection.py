@@ -130,8 +130,9 @@ class IdMask:
         masked = np.empty((people, 32), dtype=np.uint8)
         # PyNaCl lets go of the interpreter's lock while libsodium works, so threads use every core.
         with ThreadPoolExecutor(os.cpu_count()) as pool:
+            each = pool.map if len(batches) > 1 else map
             try:
-                for batch, done in zip(batches, pool.map(work, batches), strict=True):
+                for batch, done in zip(batches, each(work, batches), strict=True):
                     masked[batch] = np.frombuffer(done, dtype=np.uint8).reshape(-1, 32)
                     if self._watch is not None:
                         self._watch(batch.stop - batch.start)
