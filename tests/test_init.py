@@ -121,3 +121,18 @@ def test_a_draft_is_public_only_when_somebody_says_where_it_is_known_from(
     code, out, _ = understudy("schema", "declare", "clinic.toml", "--because", "another")
     assert "public already" in out
     assert Schema.load("clinic.toml").note == "Declared to be publicly known: the form of 2021."
+
+
+def test_what_means_missing_is_said_once_and_stands_in_the_run_file(understudy: Run, tables: Path) -> None:
+    pd.DataFrame({"id": range(40), "grade": ["a", "b", "?", "c"] * 10, "beds": [1, 2, 3, -99] * 10}).to_csv(
+        "ward.csv", index=False
+    )
+    assert "--missing '?'" in " ".join(
+        understudy("init", "ward.csv", "--yes", "--folder", "first")[1].split()
+    )
+    code, *_ = understudy("init", "ward.csv", "--person", "id", "--missing", "?", "--missing", "-99", "--yes")
+    assert code == 0
+    schema = Schema.load("ward.toml")
+    assert schema.column("grade").labels == ("a", "b", "c")
+    assert all(schema.column(name).nullable for name in ("grade", "beds"))
+    assert RunFile.load("run.toml").parties["ward"].missing == ("?", -99)

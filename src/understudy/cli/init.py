@@ -13,7 +13,7 @@ import typer
 
 from understudy.check import plain_names
 from understudy.cli.console import out, plain
-from understudy.cli.schema import PUBLIC, declared
+from understudy.cli.schema import PUBLIC, MissingOption, declared
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def init(
     people: Annotated[
         int | None, typer.Option(min=1, help="About how many people, if that is public.")
     ] = None,
+    missing: MissingOption = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Ask nothing; what was read from rows stays a draft.")
     ] = False,
@@ -59,7 +60,7 @@ def init(
     folder.mkdir(parents=True, exist_ok=True)
     drafts: dict[str, Draft] = {}
     for name, path in holders.items():
-        drafts[name] = _drafted(path, person, ask=not yes)
+        drafts[name] = _drafted(path, person, missing or [], ask=not yes)
         write_draft(drafts[name].schema, files[name])
         if not yes and _is_public(drafts[name], files[name]):
             replace(drafts[name].schema, origin="public", note=declared("said when it was drafted")).save(
@@ -75,7 +76,15 @@ def init(
     if target and target not in columns:
         raise ConfigError(f'there is no column "{target}". The schemas are written; the run file is not.')
     run.write_text(
-        run_text(holders, files, folder, epsilon=epsilon or 1.0, target=target or None, people=people)
+        run_text(
+            holders,
+            files,
+            folder,
+            epsilon=epsilon or 1.0,
+            target=target or None,
+            people=people,
+            missing=missing or [],
+        )
     )
     _next(run, files)
 
@@ -93,11 +102,12 @@ def _ask_tables() -> list[str]:
     return found
 
 
-def _drafted(path: Path, person: str | None, *, ask: bool) -> "Draft":
+def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
     from understudy.cli.schema import show_draft
     from understudy.data.files import open_source
     from understudy.data.infer import draft
+    from understudy.data.sources import with_missing
 
     header = [str(name) for name in open_source(path, {}).header]
     if person is None and ask:
@@ -108,7 +118,7 @@ def _drafted(path: Path, person: str | None, *, ask: bool) -> "Draft":
             f"{path.name}: which column says who a row is about (- for none)", default=guess or "-"
         )
         person = None if said == "-" else said
-    found = draft(path, person if person in header or ask else None)
+    found = draft(with_missing(path, missing), person if person in header or ask else None)
     plain.print(f"\n{path.name}")
     show_draft(found)
     return found
@@ -129,8 +139,10 @@ def run_text(
     epsilon: float,
     target: str | None,
     people: int | None,
+    missing: list[str],
 ) -> str:
     """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
+    from understudy.data.sources import with_missing
 
     def place(path: Path) -> str:
         full = path.resolve()
@@ -152,6 +164,8 @@ def run_text(
     ]  # fmt: skip
     for name, table in tables.items():
         lines += ["", f"[parties.{_key(name)}]", line("table", place(table), "stays with its holder")]
+        if missing:
+            lines += [line("missing", list(with_missing(table, missing).missing), "cells that hold no value")]
         lines += [line("schema", place(schemas[name]), "public: bounds, categories, kinds")]
         lines += [line("epsilon", epsilon, "what this run may cost a person here")]
         lines += [line("delta", 1e-6, "well below one over the number of people")]

@@ -11,6 +11,12 @@ from understudy.errors import ConfigError, LedgerError
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
 
+MissingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A cell that holds no value, as '?' or -99; may be repeated. Empty cells hold none anyway."
+    ),
+]
 PUBLIC = (
     "What stands above was read from rows. If it goes into a run, everybody learns it: the age of the oldest, the one "
     "rare diagnosis. It may be called public only if it is known without the rows, from a codebook, a form or the law; "
@@ -67,11 +73,13 @@ def schema_infer(
     table: Annotated[Path, typer.Argument(help="CSV, Excel, Parquet, or a NAME.source.toml.")],
     to: Annotated[Path, typer.Option("--out", help="Where to write the draft.")],
     person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
+    missing: MissingOption = None,
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
     from understudy.data.infer import draft, write_draft
+    from understudy.data.sources import with_missing
 
-    found = draft(table, person=person)
+    found = draft(with_missing(table, missing or ()), person=person)
     write_draft(found.schema, to)
     show_draft(found)
     out.print(

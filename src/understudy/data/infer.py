@@ -157,7 +157,7 @@ def draft(
     for column in columns:
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):
             remarks[column.name] = (
-                f"{' and '.join(map(repr, odd))}: a value, or missing? missing = {odd} says so"
+                f"{' and '.join(map(repr, odd))}: a value, or missing? Then draft it with --missing '{odd[0]}'"
             )
         if said := _either_way(column, cells_of[column.name]):
             remarks[column.name] = said

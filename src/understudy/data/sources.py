@@ -23,7 +23,7 @@ import codecs
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,20 @@ def source_at(place: str | Path) -> TableSource:
     """What a path or a URL stands for: a file, a source in a TOML file."""
     text = str(place)
     return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
+
+
+def with_missing(place: str | Path, words: Iterable[str]) -> TableSource:
+    """The same, where these words mean that there is no value, too; a word that is a number means that number."""
+    source = source_at(place)
+    return replace(source, missing=(*source.missing, *map(_number_or_text, words)))
+
+
+def _number_or_text(word: str) -> str | float:
+    try:
+        number = float(word)
+    except ValueError:
+        return word
+    return int(number) if number.is_integer() else number
 
 
 def is_url(text: str) -> bool:
