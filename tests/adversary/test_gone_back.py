@@ -200,8 +200,8 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
             other.ask(
                 {first: replace(asks[first], multiplier=0.0)}
             )  # refused, and the records after it are gone
-        other.ask(asks)
-        refuses(other, {first: visits.Count(inbox={}, corrections={})}, ledgers)
+        inboxes = _inboxes(other.ask(asks))
+        refuses(other, {first: visits.Count(inbox=inboxes[first], corrections={})}, ledgers)
 
 
 def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events(tmp_path: Path) -> None:
@@ -210,14 +210,14 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events
         ledgers,
     ):
         other, asks = again(server, visits.Agree)
-        other.ask(
+        agreed = other.ask(
             {
                 name: replace(ask, seeds={peer: bytes([n]) * 32 for n, peer in enumerate(ask.seeds)})
                 for name, ask in asks.items()
             }
         )
         place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["bank"], visits.Agree))
-        inboxes = dict[str, Any]()
+        inboxes = _inboxes(agreed)
         for asks in server.asked[place + 1 :]:
             told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
             if isinstance(asks["bank"], visits.Count):

@@ -21,7 +21,7 @@ from protocol_cases import CASES
 
 from understudy.data.schema import Integer, Schema
 from understudy.errors import MessageError
-from understudy.protocols.core import Ask, Assembly, Swap
+from understudy.protocols.core import Ask, Assembly, Keys, Swap
 from understudy.protocols.gram.messages import Agree, Begin, Fine, Share
 from understudy.protocols.gram.releases import Plan, release
 from understudy.runtime.local import LocalParties, addressed
@@ -177,4 +177,40 @@ def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_
     parties = federation.parties(case.protocol, run="r")
     with pytest.raises(MessageError, match="told different things"):
         case.module.train(case.config(), Turned(parties), federation.schemas)
+    assert all(holder.ledger.spend() == {} for holder in federation.holders.values())
+
+
+# In every family the noise is that of all
+
+
+class Louder(LocalParties):
+    """A server that asks the last party for more noise than the others."""
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks, last = addressed(message, self.names), self.names[-1]
+        if isinstance(told := asks.get(last), Keys):
+            noise = {
+                key: 2 * value if isinstance(value, float) else [2 * each for each in value]
+                for key, value in vars(told).items()
+                if key in ("multiplier", "multipliers", "sigmas")
+            }
+            asks[last] = replace(told, **noise)
+        return super().ask(asks)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Moments, images of two classes, three parties",
+        "Tied, a table, images and series, two releases",
+        "Visits, rows, three parties",
+        "Visits, columns, two tables and events that are drawn",
+    ],
+)
+def test_in_every_family_holders_who_were_told_other_noise_part_before_anything_is_charged(name: str) -> None:
+    case = next(case for case in CASES if case.name == name)
+    federation = case.federation(seed=None)
+    parties = federation.parties(case.protocol, run="r")
+    with pytest.raises(MessageError, match="told different things"):
+        case.module.train(case.config(), Louder(parties), federation.schemas)
     assert all(holder.ledger.spend() == {} for holder in federation.holders.values())

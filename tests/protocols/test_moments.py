@@ -261,12 +261,12 @@ def test_a_release_is_made_once_and_in_turn() -> None:
     party = fed.parties("moments", run="r", config=config)["silo 0"]
     begin = Begin(config=asdict(config), schemas={"silo 0": SCHEMA.to_dict()})
     with pytest.raises(MessageError, match="not expected"):
-        party.answer(Means())
+        party.answer(Means(inbox={}))
     begun = party.answer(begin)
     keys, multipliers = {"silo 0": begun.key.value}, begun.multipliers.value  # type: ignore[attr-defined]
     party.answer(Agree(keys=keys, multipliers=multipliers))
-    party.answer(Means())
-    for again in (Means(), Agree(keys=keys, multipliers=multipliers)):
+    party.answer(Means(inbox={}))
+    for again in (Means(inbox={}), Agree(keys=keys, multipliers=multipliers)):
         with pytest.raises(MessageError, match="not expected"):
             party.answer(again)
     assert len(charged(fed.holders["silo 0"])) == 1
@@ -283,7 +283,7 @@ def test_the_noise_is_what_the_price_says() -> None:
         party = fed.parties("moments", run="r", config=config)["a"]
         begun: Any = party.answer(Begin(config=asdict(config), schemas={"a": SCHEMA.to_dict()}))
         party.answer(Agree(keys={"a": begun.key.value}, multipliers=begun.multipliers.value))
-        answer: Any = party.answer(Means())
+        answer: Any = party.answer(Means(inbox={}))
         sums.append(answer.sums.value.double())
     found = float((sums[0] - sums[1]).std()) / 2**0.5
     assert found == pytest.approx(begun.multipliers.value[0] * stage.reach, rel=0.35)

@@ -18,6 +18,7 @@ from understudy.models.visits import VisitTables
 from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core import Swap, align_people
+from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.base import Ask
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
@@ -207,12 +208,14 @@ def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
     for early in (Swap(chunk=0, inbox={}), count):
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(early)
-    clinic_party.answer(told["clinic"])
+    greetings = greetings_of({name: party.answer(told[name]) for name, party in parties.items()})
     wrong: list[Ask] = [told["clinic"], count, Swap(chunk=1, inbox={})]
     for ask in wrong:
         with pytest.raises(MessageError, match="not expected"):
             clinic_party.answer(ask)
-    clinic_party.answer(Swap(chunk=0, inbox={}))
+    with pytest.raises(MessageError, match="a greeting of another holder is missing"):
+        clinic_party.answer(Swap(chunk=0, inbox={}))
+    clinic_party.answer(Swap(chunk=0, inbox=greetings["clinic"]))
     with pytest.raises(MessageError):
         clinic_party.answer(Swap(chunk=0, inbox={}))
     with pytest.raises(MessageError):

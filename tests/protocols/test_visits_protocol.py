@@ -25,6 +25,7 @@ from understudy.federation import Federation
 from understudy.models.visits import VisitTables
 from understudy.planning import plan
 from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.core.agreeing import greetings_of
 from understudy.protocols.core.base import Ask, Keep
 from understudy.protocols.visits import protocol as visits
 from understudy.protocols.visits.messages import Agree, Begin, Count
@@ -123,9 +124,9 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     begun = {name: party.answer(begin) for name, party in parties.items()}
     keys = {name: reply.key.value for name, reply in begun.items()}
     most = max(reply.multiplier.value for reply in begun.values())
-    for party in parties.values():
-        party.answer(Agree(keys=keys, multiplier=most, seeds={}, chunk=1))
-    return {name: party.answer(COUNT) for name, party in parties.items()}
+    agree = Agree(keys=keys, multiplier=most, seeds={}, chunk=1)
+    greetings = greetings_of({name: party.answer(agree) for name, party in parties.items()})
+    return {name: party.answer(replace(COUNT, inbox=greetings[name])) for name, party in parties.items()}
 
 
 def charged(holder: Any) -> list[Any]:

@@ -44,8 +44,8 @@ class _Listening(Server):
 
     heard: list[tuple[Stage, Tensor, float]] = field(default_factory=list)
 
-    def _sum(self, done: Released, ask: Ask, stage: Stage) -> Tensor:
-        total = super()._sum(done, ask, stage)
+    def _sum(self, done: Released, asks: Mapping[str, Ask], stage: Stage) -> Tensor:
+        total = super()._sum(done, asks, stage)
         sigma = noise_for(done.multipliers[done.made], self.most_holders * stage.reach)
         self.heard.append((stage, total, sigma))
         return total

@@ -133,8 +133,8 @@ class KeyedParty(Party, Generic[H]):
         """Whether who takes part may still change."""
         return False
 
-    def disclosed(self, agreement: H) -> str:
-        """What will leave at no price, for the ledger, if anything will."""
+    def ready(self, agreement: H) -> str:
+        """Make ready what was agreed on. What will leave at no price, for the ledger, if anything will."""
         return ""
 
     def kept(self, agreement: H) -> dict[str, Any]:
@@ -175,7 +175,7 @@ class KeyedParty(Party, Generic[H]):
 
     def _agree(self, ask: Keys) -> Reply:
         agreement, mark = self.open(ask), fingerprint(ask.keys)
-        if what := self.disclosed(agreement):
+        if what := self.ready(agreement):
             self.ledger.charge(NoOpDpEvent(), run=self.run, what=f"{what}; keys {mark}")
         self.agreement = agreement
         return self.beginnings.agreed(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,33 +15,30 @@ class Begin(Assembly, kind="moments.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply, kind="moments.begun"):
+class Begun(Stated, kind="moments.begun"):
     """The noise multiplier that this party's budget needs in each release, and its public key of the run."""
 
     multipliers: Public
-    budget: Public
-    noise: Public
-    key: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask, kind="moments.agree"):
+class Agree(Keys, kind="moments.agree"):
     """Who takes part, with which keys, and the noise multiplier of each release."""
 
-    keys: dict[str, bytes]
     multipliers: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply, kind="moments.agreed"):
-    """The fingerprint of all keys as this party was told them; it is also in the ledger."""
-
-    fingerprint: Public
+class Agreed(Greeted, kind="moments.agreed"):
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Means(Ask, kind="moments.means"):
-    """Release counts and means of the classes, and the energy and the histograms of all rows."""
+class Means(Delivery, kind="moments.means"):
+    """Release counts and means of the classes, and the energy and the histograms of all rows.
+
+    `inbox`: the others' greetings.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,35 +8,24 @@ sensitivity (`stages`), so that it need not be believed in that.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from dp_accounting import ComposedDpEvent
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.frame import MOST_FEATURES, Frame
-from understudy.errors import ConfigError, MessageError, PrivacyError, SchemaError
+from understudy.errors import ConfigError, MessageError, SchemaError
 from understudy.models.moments.released import bins_of
-from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng, rounded_up
-from understudy.privacy.secure import (
-    Channel,
-    KeyPair,
-    Ring,
-    blind,
-    connect,
-    fingerprint,
-    noise_on,
-    noise_share,
-)
+from understudy.privacy.noise import rounded_up
+from understudy.privacy.secure import Ring, blind, noise_on, noise_share
 from understudy.privacy.secure.moments import Crowd, moments_event, needed_multipliers, noise_for
-from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply, told_alike
+from understudy.protocols.core import Ask, Beginnings, KeyedParty, Message, Paid, Public, Reply
+from understudy.protocols.core.keyed import Agreement
 from understudy.protocols.moments.messages import (
     Agree,
     Agreed,
@@ -64,95 +53,51 @@ _MOST_RADIUS = 1 << 20
 SETTLED = ("features", "shares", "colluding", "most_holders", "private")
 
 
-@dataclass
-class Agreement:
-    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
-
-    agree: Agree
-    channels: dict[str, Channel]
-    released: int = 0
-
-
-class MomentsParty(Party):
+class MomentsParty(KeyedParty[Agreement]):
     """One holder of images or series of its own people.
 
-    Guarantee: see the module. Each release is answered once and in turn. From `Begin` to the last release the state is
-    not saved on the server's word (`Keep`): a server that could return to it would have two releases under one pad.
-    Whatever state it is put back to, a release is charged once under its keys.
-    Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
-    error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys.
+    Guarantee: see the module, and `KeyedParty`.
+    Edges: another schema, less noise than the budget needs, a message of a wrong shape → an error, and nothing is
+    charged or sent.
     """
 
+    beginnings: ClassVar = Beginnings(Begin, Begun, Agree, Agreed)
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *Party.messages, Begin, Begun, Agree, Agreed, Means, Pooling, Cells, Summed,
+        *KeyedParty.messages, *beginnings, Means, Pooling, Cells, Summed,
     )  # fmt: skip
 
-    def __init__(
-        self,
-        name: str,
-        rows: ArrayTable[Any],
-        ledger: Ledger,
-        *,
-        run: str,
-        budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
-        agreed: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(name, ledger, run=run, rng=rng, folder=folder)
-        self.table, self.budget, self.terms = rows, budget, dict(agreed or {})
-        self.begun: Begin | None = None
-        self.pair: KeyPair | None = None
-        self.agreement: Agreement | None = None
-        self.multipliers: tuple[float, ...] = ()
+    def __init__(self, name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, ledger, **more)
+        self.table = rows
+
+    def forget(self) -> None:
+        super().forget()
         self._rows: Rows | None = None
 
-    def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.pair is not None:
-            raise self.unexpected(ask)
-        return super().answer(ask)
+    def may_agree_again(self, agreement: Agreement) -> bool:
+        return not agreement.released
 
-    def respond(self, ask: Ask) -> Reply:
-        agreement = self.agreement
+    def go_on(self, ask: Ask, agreement: Agreement) -> Reply | None:
         match ask:
-            case Begin():
-                return self._begin(ask)
-            case Agree() if agreement is None or not agreement.released:
-                return self._agree(ask)
-            case Means() if agreement is not None and agreement.released == 0:
-                return self._release(
-                    agreement, First(self.frame, self.classes), "counts, means and histograms"
-                )
-            case Pooling() if agreement is not None and agreement.released == 1:
+            case Means() if agreement.released == 0:
+                self.hear(ask, agreement)
+                first = First(self.frame, self.classes)
+                return self._release(agreement, first, "counts, means and histograms")
+            case Pooling() if agreement.released == 1:
                 return self._release(agreement, self._pooled(ask, agreement), "second moments of all rows")
-            case Cells() if agreement is not None and agreement.released == 2:
+            case Cells() if agreement.released == 2:
                 return self._release(agreement, self._within(ask, agreement), "second moments by class")
-        raise self.unexpected(ask)
+        return None
 
     # Before anything leaves
 
-    def _begin(self, ask: Begin) -> Begun:
-        self._take_up(ask)
-        private, budget = bool(ask.config["private"]), self.budget
-        budget.warn_of_delta(self.name, len(self.table.ids))
-        shares = tuple(map(float, ask.config["shares"]))
-        self.multipliers = needed_multipliers(budget, shares) if private else (0.0,) * len(shares)
-        noise_for(self.multipliers[0], self.moves * First(self.frame, self.classes).reach)
-        self.ledger.afford(ComposedDpEvent([moments_event(each) for each in self.multipliers[: self._count]]))
-        self.pair, self.agreement = KeyPair(self._fresh()), None
-        return Begun(
-            multipliers=Public(list(self.multipliers), "computed from the budget and public settings"),
-            budget=Public(asdict(budget) if private else None, "the holder's own choice"),
-            noise=self.stated_noise(),
-            key=Public(self.pair.public, "a fresh public key"),
-        )
-
-    def _take_up(self, ask: Begin) -> None:
-        config = self._as_agreed(ask.config)
+    def take_up(self, ask: Begin) -> None:
+        config = ask.config
+        self.as_agreed(config, SETTLED)
         schemas = {name: schema_from(schema) for name, schema in ask.schemas.items()}
         own = schemas.get(self.name)
         if own is None or public_of(own) != public_of(self.table.schema):
-            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
+            raise self.other_schema()
         common(schemas)
         whole(**{key: config[key] for key in ("features", "colluding", "most_holders")})
         in_range(1, MOST_FEATURES, features=config["features"])
@@ -163,50 +108,25 @@ class MomentsParty(Party):
                 f"most_holders={config['most_holders']}, and there are {len(schemas)} parties. Nothing was charged."
             )
         check_shares(config["shares"])
-        self.begun, self.pair, self.agreement = ask, None, None
-        self._rows = None
+        self.renew(ask)
         self.frame = Frame.of(self.table.schema, config["features"])
         self.moves = int(config["most_holders"])
 
-    def _as_agreed(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings, held to what the holder knows by itself."""
-        for key in SETTLED:
-            if key not in config:
-                raise MessageError(f"{self.name}: the settings lack {key}. Nothing was charged or sent.")
-        for key, value in self.terms.items():
-            told = tuple(config[key]) if isinstance(config[key], list) else config[key]
-            if told != value:
-                raise MessageError(
-                    f"{self.name}: {key}={told} was asked for, and {value} was agreed to. "
-                    "Nothing was charged or sent."
-                )
-        return config
+    def needs(self) -> dict[str, Public]:
+        self.budget.warn_of_delta(self.name, len(self.table.ids))
+        shares = tuple(map(float, self.begun.config["shares"]))
+        self.needed = [*needed_multipliers(self.budget, shares)] if self.private else [0.0] * len(shares)
+        noise_for(self.needed[0], self.moves * First(self.frame, self.classes).reach)
+        self.ledger.afford(ComposedDpEvent([moments_event(each) for each in self.needed[: self._count]]))
+        return {"multipliers": Public(self.needed, "computed from the budget and public settings")}
 
-    def _agree(self, ask: Agree) -> Agreed:
-        self.agreement = self._open(ask)
-        return Agreed(fingerprint=Public(fingerprint(ask.keys), "a hash of public keys"))
-
-    def _open(self, ask: Agree) -> Agreement:
-        """Check what was agreed, and derive the pads' lines from it."""
-        if self.begun is None or self.pair is None:
-            raise self.unexpected(ask)
-        if len(ask.multipliers) != len(self.multipliers):
-            raise MessageError(
-                f"{self.name}: {len(self.multipliers)} scales of noise were due. Nothing was sent."
-            )
-        for asked, least in zip(ask.multipliers, self.multipliers, strict=True):
-            not_negative(multiplier=asked)
-            if asked < least:
-                raise PrivacyError(
-                    f"{self.name}: a noise multiplier of {asked:g} was asked for, but its budget needs {least:g}. "
-                    "Nothing was charged or sent."
-                )
+    def open(self, ask: Agree) -> Agreement:
+        self.enough_noise(ask.multipliers)
         if not ask.keys.keys() <= self.begun.schemas.keys():
             raise MessageError(f"{self.name}: a key is of a party that was not named. Nothing was sent.")
         if len(ask.keys) > 1:
             in_range(1, len(ask.keys) - 1, colluding=self.begun.config["colluding"])
-        context = told_alike(self.run, self.begun, ask)
-        return Agreement(ask, connect(self.name, self.pair, ask.keys, context=context))
+        return Agreement(ask, self.lines(ask))
 
     # The releases
 
@@ -234,15 +154,9 @@ class MomentsParty(Party):
         number, agree = agreement.released, agreement.agree
         sigma = noise_for(agree.multipliers[number], self.moves * stage.reach)
         scales = [self._part(scale, len(agree.keys)) for scale in (Fraction(sigma), doubled(sigma))]
-        receipt = self.ledger.charge(
-            moments_event(agree.multipliers[number]),
-            run=self.run,
-            what=f"{what} with {', '.join(agreement.channels) or 'nobody'}; keys {fingerprint(agree.keys)}",
-            once=True,  # also for a server that puts this party back to before it: pads are for one release
-        )
-        agreement.released += 1
-        if agreement.released == self._count:
-            self.agreement = self.pair = None  # a further release takes new keys, and is charged again
+        event = moments_event(agree.multipliers[number])
+        what = f"{what} with {agreement.peers or 'nobody'}"
+        receipt = self.pay(event, what, agreement, of=self._count)
         sums, diagonal = stage.count(self.rows), stage.diagonal
         for cells, scale in ((~diagonal, scales[0]), (diagonal, scales[1])):
             sums = sums + noise_on(cells, scale, self.rng)
@@ -250,11 +164,11 @@ class MomentsParty(Party):
         return Summed(sums=Paid(_RING.signed(padded), receipt))
 
     def _part(self, scale: Fraction, parties: int) -> Fraction:
-        colluding = 1 if self.begun is None else int(self.begun.config["colluding"])
+        colluding = int(self.begun.config["colluding"])
         return noise_share(scale, parties, colluding=colluding)
 
     def _share(self, stage: int) -> float:
-        return 0.0 if self.begun is None else float(self.begun.config["shares"][stage])
+        return float(self.begun.config["shares"][stage])
 
     @property
     def _count(self) -> int:
@@ -277,34 +191,6 @@ class MomentsParty(Party):
                 Crowd.of(self.table.starts),
             )
         return self._rows
-
-    # Beginnings, which a saved state repeats
-
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        if self.begun is not None and self.pair is not None:
-            state["begun"] = {
-                "ask": asdict(self.begun),
-                "secret": self.pair.secret,
-                "multipliers": list(self.multipliers),
-            }
-        if (agreement := self.agreement) is not None:
-            state["agreement"] = {"ask": asdict(agreement.agree), "released": agreement.released}
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.begun = self.pair = self.agreement = None
-        if (begun := state.get("begun")) is not None:
-            self._take_up(Begin(**begun["ask"]))
-            self.pair, self.multipliers = KeyPair(begun["secret"]), tuple(begun["multipliers"])
-        if (held := state.get("agreement")) is not None:
-            self.agreement = self._open(Agree(**held["ask"]))
-            self.agreement.released = int(held["released"])
-
-    def _fresh(self) -> bytes | None:
-        """What a key is drawn from: the system, or in a rehearsal the party's own randomness."""
-        return self.rng.bytes(32) if self.rng.seeded else None
 
 
 def doubled(sigma: float) -> Fraction:

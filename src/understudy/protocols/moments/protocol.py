@@ -30,10 +30,10 @@ from understudy.generator import Generator
 from understudy.models.moments import fit_cells, match_shades
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.moments.messages import Begin
 from understudy.protocols.moments.party import SETTLED, MomentsParty, check_shares, classes_of, common
 from understudy.protocols.moments.releases import NAMES, Released, Server, release
@@ -129,11 +129,12 @@ def train(
     )
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
+    saved = store.measured(SAVED, told) if store is not None and resume else None
     done = release(
         server,
         Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}),
         at_least=config.at_least,
-        first=_saved(store, told) if store and resume else None,
+        first=None if saved is None else Released(**saved),
         keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
     )
     there = [name for name in done.begun if name not in done.gone]
@@ -174,28 +175,11 @@ def train(
     return Outcome(Generator(network.eval(), schema, card), privacy, people)
 
 
-def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
-    """What was saved, if it was measured as these settings say."""
-    if (saved := store.noted(SAVED)) is None:
-        return None
-    if saved.pop("plan", None) != told:
-        raise ConfigError(
-            "what was measured is not what these settings ask for: resume with those of the run. "
-            "Nothing was charged."
-        )
-    return Released(**saved)
-
-
 def _statement(
     done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
 ) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
-    paid = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
-    gone = dict.fromkeys(VIEWS, paid)
-    parties = tuple(
-        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
-        for name, info in done.begun.items()
-    )
+    asked = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
     missing = (
         (
             f"a further release, which did not take place ({done.ended}): who had answered by then has paid for it",
@@ -204,7 +188,7 @@ def _statement(
         else ()
     )
     return PrivacyStatement(
-        parties=parties,
+        parties=stated_prices(done.begun, spends, asked),
         same_people=False,
         most_holders=most_holders,
         one_release=most_holders > 1,

@@ -3,7 +3,7 @@
 Of the parts it sees only uniform numbers; what it can put together is the sum of all holders with their noise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -17,7 +17,8 @@ from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, Directions, centres, directions
 from understudy.privacy.secure import Ring, noise_share
 from understudy.privacy.secure.moments import noise_for
-from understudy.protocols.core import Ask, Parties, Present
+from understudy.protocols.core import Ask, Parties
+from understudy.protocols.core.agreeing import Begun, Inboxes, agree_over_rows, keys_of, most_of
 from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
 from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.stages import MOST_BITS, First, Pooled, Stage, Within, finest
@@ -32,7 +33,8 @@ class Released:
     release its sums and the deviations of their noise, by name. All of it is public, or paid for.
 
     `bits`: of the cells of the third release. `ended`: why a further one did not take place, if one was due; `lost`
-    that holders were asked for it, and may have paid; `gone` who went away then.
+    that holders were asked for it, and may have paid; `gone` who went away then. `greetings`: what the holders told
+    each other, until the first release.
     """
 
     begun: dict[str, dict[str, Any]]
@@ -42,6 +44,7 @@ class Released:
     ended: str = ""
     lost: bool = False
     gone: list[str] = field(default_factory=list)
+    greetings: Inboxes = field(default_factory=dict)
 
     @property
     def made(self) -> int:
@@ -62,40 +65,37 @@ class Server:
 
     def begin(self, begin: Begin, at_least: int | None) -> Released:
         """Until all who are still there have agreed with each other."""
-        present = Present(self.parties, at_least)
-        begun = {
-            name: {key: public.value for key, public in vars(reply).items()}
-            for name, reply in present.ask(begin).items()
-        }
-        most = [max(each) for each in zip(*(info["multipliers"] for info in begun.values()), strict=True)]
-        while True:
-            agree = Agree(keys={name: info["key"] for name, info in begun.items()}, multipliers=most)
-            agreed = present.ask(dict.fromkeys(begun, agree))
-            if agreed.keys() == begun.keys():
-                return Released(begun, most)
-            begun = {name: begun[name] for name in agreed}
+
+        def agree(everybody: Begun, left: Begun) -> Agree:
+            return Agree(keys=keys_of(left), multipliers=most_of(everybody, "multipliers"))
+
+        everybody, begun, greetings = agree_over_rows(self.parties, begin, at_least, agree)
+        return Released(begun, most_of(everybody, "multipliers"), greetings=greetings)
 
     def next(self, done: Released) -> Released:
         """The release after these."""
-        ask, stage, bits = self._due(done)
+        asks, stage, bits = self._due(done)
         sigma = noise_for(done.multipliers[done.made], self.most_holders * stage.reach)
-        total = self._sum(done, ask, stage)
+        total = self._sum(done, asks, stage)
         noise = torch.where(
             stage.diagonal,
             self._deviation(doubled(sigma), len(done.begun)),
             self._deviation(Fraction(sigma), len(done.begun)),
         )
         found = done.found | {NAMES[done.made]: stage.read(total, noise)}
-        return replace(done, found=found, bits=bits)
+        return replace(done, found=found, bits=bits, greetings={})
 
-    def _due(self, done: Released) -> tuple[Ask, Stage, int]:
+    def _due(self, done: Released) -> tuple[dict[str, Ask], Stage, int]:
+        """What each holder is asked, and how its answer is read."""
         if not done.made:
-            return Means(), First(self.frame, self.classes), 0
+            asks = {name: Means(inbox=inbox) for name, inbox in done.greetings.items()}
+            return {**asks}, First(self.frame, self.classes), 0
         centre = self.centres(done)
         scale = finest(done.multipliers[done.made], self.most_holders)
         if done.made == 1:
             terms = {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
-            return Pooling(**terms), Pooled(**terms, scale=scale), 0  # type: ignore[arg-type]
+            pooling = Pooling(**terms)  # type: ignore[arg-type]
+            return dict.fromkeys(done.begun, pooling), Pooled(**terms, scale=scale), 0  # type: ignore[arg-type]
         kept = self.directions(done, centre)
         multiplier = done.multipliers[2] * self.most_holders
         bits = kept.bits(centre.people, multiplier, MOST_BITS) if self.bits is None else self.bits
@@ -103,7 +103,8 @@ class Server:
         within = {
             "means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits,
         }  # fmt: skip
-        return Cells(**within), Within(**within, scale=scale), bits  # type: ignore[arg-type]
+        cells = Cells(**within)  # type: ignore[arg-type]
+        return dict.fromkeys(done.begun, cells), Within(**within, scale=scale), bits  # type: ignore[arg-type]
 
     def centres(self, done: Released) -> Centres:
         """What the first release says."""
@@ -113,9 +114,8 @@ class Server:
         """What the second says."""
         return directions(done.found["pooled"], centre)
 
-    def _sum(self, done: Released, ask: Ask, stage: Stage) -> Tensor:
+    def _sum(self, done: Released, asks: Mapping[str, Ask], stage: Stage) -> Tensor:
         """Ask all who take part, and add up: without one of them nothing can be unmasked."""
-        asks = dict.fromkeys(done.begun, ask)
         try:
             replies = self.parties.ask(asks, at_least=0) if done.made else self.parties.ask(asks)
         except BudgetExceeded as refusal:

@@ -24,7 +24,7 @@ from understudy.data.codec import Codec
 from understudy.data.described import Rows, one_kind_of_row, public_of, schema_from
 from understudy.data.table import Table
 from understudy.data.triangles import on_diagonal
-from understudy.errors import MessageError, PartyError
+from understudy.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.secure import Factor, Ring, blind, noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
@@ -111,11 +111,10 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
 
     def forget(self) -> None:
         super().forget()
-        self.layout: Layout | None = None
         self._people: ArrayPeople | TablePeople | None = None
 
     def go_on(self, ask: Ask, agreement: Agreement) -> Reply | None:
-        layout, products = self._layout, None if agreement.measuring is None else agreement.measuring.products
+        layout, products = self.layout, None if agreement.measuring is None else agreement.measuring.products
         match ask:
             case Means() if agreement.released == MEANS:
                 self.hear(ask, agreement)
@@ -141,7 +140,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         self.layout = Layout(schemas, int(ask.config["features"]), ask.config["target"])
 
     def needs(self) -> dict[str, Public]:
-        people, layout = len(self.aligned), self._layout
+        people, layout = len(self.aligned), self.layout
         self.enough(people)
         self.budget.warn_of_delta(self.name, people)
         shares = tuple(map(float, self.begun.config["shares"]))[: layout.releases]
@@ -155,7 +154,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         }
 
     def open(self, ask: Agree) -> Agreement:
-        layout = self._layout
+        layout = self.layout
         self.enough_noise(ask.multipliers)
         for release, asked in enumerate(ask.multipliers):
             layout.noise(release, asked)
@@ -165,7 +164,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         Ring(ask.bits)
         return Agreement(ask, self.lines(ask))
 
-    def disclosed(self, agreement: Agreement) -> str:
+    def ready(self, agreement: Agreement) -> str:
         return masked_rows(agreement.peers)
 
     # The releases
@@ -296,12 +295,6 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         return int(self.begun.config[key])
 
     @property
-    def _layout(self) -> Layout:
-        if self.layout is None:
-            raise PartyError(f"{self.name}: nothing was begun. Nothing was computed or sent.")
-        return self.layout
-
-    @property
     def people(self) -> ArrayPeople | TablePeople:
         """The shared people: made when they are first needed, and kept."""
         if self._people is None:
@@ -310,7 +303,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
                 self._people = TablePeople(codec.codes(self.aligned), codec.sizes)
             else:
                 values = self.held.values[places(self.aligned)]
-                self._people = ArrayPeople.of(self._layout.frames[self.name], values)
+                self._people = ArrayPeople.of(self.layout.frames[self.name], values)
         return self._people
 
     # The state, as it is saved
@@ -325,7 +318,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
 
     def restore(self, agreement: Agreement, held: Mapping[str, Any]) -> None:
         if held["measure"] is not None:
-            agreement.measuring = self._vectors(Measure(**held["measure"]), self._layout, agreement)
+            agreement.measuring = self._vectors(Measure(**held["measure"]), self.layout, agreement)
             agreement.measuring.products.load_state_dict(held["products"])
         agreement.seeds = set(held["seeds"])
 

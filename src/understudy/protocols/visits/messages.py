@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,41 +15,34 @@ class Begin(Assembly, kind="visits.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply, kind="visits.begun"):
+class Begun(Stated, kind="visits.begun"):
     """The noise multiplier that this party's budget needs, its public key of the run, over columns how many people."""
 
     multiplier: Public
-    budget: Public
-    noise: Public
-    key: Public
     people: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask, kind="visits.agree"):
+class Agree(Keys, kind="visits.agree"):
     """Who takes part, with which keys, and the noise multiplier; over columns seeds of masks, by the other holder.
 
     `chunk`: people per message.
     """
 
-    keys: dict[str, bytes]
     multiplier: float
     seeds: dict[str, bytes]
     chunk: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply, kind="visits.agreed"):
-    """The fingerprint of all keys as this party was told them; it is also in the ledger."""
-
-    fingerprint: Public
+class Agreed(Greeted, kind="visits.agreed"):
+    """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Count(Ask, kind="visits.count"):
-    """Release the tables. Over columns: the others' last messages, and the dealer's corrections."""
+class Count(Delivery, kind="visits.count"):
+    """Release the tables. Over columns: the others' last messages, and corrections; over rows their greetings."""
 
-    inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]
 
 

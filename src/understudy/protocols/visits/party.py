@@ -12,40 +12,28 @@ deals the masks, so there it must not pool what it knows with a holder (docs/sec
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.codec import Codec
 from understudy.data.described import schema_from
 from understudy.data.table import Table
 from understudy.data.visits import VisitCodes, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
-from understudy.errors import MessageError, PartyError, PrivacyError, SchemaError
-from understudy.privacy.accounts.budget import Budget
+from understudy.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.noise import Rng
-from understudy.privacy.secure import (
-    Channel,
-    Factor,
-    KeyPair,
-    Ring,
-    Words,
-    blind,
-    connect,
-    fingerprint,
-    noise_on,
-)
+from understudy.privacy.secure import Factor, Ring, Words, blind, noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import (
     AlignedParty,
     Ask,
-    Keep,
+    Beginnings,
+    KeyedParty,
     Message,
     Paid,
     Products,
@@ -53,8 +41,9 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
-    told_alike,
 )
+from understudy.protocols.core.keyed import Agreement as KeyedAgreement
+from understudy.protocols.core.keyed import masked_rows
 from understudy.protocols.core.roster import places, roster
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Agreed, Begin, Begun, Count, Counted
@@ -64,142 +53,76 @@ RING = Ring(64)
 
 
 @dataclass
-class Agreement:
-    """What a party holds between `Agree` and its release. It is dropped with that, keys and all."""
+class Agreement(KeyedAgreement):
+    """What a party holds between `Agree` and its release."""
 
-    agree: Agree
-    channels: dict[str, Channel]
-    terms: Terms
+    terms: Terms = field(kw_only=True)
     products: Products | None = None  # over columns
     codes: VisitCodes | None = None  # over columns: what the products are of
-    kept: Tensor | None = None  # of these, the events that count, where they are drawn
+    drawn: Tensor | None = None  # of these, the events that count, where they are drawn
 
 
-class VisitsParty(AlignedParty):
+class VisitsParty(KeyedParty[Agreement], AlignedParty):
     """One holder of people and their events, or over columns of a table of the same people.
 
-    Guarantee: see the module. Each ask is answered once and in turn. From `Begin` to the release the state is not saved
-    on the server's word (`Keep`): a server that could return to it would have two releases under one pad.
-    Edges: another schema, less noise than the budget needs, a message of a wrong shape, repeated or out of turn → an
-    error, and nothing is charged or sent; a session that is lost begins again with `Begin` and new keys, at a new
-    price.
+    Guarantee: see the module, and `KeyedParty`.
+    Edges: another schema, less noise than the budget needs, a message of a wrong shape → an error, and nothing is
+    charged or sent.
     """
 
+    beginnings: ClassVar = Beginnings(Begin, Begun, Agree, Agreed)
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *AlignedParty.messages, Begin, Begun, Agree, Agreed, Swap, Swapped, Count, Counted,
+        *AlignedParty.messages, *beginnings, Swap, Swapped, Count, Counted,
     )  # fmt: skip
 
-    def __init__(
-        self,
-        name: str,
-        held: Visits | Table,
-        ledger: Ledger,
-        *,
-        run: str,
-        budget: Budget,
-        rng: Rng | None = None,
-        folder: Path | None = None,
-        agreed: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(name, roster(held), ledger, run=run, rng=rng, folder=folder)
+    def __init__(self, name: str, held: Visits | Table, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, roster(held), ledger, **more)
         held.schema.require_public(f"the schema of {name}")
-        self.held, self.budget, self.agreed = held, budget, dict(agreed or {})
-        self.multiplier = 0.0
-        self.forget()
+        self.held = held
 
-    def forget(self) -> None:
-        self.begun: Begin | None = None
-        self.holders: Holders | None = None
-        self.pair: KeyPair | None = None
-        self.agreement: Agreement | None = None
+    def may_agree_again(self, agreement: Agreement) -> bool:
+        return self.holders.split is None
 
-    def answer(self, ask: Ask) -> Reply:
-        if isinstance(ask, Keep) and self.pair is not None:
-            raise self.unexpected(ask)
-        return super().answer(ask)
-
-    def respond(self, ask: Ask) -> Reply:
-        if isinstance(ask, Begin):
-            return self._begin(ask)
-        holders, agreement = self.holders, self.agreement
-        if holders is None or self.pair is None:
-            raise self.unexpected(ask)
-        if isinstance(ask, Agree) and (agreement is None or holders.split is None):
-            return self._agree(ask, holders)
-        if agreement is None:
-            raise self.unexpected(ask)
+    def go_on(self, ask: Ask, agreement: Agreement) -> Reply | None:
         products = agreement.products
         match ask:
             case Swap() if products is not None and not products.done and ask.chunk == products.swapped:
-                return products.swap(ask)
+                return products.swap(self.hear(ask, agreement))
             case Count() if products is None or products.done:
-                return self._count(ask, holders, agreement)
-        raise self.unexpected(ask)
+                return self._count(self.hear(ask, agreement), agreement)
+        return None
 
     # Before anything leaves
 
-    def _begin(self, ask: Begin) -> Begun:
-        holders = self._take_up(ask)
-        private, budget = bool(ask.config["private"]), self.budget
-        people = None if holders.split is None else len(self.aligned)
-        if people is not None and people < 2:
-            raise PartyError(f"{self.name}: {people} people are too few to count. Nothing was charged.")
-        budget.warn_of_delta(self.name, self.held.rows if people is None else people)
-        self.multiplier = needed_multipliers(budget, (1.0,))[0] if private else 0.0
-        holders.terms(self.multiplier, self._setting("most_holders"))  # noise that can be drawn
-        self.ledger.afford(moments_event(self.multiplier))
-        self.pair = KeyPair(self._fresh())
-        return Begun(
-            multiplier=Public(self.multiplier, "computed from the budget and public settings"),
-            budget=Public(asdict(budget) if private else None, "the holder's own choice"),
-            noise=self.stated_noise(),
-            key=Public(self.pair.public, "a fresh public key"),
-            people=Public(people, "the size of the intersection, outside ε; over rows the number stays here"),
-        )
-
-    def _take_up(self, ask: Begin) -> Holders:
-        self._check_agreed(ask.config)
+    def take_up(self, ask: Begin) -> None:
+        self.as_agreed(ask.config, SETTLED)
         schemas = {name: schema_from(schema) for name, schema in ask.schemas.items()}
         own = schemas.get(self.name)
         if type(own) is not type(self.held.schema) or public_of(own) != public_of(self.held.schema):
-            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
+            raise self.other_schema()
         holders = Holders.of(schemas)
         holders.check(ask.config)
-        self.forget()
-        self.begun, self.holders = ask, holders
-        return holders
+        self.renew(ask)
+        self.holders = holders
 
-    def _check_agreed(self, config: Mapping[str, Any]) -> None:
-        """The settings, held to what the holder knows by itself."""
-        for key in SETTLED:
-            if key not in config:
-                raise MessageError(f"{self.name}: the settings lack {key}. Nothing was charged or sent.")
-            if key in self.agreed and config[key] != self.agreed[key]:
-                raise MessageError(
-                    f"{self.name}: {key}={config[key]} was asked for, and {self.agreed[key]} was agreed to. "
-                    "Nothing was charged or sent."
-                )
+    def needs(self) -> dict[str, Public]:
+        people = None if self.holders.split is None else len(self.aligned)
+        if people is not None:
+            self.enough(people)
+        self.budget.warn_of_delta(self.name, self.held.rows if people is None else people)
+        self.needed = [needed_multipliers(self.budget, (1.0,))[0] if self.private else 0.0]
+        self.holders.terms(self.needed[0], self._setting("most_holders"))  # noise that can be drawn
+        self.ledger.afford(moments_event(self.needed[0]))
+        return {
+            "multiplier": Public(self.needed[0], "computed from the budget and public settings"),
+            "people": Public(
+                people, "the size of the intersection, outside ε; over rows the number stays here"
+            ),
+        }
 
-    def _agree(self, ask: Agree, holders: Holders) -> Agreed:
-        agreement, mark = self._open(ask, holders), fingerprint(ask.keys)
-        if holders.split is not None:
-            self._multiply(agreement, holders.split)
-            self._charge(
-                f"masked rows for {', '.join(agreement.channels)}, sealed: they tell nothing, outside ε; keys {mark}"
-            )
-        self.agreement = agreement
-        return Agreed(fingerprint=Public(mark, "a hash of public keys"))
-
-    def _open(self, ask: Agree, holders: Holders) -> Agreement:
-        """Check what was agreed, and derive lines from it."""
-        if self.begun is None or self.pair is None:
-            raise self.unexpected(ask)
-        not_negative(multiplier=ask.multiplier)
-        if ask.multiplier < self.multiplier:
-            raise PrivacyError(
-                f"{self.name}: a noise multiplier of {ask.multiplier:g} was asked for, but its budget needs "
-                f"{self.multiplier:g}. Nothing was charged or sent."
-            )
+    def open(self, ask: Agree) -> Agreement:
+        holders = self.holders
+        self.enough_noise([ask.multiplier])
         everybody = ask.keys.keys() == set(holders.names)
         if not (everybody or (holders.split is None and ask.keys.keys() <= set(holders.names))):
             raise MessageError(
@@ -212,12 +135,17 @@ class VisitsParty(AlignedParty):
             in_range(1, len(ask.keys) - 1, colluding=self._setting("colluding"))
         whole(chunk=ask.chunk)
         terms = holders.terms(ask.multiplier, self._setting("most_holders"))
-        context = told_alike(self.run, self.begun, ask)
-        return Agreement(ask, connect(self.name, self.pair, ask.keys, context=context), terms)
+        return Agreement(ask, self.lines(ask), terms=terms)
 
-    def _multiply(self, agreement: Agreement, split: Split, kept: Tensor | None = None) -> None:
+    def ready(self, agreement: Agreement) -> str:
+        if self.holders.split is None:
+            return ""
+        self._multiply(agreement, self.holders.split)
+        return masked_rows(agreement.peers)
+
+    def _multiply(self, agreement: Agreement, split: Split, drawn: Tensor | None = None) -> Products:
         """Over columns: this side of the products with each other holder."""
-        agreement.codes, agreement.kept = self._codes(kept)
+        agreement.codes, agreement.drawn = self._codes(drawn)
         codes, own, root = agreement.codes, split.own(self.name), agreement.terms.root
         factors = {
             peer: Factor(
@@ -235,7 +163,8 @@ class VisitsParty(AlignedParty):
         def rows(start: int, stop: int) -> Words:
             return RING.words(person_vectors(codes, own, root, start, stop))
 
-        agreement.products = Products(RING, agreement.channels, factors, rows, chunks)
+        agreement.products = products = Products(RING, agreement.channels, factors, rows, chunks)
+        return products
 
     def _codes(self, kept: Tensor | None = None) -> tuple[VisitCodes, Tensor | None]:
         """The shared people's levels in the common order, and which events count, where they are drawn."""
@@ -251,22 +180,16 @@ class VisitsParty(AlignedParty):
 
     # The release
 
-    def _count(self, ask: Count, holders: Holders, agreement: Agreement) -> Counted:
+    def _count(self, ask: Count, agreement: Agreement) -> Counted:
         """Charge, and only then count."""
-        agree, terms, split = agreement.agree, agreement.terms, holders.split
+        agree, terms, split = agreement.agree, agreement.terms, self.holders.split
         products = {} if agreement.products is None else agreement.products.shares(ask.inbox, ask.corrections)
         alone = 1 if split is not None else len(agree.keys)
         scale = terms.share(alone, self._setting("colluding"))
-        receipt = self.ledger.charge(
-            moments_event(agree.multiplier),
-            run=self.run,
-            what=f"tables of people and their events with {', '.join(agreement.channels) or 'nobody'}; "
-            f"keys {fingerprint(agree.keys)}",
-            once=True,  # also for a server that puts this party back to before it: pads are for one release
-        )
-        self.agreement = self.pair = None  # a further release takes new keys, and is charged again
+        what = f"tables of people and their events with {agreement.peers or 'nobody'}"
+        receipt = self.pay(moments_event(agree.multiplier), what, agreement, of=1)
         if split is None and isinstance(self.held, Visits):
-            cells = count_visits(self.held.codes(self.rng), holders.layout, terms.unit)
+            cells = count_visits(self.held.codes(self.rng), self.holders.layout, terms.unit)
             lines = list(agreement.channels.values())
         elif split is not None and agreement.codes is not None:
             cells, lines = count_visits(agreement.codes, split.own(self.name), terms.unit), []
@@ -283,38 +206,17 @@ class VisitsParty(AlignedParty):
         return cells + noise_on(torch.ones_like(cells, dtype=torch.bool), scale, self.rng)
 
     def _setting(self, key: str) -> int:
-        return 1 if self.begun is None else int(self.begun.config[key])
+        return int(self.begun.config[key])
 
     # The state, as it is saved
 
-    def state_dict(self) -> dict[str, Any]:
-        state = super().state_dict()
-        if self.begun is not None and self.pair is not None:
-            state["begun"] = {
-                "ask": asdict(self.begun),
-                "secret": self.pair.secret,
-                "multiplier": self.multiplier,
-            }
-        if (agreement := self.agreement) is not None:
-            products = agreement.products
-            state["agreement"] = {
-                "ask": asdict(agreement.agree),
-                "kept": agreement.kept,
-                "products": None if products is None else products.state_dict(),
-            }
-        return state
+    def kept(self, agreement: Agreement) -> dict[str, Any]:
+        products = agreement.products
+        return {
+            "drawn": agreement.drawn,
+            "products": None if products is None else products.state_dict(),
+        }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.forget()
-        if (begun := state.get("begun")) is None:
-            return
-        holders = self._take_up(Begin(**begun["ask"]))
-        self.pair, self.multiplier = KeyPair(begun["secret"]), float(begun["multiplier"])
-        if (held := state.get("agreement")) is None:
-            return
-        self.agreement = self._open(Agree(**held["ask"]), holders)
-        if holders.split is not None:
-            self._multiply(self.agreement, holders.split, held["kept"])
-            if self.agreement.products is not None:
-                self.agreement.products.load_state_dict(held["products"])
+    def restore(self, agreement: Agreement, held: Mapping[str, Any]) -> None:
+        if self.holders.split is not None:
+            self._multiply(agreement, self.holders.split, held["drawn"]).load_state_dict(held["products"])

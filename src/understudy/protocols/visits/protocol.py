@@ -42,10 +42,10 @@ from understudy.models.visits import MixtureOfChains, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.visits.messages import Begin
@@ -145,8 +145,10 @@ def train(
     _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
-    done = _saved(store, told) if store and resume else None
-    if done is None:
+    saved = store.measured(SAVED, told) if store is not None and resume else None
+    if saved is not None:
+        done = Released(**saved)
+    else:
         begin = Begin(
             config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()}
         )
@@ -276,30 +278,13 @@ def _check_fit(config: Config, schema: VisitSchema) -> None:
         )
 
 
-def _saved(store: Checkpoint, told: Mapping[str, Any]) -> Released | None:
-    """What was saved, if it was measured as these settings say."""
-    if (saved := store.noted(SAVED)) is None:
-        return None
-    if saved.pop("plan", None) != told:
-        raise ConfigError(
-            "what was measured is not what these settings ask for: resume with those of the run. "
-            "Nothing was charged."
-        )
-    return Released(**saved)
-
-
 def _statement(
     done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
 ) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away after the release, its price."""
-    gone = {view: Counter([moments_event(done.multiplier)]) for view in VIEWS}
-    parties = tuple(
-        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
-        for name, info in done.begun.items()
-    )
     split = done.people is not None
     return PrivacyStatement(
-        parties=parties,
+        parties=stated_prices(done.begun, spends, Counter([moments_event(done.multiplier)])),
         same_people=split,
         most_holders=most_holders,
         one_release=split or most_holders > 1,

@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from understudy.data.visits.counts import Block
-from understudy.errors import MessageError, PartyError
+from understudy.errors import MessageError
 from understudy.models.visits import VisitTables
-from understudy.protocols.core import Dealing, Parties, Present, Swap, align_people, public_values, relayed
+from understudy.protocols.core import Dealing, Parties, Swap, align_people, public_values, relayed
+from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings_of, keys_of, same_number
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.party import RING
 from understudy.protocols.visits.terms import Holders, Terms
-
-Begun = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -63,17 +62,14 @@ def release(
     """
     if holders.split is not None:
         return _over_columns(parties, holders, holders.split, begin, chunk, secret or os.urandom(32))
-    present = Present(parties, at_least)
-    begun: Begun = public_values(present.ask(begin))
-    multiplier = max(info["multiplier"] for info in begun.values())
-    while True:
-        agree = Agree(keys=_keys(begun), multiplier=multiplier, seeds={}, chunk=1)
-        agreed = present.ask(dict.fromkeys(begun, agree))
-        if agreed.keys() == begun.keys():
-            break
-        begun = {name: begun[name] for name in agreed}
+
+    def agree(everybody: Begun, left: Begun) -> Agree:
+        return Agree(keys=keys_of(left), multiplier=_most(everybody), seeds={}, chunk=1)
+
+    everybody, begun, greetings = agree_over_rows(parties, begin, at_least, agree)
+    multiplier = _most(everybody)
     terms = holders.terms(multiplier, begin.config["most_holders"])
-    replies = parties.ask(dict.fromkeys(begun, Count(inbox={}, corrections={})))
+    replies = parties.ask({name: Count(inbox=box, corrections={}) for name, box in greetings.items()})
     total = sum(_words(name, reply.cells.value, (holders.layout.size,)) for name, reply in replies.items())
     deviation = terms.deviation(len(begun), begin.config["colluding"])
     noise = torch.full((len(holders.layout.blocks),), deviation, dtype=torch.float64)
@@ -86,18 +82,17 @@ def _over_columns(
     """Align, agree, relay what the holders send each other, and add their parts up."""
     people = align_people(parties)
     begun: Begun = public_values(parties.ask(begin))
-    if any(info["people"] != people for info in begun.values()):
-        raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
-    multiplier = max(info["multiplier"] for info in begun.values())
+    same_number(begun, people)
+    multiplier, keys = _most(begun), keys_of(begun)
     widths = {name: split.width(name) for name in split.holders}
-    dealing = Dealing(RING, widths, keys=_keys(begun), secret=secret)
-    parties.ask(
+    dealing = Dealing(RING, widths, keys=keys, secret=secret)
+    agreed = parties.ask(
         {
-            name: Agree(keys=_keys(begun), multiplier=multiplier, seeds=dealing.seeds(name), chunk=chunk)
+            name: Agree(keys=keys, multiplier=multiplier, seeds=dealing.seeds(name), chunk=chunk)
             for name in split.holders
         }
     )
-    inbox: dict[str, dict[str, Tensor]] = {name: {} for name in split.holders}
+    inbox = greetings_of(agreed)
     step = split.chunk(chunk)
     for number, start in enumerate(range(0, people, step)):
         replies = parties.ask({name: Swap(chunk=number, inbox=inbox[name]) for name in split.holders})
@@ -142,5 +137,5 @@ def _words(name: str, value: Any, shape: tuple[int, ...]) -> Any:
     return RING.words(value)
 
 
-def _keys(begun: Begun) -> dict[str, bytes]:
-    return {name: info["key"] for name, info in begun.items()}
+def _most(begun: Begun) -> float:
+    return max(float(info["multiplier"]) for info in begun.values())
