@@ -18,9 +18,10 @@ Once it is released under noise of known size, all that follows is post-processi
    Where empty cells still hold people it waits for these, up to a tenth of the steps: no residual shows them. So long
    it always waits where there are rules: pairs that they tie are the strongest, and come last.
 
-Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Cells that a pair
-near a function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns that
-rise together (`ordered_pairs`).
+Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Where a column is
+to be predicted, all tables of three columns with it are drawn to what the pairs alone say (`with_target`). Cells that a
+pair near a function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns
+that rise together (`ordered_pairs`).
 
 *Public rules* (`given_rules`): what is fitted is the mixture's law given the rules. Cells that they forbid have no
 target and no weight, and the law has nothing there. The mixture itself may have; that it should not have much, so that
@@ -44,6 +45,7 @@ from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
+from understudy.models.tables.with_target import MOST_LEVELS, WithTarget
 
 Watch = Callable[[int, float], None]
 
@@ -63,6 +65,7 @@ def fit_gram(
     people: int | None = None,
     triples: Sequence[Triple] = (),
     ties: Sequence[Tie] = (),
+    target: int | None = None,
     components: int = 512,
     steps: int = 1200,
     rate: float = 0.2,
@@ -74,6 +77,7 @@ def fit_gram(
     `gram` (width, width) is read on and above the diagonal and decides the device. `noise` is the standard
     deviation of its cells, in counts: one for all or one each; 0 for exact, infinity for not measured.
     `people`: their number, where it is known. `ties`: public rules; what is fitted is the mixture's law given these.
+    `target`: the number of the column that is to be predicted from the others, if there is one.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every step and at the end, which
     comes at `steps`, or once the residual falls to the least that is not noise, no table is left with more, and empty
     cells are empty; with rules no sooner than at a tenth of the steps. The same seed gives the same mixture on one
@@ -97,7 +101,7 @@ def fit_gram(
         mixture.logits.copy_(tables.ways.clamp(min=_RAREST).log().cpu() + jitter)
     count = len(triples) + int(tables.most.triu(1).count_nonzero())
     wide = [WideTable.of(triple, mixture.sizes, tables.people, count, ties) for triple in triples]
-    fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide, ties)
+    fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target)
     return fitted if coarse is None else coarse.parted(fitted)
 
 
@@ -109,11 +113,15 @@ def _descend(
     watch: Watch | None,
     triples: Sequence[WideTable] = (),
     ties: Sequence[Tie] = (),
+    target: int | None = None,
 ) -> MixtureOfProducts:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     scale = float(tables.ways_precision.mean().rsqrt())  # gradients are near 1, far above Adam's epsilon
     rules = Rules(mixture.sizes, tuple(tie.to(tables.ways.device, torch.float32) for tie in ties))
     two_way, empty = TwoWay(tables, mixture.sizes, scale, rules), EmptyCells(tables, scale, rules)
+    with_target = None
+    if target is not None and mixture.sizes[target] <= MOST_LEVELS:
+        with_target = WithTarget(tables, mixture.sizes, target, scale, rules)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     adam = _Adam(mixture.logits)
     for step in range(steps + 1):
@@ -134,6 +142,8 @@ def _descend(
             slope = two_way.slope(law, turned, pairs)
             slope.add_ways((law.weighed(own).mean(0) - ways) * ways_precision)
             empty.add_to(slope, tied)
+            if with_target is not None:
+                with_target.add_to(slope)
             wider = [one.slope(table, len(own), scale) for one, table in zip(triples, wide, strict=True)]
         made, slopes = [own, *tied, *wide], [slope.own, *slope.tied, *wider]
         if share is not None and left is not None and slope.share is not None:

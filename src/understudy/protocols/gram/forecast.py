@@ -21,6 +21,7 @@ from understudy.data.fine import is_bought, is_tree
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import level_count, most_levels
 from understudy.models.tables.coarse import fitted_width
+from understudy.models.tables.with_target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import Error, Forecast, Stage, figure
@@ -33,6 +34,7 @@ _FEW = 4.0  # so many deviations: people who are no more than that cannot be tol
 _UNIT = 512  # a product of two such matrices is the unit of the fit's work
 _READ = 300.0  # units to read the tables, at a width of _UNIT; grows as its cube
 _STEP = 3.6  # units of a step, at a width of _UNIT and so many components; grows as the square
+_LEVEL = 2.2  # the same for each level of a target but one
 _DRAW = 2e-6  # seconds for one number's noise
 _PRODUCT = 1e-9  # seconds for a person and a cell of a block
 _MASK = 1e-4  # seconds to mask an id once
@@ -290,7 +292,9 @@ def _takes(
     fitted = fitted_width(list(widths.values()))
     scale = fitted / _UNIT
     steps = config.steps * config.components / _UNIT
-    takes["the fit"] = _unit() * (_READ * scale**3 + _STEP * steps * scale**2)
+    levels = 1 if config.target is None else widths[config.target]
+    step = _STEP + (_LEVEL * (levels - 1) if levels <= MOST_LEVELS else 0)
+    takes["the fit"] = _unit() * (_READ * scale**3 + step * steps * scale**2)
     return takes, _BASE + _CELL * width**2 + _FITTED_CELL * fitted**2 + _VALUE * many * layout.columns
 
 

@@ -75,7 +75,8 @@ class Config:
     `target`: the column to predict from the others, if there is one. All pairs with it are measured a
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
-    pairs hardly suffers (benchmarks/joint). By default it is .8, and less where people are few beside the noise
+    pairs hardly suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than
+    the pairs say (`tables/with_target.py`). By default it is .8, and less where people are few beside the noise
     (`terms.again_share`). How many there are is known where columns are split; elsewhere
     `public_people` says it, if it is public: about so many, or a bound.
     `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
@@ -185,6 +186,7 @@ def train(
             noise=noise.to(device),
             people=released.people,
             ties=rule_ties(codec),
+            target=None if config.target is None else schema.names.index(config.target),
             components=config.components,
             steps=config.steps,
             rate=config.rate,
