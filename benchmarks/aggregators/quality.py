@@ -13,7 +13,6 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,8 +36,8 @@ from understudy.evaluate.utility.marginals import Marginals
 from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
-from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
-from understudy.privacy.secure import gram_matrix, movable, noise_on
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import gram_matrix, mirrored, movable
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.run import train
 
@@ -46,10 +45,14 @@ HERE = Path(__file__).parent
 DATASETS, EPSILONS, METHODS = (
     ("adult", "credit", "bank"),
     (1.0, 8.0, 2.0, 0.5),
-    ("gram-columns", "two-aggregators"),
+    ("gram-columns", "two-aggregators", "gram-columns, target", "two-aggregators, target"),
 )
 FIELDS = ["dataset", "method", "epsilon", "seed", "people", "sigma", "avd2", "avd3", "tstr_boosting_auc"]
 GRID = Grid(fields=FIELDS, key=("dataset", "method", "epsilon", "seed"))
+
+
+def target_of(table: Public, job: dict[str, Any]) -> str | None:
+    return table.target if job["method"].endswith("target") else None
 
 
 def columns(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd.DataFrame, float]:
@@ -61,22 +64,23 @@ def columns(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd
         budget=publication.budget(job["epsilon"]),
         seed=job["seed"],
     )
-    result = train("gram", federation, fine=0.0, **fit)
+    result = train("gram", federation, fine=0.0, target=target_of(table, job), **fit)
     rows = result.generator.sample(len(table.train), seed=job["seed"])[list(table.schema.names)]
     return rows, result.generator.card["noise"]["pairs"]
 
 
 def aggregated(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple[pd.DataFrame, float]:
     """What two aggregators release, and the noise of each."""
-    config = Config(aggregator="second", epsilon=job["epsilon"], delta=publication.DELTA, **fit)
+    config = Config(
+        aggregator="second", epsilon=job["epsilon"], delta=publication.DELTA, target=target_of(table, job),
+        public_people=len(table.train), **fit,
+    )  # fmt: skip
     plan = Plan.joint(config, {"people": table.schema, "second": table.schema})
     codec, device = Codec(table.schema), pick_device(config.device)
-    cells = movable(codec.sizes).triu()
-    gram, rng = gram_matrix(codec.codes(table.train), codec.sizes), SecureRng.from_seed(job["seed"])
+    gram, rng = gram_matrix(codec.codes(table.train), codec.sizes).triu(), SecureRng.from_seed(job["seed"])
     for _ in range(2):
-        gram = gram + noise_on(cells, Fraction(plan.sigma), rng)
-    spread = (2 * DiscreteGaussianNoise(Fraction(plan.sigma)).variance) ** 0.5
-    noise = torch.where(movable(codec.sizes), spread, torch.inf)
+        gram = gram + plan.matrix(plan.noise(rng).numpy())
+    noise = torch.where(movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf).float()
     network = fit_gram(
         gram.to(device), codec.sizes, noise=noise.to(device), people=len(table.train), components=config.components,
         steps=config.steps, rate=config.rate, seed=config.seed,
@@ -91,7 +95,7 @@ def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:
     table = load(job["dataset"], args["data"], job["seed"]).first(args["most"])
     codec, seed = Codec(table.schema), job["seed"]
     fit = {"device": args["device"], "seed": seed, "steps": args["steps"]}
-    made, sigma = (columns if job["method"] == "gram-columns" else aggregated)(table, job, fit)
+    made, sigma = (columns if job["method"].startswith("gram") else aggregated)(table, job, fit)
     real, drawn, test = (
         codec.codes(frame[list(table.schema.names)]) for frame in (table.train, made, table.test)
     )

@@ -186,6 +186,20 @@ class Plan:
         )
         return np.where(self._near, near, far)
 
+    def matrix(self, flat: NDArray[Any]) -> Tensor:
+        """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
+        blocks = Codec(self.schema).blocks
+        gram = torch.zeros(self.cells.levels, self.cells.levels, dtype=torch.from_numpy(flat).dtype)
+        for one, other, table in self.cells.tables(flat):
+            cells = torch.from_numpy(table)
+            if one == other:
+                gram[blocks[one], blocks[one]] = cells[:, 0].diag()
+            elif one < other:
+                gram[blocks[one], blocks[other]] = cells
+            else:
+                gram[blocks[other], blocks[one]] = cells.T
+        return gram
+
     @cached_property
     def _near(self) -> NDArray[np.bool_]:
         """Which cells are those of a pair with the target."""

@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.answers.release import Release as TableRelease
@@ -118,7 +117,7 @@ def train(
 
     look()
     sizes, device = Codec(plan.schema).sizes, pick_device(config.device)
-    gram, spread = _gram(plan, saved["sums"].numpy()), mirrored(_gram(plan, plan.spread))
+    gram, spread = plan.matrix(saved["sums"].numpy()), mirrored(plan.matrix(plan.spread))
     network = fit_gram(
         gram.to(device),
         sizes,
@@ -259,21 +258,6 @@ class _Server:
             )
         numbers: Numbers = part.numpy().astype(np.uint64)
         return numbers
-
-
-def _gram(plan: Plan, flat: NDArray[Any]) -> Tensor:
-    """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
-    blocks = Codec(plan.schema).blocks
-    gram = torch.zeros(plan.cells.levels, plan.cells.levels, dtype=torch.from_numpy(flat).dtype)
-    for one, other, table in plan.cells.tables(flat):
-        cells = torch.from_numpy(table)
-        if one == other:
-            gram[blocks[one], blocks[one]] = cells[:, 0].diag()
-        elif one < other:
-            gram[blocks[one], blocks[other]] = cells
-        else:
-            gram[blocks[other], blocks[one]] = cells.T
-    return gram
 
 
 def _release(plan: Plan, gram: Tensor, spread: Tensor, card: Mapping[str, Any]) -> TableRelease:
