@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from schema_strategies import Torch, tables
 
 from understudy.data.codec import Codec
@@ -55,6 +55,7 @@ def test_a_drafted_schema_gives_a_file_written_like_the_source(tmp_path: Path) -
         assert pd.Series(cells).str.fullmatch(shape).all(), shape
 
 
+@settings(max_examples=40)
 @given(table=tables())
 def test_a_table_written_and_read_again_is_the_same(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, codes, frame = table

@@ -2,6 +2,7 @@
 
 from itertools import accumulate
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -79,8 +80,9 @@ def test_columns_of_a_three_way_table_keep_their_levels() -> None:
     assert sum(coarse.sizes) <= FITTED
 
 
-def test_a_wide_matrix_is_fitted_to_all_its_levels() -> None:
-    sizes, n = (17,) * 46, 2_000
+def test_a_wide_matrix_is_fitted_to_all_its_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("understudy.models.tables.coarse.FITTED", 96)
+    sizes, n = (17,) * 6, 2_000
     codes = torch.stack(
         [
             torch.randint(size, (n,), generator=torch.Generator().manual_seed(k))
@@ -92,6 +94,7 @@ def test_a_wide_matrix_is_fitted_to_all_its_levels() -> None:
     table = torch.zeros(17, 17, 17, dtype=torch.float64)
     table.index_put_(tuple(codes[:, :3].T), torch.ones(n, dtype=torch.float64), accumulate=True)
     gram, triples = gram_of(codes, sizes), [Triple((0, 1, 2), table, 1.0)]
+    assert Coarse.of(gram.diagonal(), sizes, {0, 1, 2}) is not None
     fit = fit_gram(gram, sizes, noise=1.0, people=n, triples=triples, components=8, steps=60, seed=0)
     assert fit.sizes == sizes
     assert float((fit.gram().diagonal()[:17] - gram.diagonal()[:17] / n).abs().max()) < 0.02

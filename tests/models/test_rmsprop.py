@@ -1,11 +1,11 @@
 """RMSprop: torch.optim's, without its compiler."""
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
 
+from forker import Forker
 from understudy.models.nets import rmsprop
 from understudy.models.nets.rmsprop import RmsProp
 
@@ -55,8 +55,8 @@ def test_without_any_gradient_nothing_moves() -> None:
     assert all(map(torch.equal, parameters, before))
 
 
-def test_it_does_not_load_the_compiler() -> None:
-    script = (
+def test_it_does_not_load_the_compiler(forker: Forker, tmp_path: Path) -> None:
+    (script := tmp_path / "step.py").write_text(
         "import sys, torch\n"
         "from understudy.models.nets.rmsprop import RmsProp\n"
         "p = torch.zeros(2, requires_grad=True)\n"
@@ -64,4 +64,4 @@ def test_it_does_not_load_the_compiler() -> None:
         "RmsProp([p], lr=0.1).step()\n"
         "sys.exit('torch._dynamo' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert forker.run(folder=tmp_path, to=tmp_path / "step", program=script).end() == 0

@@ -21,7 +21,7 @@ from types import ModuleType
 import pytest
 
 Results = dict[str, dict[str, int]]
-SCENES = {"charge first": 220, "use first": 15, "create": 45, "race": 0}  # each with its number of kills
+SCENES = {"charge first": 100, "use first": 15, "create": 30, "race": 0}  # each with its number of kills
 
 
 @pytest.fixture(scope="module")
