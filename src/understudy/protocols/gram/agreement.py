@@ -13,31 +13,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.fine import is_bought
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
-from understudy.errors import MessageError, PrivacyError, SchemaError
+from understudy.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
-from understudy.privacy.secure import Channel, Factor, Ring
+from understudy.privacy.secure import Factor, Ring
 from understudy.protocols.core import Chunk, Products
+from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
 from understudy.protocols.gram.terms import Rows
 
 
 @dataclass
-class Agreement:
-    """What a party holds between `Agree` and its last release. It is dropped with that, keys and all."""
+class Agreement(KeyedAgreement):
+    """What a party holds between `Agree` and its last release."""
 
-    agree: Agree
-    channels: dict[str, Channel]
-    rows: Rows  # on the levels that are counted next
-    products: Products | None  # None until levels are taken, where they are bought
+    rows: Rows = field(kw_only=True)  # on the levels that are counted next
+    products: Products | None = None  # None until levels are taken, where they are bought
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
-    released: int = 0
-    greeted: bool = False  # whether the others were told the same
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
     levels: Levels | None = None  # as they were confirmed to the other holders
 
@@ -73,19 +70,9 @@ def levels_word(levels: Levels) -> bytes:
     return hashlib.sha256(b"understudy levels " + b"".join(parts)).digest()
 
 
-def check_noise(
-    name: str, layout: Layout, ask: Agree, needed: Sequence[float], spreads: Sequence[Spread]
-) -> None:
-    """Noise that the budget needs, and that can be drawn, in every share of it: refused before it is paid for."""
-    if len(ask.sigmas) != len(needed):
-        raise MessageError(f"{name}: {len(needed)} scales of noise were due. Nothing was sent.")
-    for asked, least, spread in zip(ask.sigmas, needed, spreads, strict=True):
-        not_negative(sigma=asked)
-        if asked < least:
-            raise PrivacyError(
-                f"{name}: noise of {asked:g} was asked for, but its budget needs {least:g}. "
-                "Nothing was charged or sent."
-            )
+def check_shares(layout: Layout, ask: Agree, spreads: Sequence[Spread]) -> None:
+    """Noise that can be drawn, in every share of it: refused before it is paid for."""
+    for asked, spread in zip(ask.sigmas, spreads, strict=True):
         sizes = {block: min(len(ask.keys), len(layout.holders(block))) for block in layout.blocks}
         shares = {spread.share(block, size, asked) for block, size in sizes.items()}
         for scale in {Fraction(asked), *shares} - {Fraction(0)}:

@@ -8,17 +8,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torch import Tensor
-
 from understudy.errors import PartyError
 from understudy.privacy.secure import Ring
-from understudy.protocols.core import Dealing, Parties, Present, Swap, align_grid, relayed
+from understudy.protocols.core import Dealing, Parties, Swap, align_grid, public_values, relayed
+from understudy.protocols.core.agreeing import (
+    Begun,
+    Inboxes,
+    agree_over_rows,
+    greetings_of,
+    keys_of,
+    most_of,
+)
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import Agree, Begin, Share
 
 Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
-Begun = dict[str, dict[str, Any]]
-Inboxes = dict[str, dict[str, Tensor]]
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
@@ -48,21 +52,18 @@ class Began:
 
 def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
     """Until all who are still there have agreed with each other."""
-    present = Present(parties, terms.at_least)
-    began = _told(present.ask(begin), None)
-    begun = began.begun
-    while True:
-        agree = Agree(chunk=1, seeds={}, cells=[], **_told_all(began, begun))
-        agreed = present.ask(dict.fromkeys(begun, agree))
-        if agreed.keys() == begun.keys():
-            return Began(begun, began.sigmas, greetings=_greetings(agreed))
-        begun = {name: begun[name] for name in agreed}
+
+    def agree(everybody: Begun, left: Begun) -> Agree:
+        return Agree(chunk=1, seeds={}, cells=[], **_told_all(_told(everybody, None), left))
+
+    everybody, begun, greetings = agree_over_rows(parties, begin, terms.at_least, agree)
+    return Began(begun, _told(everybody, None).sigmas, greetings=greetings)
 
 
 def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -> Began:
     """Align, and agree with all of them; the seeds of their masks go with it."""
     cells = align_grid(parties, layout.grid.groups)
-    began = _told(parties.ask(begin), cells)
+    began = _told(public_values(parties.ask(begin)), cells)
     dealing = _dealing(layout, began, terms)
     agreed = parties.ask(
         {
@@ -75,7 +76,7 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -
             for name in parties.names
         }
     )
-    return replace(began, greetings=_greetings(agreed))
+    return replace(began, greetings=greetings_of(agreed))
 
 
 def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> dict[str, Share]:
@@ -103,30 +104,18 @@ def ring_for(began: Began) -> Ring:
     return Ring.holding(began.people + len(began.begun) * _FAR * max(began.sigmas))
 
 
-def _told(replies: Mapping[str, Any], cells: Cells | None) -> Began:
+def _told(begun: Begun, cells: Cells | None) -> Began:
     """What the parties stated, and the most noise that one of them needs; `cells` is None over rows."""
-    begun = {
-        name: {key: public.value for key, public in vars(reply).items()} for name, reply in replies.items()
-    }
     for name, info in begun.items():
         if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
             raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
-    sigmas = [max(scales) for scales in zip(*(info["sigmas"] for info in begun.values()), strict=True)]
-    return Began(begun, sigmas, None if cells is None else sum(cells.values()), cells or {})
-
-
-def _greetings(agreed: Mapping[str, Any]) -> Inboxes:
-    return relayed({name: reply.outbox for name, reply in agreed.items()}, list(agreed))
+    return Began(begun, most_of(begun, "sigmas"), None if cells is None else sum(cells.values()), cells or {})
 
 
 def _told_all(began: Began, begun: Begun) -> dict[str, Any]:
-    return {"keys": _keys(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
+    return {"keys": keys_of(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
 
 
 def _dealing(layout: Layout, began: Began, terms: Terms) -> Dealing:
     widths = {name: layout.width_of(name) for name in layout.schemas}
-    return Dealing(ring_for(began), widths, began.cells, secret=terms.secret, keys=_keys(began.begun))
-
-
-def _keys(begun: Begun) -> dict[str, bytes]:
-    return {name: info["key"] for name, info in begun.items()}
+    return Dealing(ring_for(began), widths, began.cells, secret=terms.secret, keys=keys_of(began.begun))

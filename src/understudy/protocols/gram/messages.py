@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Begin(Assembly, kind="gram.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply, kind="gram.begun"):
+class Begun(Stated, kind="gram.begun"):
     """The noise that this party's budget needs in each release, and its public key of the run.
 
     `people`: None over rows.
@@ -48,20 +48,16 @@ class Begun(Reply, kind="gram.begun"):
 
     people: Public
     sigmas: Public
-    budget: Public
-    noise: Public
-    key: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask, kind="gram.agree"):
+class Agree(Keys, kind="gram.agree"):
     """Who takes part, with which keys and noise, how messages are cut, and the seeds of this party's masks.
 
     `sigmas`: the noise of each release.
     `cells`: where columns are split, this party's people in their order, as [number, the other holders of them].
     """
 
-    keys: dict[str, bytes]
     sigmas: list[float]
     bits: int
     chunk: int
@@ -70,18 +66,13 @@ class Agree(Ask, kind="gram.agree"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply, kind="gram.agreed"):
+class Agreed(Greeted, kind="gram.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for every other party."""
-
-    fingerprint: Public
-    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fine(Ask, kind="gram.fine"):
+class Fine(Delivery, kind="gram.fine"):
     """Release the fine tables of all columns. `inbox`: the others' greetings."""
-
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +83,8 @@ class ProposeLevels(Ask, kind="gram.propose-levels"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeLevels(Ask, kind="gram.take-levels"):
+class TakeLevels(Delivery, kind="gram.take-levels"):
     """Count pairs on the levels that were proposed. `inbox`: what the others said to them."""
-
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +95,9 @@ class Taken(Reply, kind="gram.taken"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share(Ask, kind="gram.share"):
+class Share(Delivery, kind="gram.share"):
     """Release. The others' last messages, and the dealer's corrections; over rows their greetings, and none."""
 
-    inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]
 
 
@@ -128,11 +116,10 @@ class Proposed(Reply, kind="gram.proposed"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refine(Ask, kind="gram.refine"):
+class Refine(Delivery, kind="gram.refine"):
     """Release these pairs of columns, (pairs, 2), once more. `inbox`: what the others said to `Propose`, if asked."""
 
     pairs: Tensor
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)

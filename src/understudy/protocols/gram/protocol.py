@@ -42,10 +42,10 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.strongest_pairs import strongest_pairs
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import OUTSIDE, PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
-from understudy.protocols.core.base import VIEWS
+from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
@@ -282,14 +282,8 @@ def _codec(released: Released, schema: Schema) -> Codec | Levels:
 
 def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Released | None:
     """What was saved under that name, if it was measured as these settings say."""
-    if (saved := store.noted(name)) is None:
-        return None
-    if saved.pop("plan", None) != told:
-        raise ConfigError(
-            "what was measured is not what these settings ask for: resume with those of the run. "
-            "Nothing was charged."
-        )
-    return Released(**saved)
+    saved = store.measured(name, told)
+    return None if saved is None else Released(**saved)
 
 
 def _noise(measured: Released) -> dict[str, float]:
@@ -333,13 +327,8 @@ def _statement(
     split = measured.partition != "rows"
     paid = (*measured.releases, *measured.lost)
     release = spend_of(((sigma, int(cells)) for sigma, cells in paid), most_holders)
-    gone = dict.fromkeys(VIEWS, release)
-    parties = tuple(
-        PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))
-        for name, info in measured.begun.items()
-    )
     return PrivacyStatement(
-        parties=parties,
+        parties=stated_prices(measured.begun, spends, release),
         same_people=split,
         most_holders=most_holders,
         one_release=split or most_holders > 1,
