@@ -7,7 +7,7 @@ from torch import Tensor
 
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Rules, Tie
-from understudy.models.tables.loss import Slope
+from understudy.models.tables.loss import Slope, Triple, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.with_target import MOST_LEVELS, WithTarget, without_interaction
@@ -101,6 +101,25 @@ def test_a_fit_for_a_target_is_nearer_in_three_way_tables_that_no_pair_shows() -
             gap += float((torch.einsum("ka,ky,kb->ayb", a, y, b) / 64 - truth.sum(3)).abs().sum())
         gaps.append(gap)
     assert gaps[1] < 0.9 * gaps[0], gaps
+
+
+def test_a_released_table_is_drawn_to_its_pairs_only_as_far_as_it_shows_no_more_than_noise() -> None:
+    tables, noise = read(), 5.0
+    flat = without_interaction(gram_of(law()), COLUMNS, gram_of(law())[:, 3:5])[:, :3, 5:9].permute(1, 0, 2)
+    turn = 0.02 * torch.tensor([1.0, -1.0])[None, :, None] * torch.tensor([1.0, -1, 1, -1])
+    turn = turn * torch.tensor([1.0, -1, 0])[:, None, None]  # has no pairs
+    found = []
+    for table in (flat, flat + turn):
+        drawn = torch.randn(table.shape, generator=torch.Generator().manual_seed(3)) * noise
+        triple = Triple((2, 0, 1), (table * 10_000 + drawn).permute(2, 0, 1), noise)
+        wide = WideTable.of(triple, SIZES, 10_000, 1)
+        found.append(WithTarget(tables, SIZES, TARGET, 1.0, Rules(SIZES, ()), [wide]).precision)
+    plain = WithTarget(tables, SIZES, TARGET, 1.0, Rules(SIZES, ())).precision
+    assert (found[0][:3, 5:9] > 0.5 * plain[:3, 5:9]).all()
+    expected = 1 / (1 / plain[:3, 5:9] + turn.square().mean())
+    assert torch.allclose(found[1][:3, 5:9], expected, rtol=0.2)
+    assert torch.equal(found[1], found[1].T)
+    assert torch.equal(found[1][:3, 9:], plain[:3, 9:]), "no other table"
 
 
 def test_a_target_with_many_levels_is_fitted_by_its_pairs_alone() -> None:

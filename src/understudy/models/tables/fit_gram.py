@@ -121,7 +121,7 @@ def _descend(
     two_way, empty = TwoWay(tables, mixture.sizes, scale, rules), EmptyCells(tables, scale, rules)
     with_target = None
     if target is not None and mixture.sizes[target] <= MOST_LEVELS:
-        with_target = WithTarget(tables, mixture.sizes, target, scale, rules)
+        with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
     adam = _Adam(mixture.logits)
     for step in range(steps + 1):

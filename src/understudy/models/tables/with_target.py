@@ -4,8 +4,10 @@ A mixture that has all two-way tables right may have any three-way ones. What it
 learns from its rows takes for a rule: few components fit a row, and these are too sure of its target. Of all laws with
 the same pairs that of largest entropy has no interaction of three columns, p(a, b, y) = f(a, b)·g(a, y)·h(b, y); it is
 found by iterative proportional fitting (Deming, Stephan 1940), for all pairs of columns with the target at once. The
-mixture is drawn there, with `_TRUST` of the precision of the measured pairs. Three-way tables that were released
-besides say more, and enter the loss by themselves.
+mixture is drawn there, with `_TRUST` of the precision of the measured pairs.
+
+Three-way tables that were released besides enter the loss by themselves. What they have left, beyond their noise, to
+what pairs say of them is the variance of their interaction (empirical Bayes): the more it is, the less they are drawn.
 
 Guarantee: reads the released pairs alone, so that it costs no privacy.
 Edges: pairs that were not measured, with each other or with the target, have no weight, nor have columns that rules tie
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor
 
 from understudy.models.tables.given_rules import Rules, blocks_of, put
-from understudy.models.tables.loss import Slope
+from understudy.models.tables.loss import Slope, WideTable
 from understudy.models.tables.noisy_tables import Tables
 
 MOST_LEVELS = 4
@@ -32,18 +34,36 @@ _TINY = 1e-30  # a divisor in place of 0
 class WithTarget:
     """What all tables (a, b, target) add to the loss of a mixture of columns with so many levels."""
 
-    def __init__(self, tables: Tables, sizes: Sequence[int], target: int, scale: float, rules: Rules) -> None:
-        block = blocks_of(sizes)[target]
+    def __init__(
+        self,
+        tables: Tables,
+        sizes: Sequence[int],
+        target: int,
+        scale: float,
+        rules: Rules,
+        triples: Sequence[WideTable] = (),
+    ) -> None:
+        blocks = blocks_of(sizes)
+        block = blocks[target]
         pairs = tables.plain(tables.target)
         pairs = ((pairs + pairs.T) / 2).clamp(min=_LEAST)
         rarer = tables.ways[block].sort().indices[:-1]
-        self.tables = without_interaction(pairs, tables.columns, pairs[:, block])[rarer].float()
+        joint = without_interaction(pairs, tables.columns, pairs[:, block])
+        self.tables = joint[rarer].float()
         self.levels = [block.start + level for level in rarer.tolist()]
         weight = tables.weight.clone()
         for a, b, cells in rules.tied:
             put(weight, a, b, cells, torch.zeros_like(cells, dtype=weight.dtype))
         known = (weight[:, block] > 0).all(1).double()
-        self.precision = (weight * torch.outer(known, known) * (_TRUST * scale)).float()
+        precision = weight * torch.outer(known, known) * _TRUST
+        for triple in triples:
+            if target in triple.columns:
+                order = sorted(range(3), key=lambda axis: triple.columns[axis] != target)  # the target first
+                one, other = (blocks[triple.columns[axis]] for axis in order[1:])
+                apart = interaction(triple, triple.target.permute(order) - joint[:, one, other])
+                for at in ((one, other), (other, one)):
+                    precision[at] = 1 / (1 / precision[at] + apart)
+        self.precision = (precision * scale).float()
 
     def add_to(self, slope: Slope) -> None:
         """A table is the mean of the product of its columns' odds: by hand, for one level of the target at a time."""
@@ -58,6 +78,11 @@ class WithTarget:
             if slope.share is not None:
                 slope.share += own * half
         slope.own += law.weighed(rows)
+
+
+def interaction(triple: WideTable, gap: Tensor) -> float:
+    """The variance, cell by cell, of what a released table has besides its noise, by its `gap` to what pairs say."""
+    return max(float(gap.square().mean()) - 1 / triple.precision, 0.0)
 
 
 def without_interaction(pairs: Tensor, columns: Tensor, target: Tensor) -> Tensor:
