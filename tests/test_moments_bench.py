@@ -11,18 +11,27 @@ import pytest
 Load = Callable[..., ModuleType]
 
 
-@pytest.mark.parametrize(("method", "epsilon"), [("moments", 8.0), ("moments", 0.0), ("real", 0.0)])
+@pytest.mark.parametrize(
+    ("split", "method", "epsilon"),
+    [
+        ("20 silos", "moments", 8.0),
+        ("20 silos", "moments", 0.0),
+        ("20 silos", "real", 0.0),
+        ("offers", "moments", 8.0),
+    ],
+)
 def test_a_cell_of_images_has_a_row_for_each_classifier(
-    load_bench: Load, tmp_path: Path, method: str, epsilon: float
+    load_bench: Load, tmp_path: Path, split: str, method: str, epsilon: float
 ) -> None:
     rng, bench = np.random.default_rng(0), load_bench("images")
     np.savez(tmp_path / "usps.npz", X=rng.random((60, 256), np.float32), y=np.arange(60) % 3)
     job: dict[str, Any] = {
-        "dataset": "usps", "split": "20 silos", "method": method, "epsilon": epsilon, "seed": 0, "data": tmp_path,
+        "dataset": "usps", "split": split, "method": method, "epsilon": epsilon, "seed": 0, "data": tmp_path,
         "device": "cpu", "most": None, "drawn": 40, "epochs": 1,
     }  # fmt: skip
     rows = bench.measure(job)
-    assert [row["classifier"] for row in rows] == ["cnn", "mlp", "logistic"]
+    fit = ["fit"] if split == "offers" else []
+    assert [row["classifier"] for row in rows] == [*fit, "cnn", "mlp", "logistic"]
     assert all(set(row) == set(bench.FIELDS) for row in rows)
     assert all(0 <= row["accuracy"] <= 1 and row["people"] == 48 for row in rows)
 

@@ -8,6 +8,8 @@ Moments (`protocols/moments`) with its default settings, one image a person, δ 
 the other sets are reported as they came out. Three classifiers are trained on 50,000 drawn images and tested on real
 ones; the Fréchet distance is taken in a fixed space of random convolutions. "real" trains on the people's own images.
 USPS and EMNIST have no test set here: every fifth image is held out.
+"offers": each of 20 silos releases its sums alone, with the whole noise, and a pool adds them (`sgde`, kind="moments");
+beside the three, "fit" is Bayes' rule on what was fitted, where nothing is drawn.
 """
 
 import argparse
@@ -29,7 +31,9 @@ from learners import LEARNERS, accuracy, frechet
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays, images
 from common.options import quick
+from understudy.classifier import Classifier
 from understudy.data.images import Images, ImageSchema
+from understudy.data.population import Population
 from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget
@@ -41,7 +45,7 @@ DELTA = 1e-5
 EPSILONS = (0.2, 1.0, 1.5, 2.0, 4.0, 8.0, 10.0)
 OTHERS = {"emnist": ("emnist_bymerge_balanced.npz", 28, 255.0), "usps": ("usps.npz", 16, 1.0)}
 DATASETS = (*IMAGES, *OTHERS)
-SPLITS = {"one holder": 1, "20 silos": 20}
+SPLITS = {"one holder": 1, "20 silos": 20, "offers": 20}
 FIELDS = [
     "dataset", "people", "split", "method", "epsilon", "seed", "classifier", "accuracy", "frechet", "directions",
     "cells", "release_seconds", "up_mb", "drawn", "device",
@@ -68,7 +72,9 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     x, y, test_x, test_y = load(job["dataset"], job["data"], job["most"])
     classes, device = int(y.max()) + 1, pick_device(job["device"])
     start = time.perf_counter()
-    drawn, labels, card, up = (x, y, {}, 0.0) if job["method"] == "real" else drawn_images(job, x, y, classes)
+    drawn, labels, card, up, own = (
+        (x, y, {}, 0.0, None) if job["method"] == "real" else drawn_images(job, x, y, classes)
+    )
     seconds = time.perf_counter() - start
     row = {key: job[key] for key in KEY} | {
         "people": len(x),
@@ -80,7 +86,8 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
         "drawn": len(drawn),
         "device": str(device),
     }
-    return [
+    fit = [] if own is None else [{"classifier": "fit", "accuracy": round(agreement(own, test_x, test_y), 4)}]
+    return [row | one for one in fit] + [
         row
         | {
             "classifier": learner,
@@ -95,19 +102,42 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def drawn_images(job: dict[str, Any], x: Any, y: Any, classes: int) -> tuple[Any, Any, dict[str, Any], float]:
-    """Synthetic images with classes, what the run says of itself, and the megabytes that the busiest holder sent."""
+def agreement(model: Classifier, x: Any, y: Any) -> float:
+    """How often a classifier is right."""
+    return float((np.asarray(model.predict(x)) == y).mean())
+
+
+def drawn_images(
+    job: dict[str, Any], x: Any, y: Any, classes: int
+) -> tuple[Any, Any, dict[str, Any], float, Classifier | None]:
+    """Synthetic images with classes, what the run says of itself, the megabytes that the busiest holder sent, and of
+    offers the fit's own classifier.
+    """
     schema = ImageSchema(height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(classes)))
     silos = SPLITS[job["split"]]
-    held = {f"silo {n}": Images.from_array(x[n::silos], schema, labels=y[n::silos]) for n in range(silos)}
+    offered = job["split"] == "offers"
+    held: dict[str, Any] = {
+        f"silo {n}": Population.from_arrays(x[n::silos], y[n::silos], classes=classes)
+        if offered
+        else Images.from_array(x[n::silos], schema, labels=y[n::silos])
+        for n in range(silos)
+    }
     budget = Budget(job["epsilon"] or math.inf, DELTA)
     federation = Federation.rehearsal(held, budget=budget, seed=job["seed"], same_people=False)
     settings = {} if job["epsilon"] else {"private": False}
-    result = train("moments", federation, **settings)
+    if offered:
+        pool = {"epsilon": budget.epsilon, "delta": DELTA, "leave_out": "nothing"}
+        result = train("sgde", federation, kind="moments", **pool)
+    else:
+        result = train("moments", federation, **settings)
     rows = result.transcript.rows(result.privacy)
     sent = {name: sum(row["up_bytes"] for row in rows if row["party"] == name) for name in held}
     drawn, labels = result.generator.labelled(job["drawn"], seed=job["seed"])
-    return drawn, labels.astype(np.int64), dict(result.generator.card), max(sent.values()) / 1e6
+    card = dict(result.generator.card)
+    if offered:
+        card |= {"directions": result.generator.network.directions, "cells": 1}
+    own = result.generator.classifier() if offered else None
+    return drawn, labels.astype(np.int64), card, max(sent.values()) / 1e6, own
 
 
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -117,7 +147,7 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         cells = [("one holder", "moments", epsilon) for epsilon in (*args.epsilons, 0.0)]
         cells += [("one holder", "real", 0.0)]
         if dataset in IMAGES:
-            cells += [("20 silos", "moments", 1.5)]
+            cells += [("20 silos", "moments", 1.5), ("offers", "moments", 1.5)]
         for split, method, epsilon in cells:
             for seed in range(args.seeds if epsilon else 1):
                 yield common | {

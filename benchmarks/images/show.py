@@ -37,19 +37,28 @@ def accuracies() -> str:
 
 
 def silos() -> str:
-    """20 silos beside one holder, at SGDE's ε."""
-    ours = measured()
-    ours = ours[(ours.epsilon == 1.5) & (ours.method == "moments") & (ours.classifier == "cnn")]
+    """20 silos beside one holder, at SGDE's ε. Of offers that were added also what the fit itself tells."""
+    every = measured()
+    every = every[(every.epsilon == 1.5) & (every.method == "moments")]
+    ours = every[every.classifier == "cnn"]
+    alone = every[(every.split == "offers") & (every.classifier != "cnn")]
     lines = [
         (
             NAMES[dataset],
             *(_mean(rows[rows.split == split].accuracy) for split in ("one holder", "20 silos")),
-            f"{rows[rows.split == '20 silos'].up_mb.max():.1f} MB",
+            _most(rows[rows.split == "20 silos"].up_mb),
+            _mean(rows[rows.split == "offers"].accuracy),
+            *(
+                _mean(alone[(alone.dataset == dataset) & (alone.classifier == one)].accuracy)
+                for one in ("mlp", "logistic", "fit")
+            ),
+            _most(rows[rows.split == "offers"].up_mb),
         )
         for dataset, rows in ours.groupby("dataset", sort=False)
         if (rows.split == "20 silos").any()
     ]
-    return table(("data", "one holder", "20 silos, sums under pads", "sent by a silo"), lines)
+    columns = ("one holder", "20 silos, sums under pads", "sent by a silo", "20 silos, offers added")
+    return table(("data", *columns, "mlp", "logistic", "the fit's own rule", "an offer has"), lines)
 
 
 def published() -> str:
@@ -69,6 +78,10 @@ def published() -> str:
                 )
             )
     return table(("", "moments (images)", "published (60,000 images)"), lines)
+
+
+def _most(megabytes: "pd.Series[float]") -> str:
+    return f"{megabytes.max():.1f} MB" if len(megabytes) else "–"
 
 
 def _mean(values: "pd.Series[float]") -> str:
