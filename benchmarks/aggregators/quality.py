@@ -84,6 +84,7 @@ def aggregated(table: Public, job: dict[str, Any], fit: dict[str, Any]) -> tuple
     network = fit_gram(
         gram.to(device), codec.sizes, noise=noise.to(device), people=len(table.train), components=config.components,
         steps=config.steps, rate=config.rate, seed=config.seed,
+        target=None if config.target is None else table.schema.names.index(config.target),
     )  # fmt: skip
     uniform = partial(torch.rand, generator=torch.Generator().manual_seed(job["seed"]), dtype=torch.float64)
     return codec.decode(network.cpu().levels(len(table.train), uniform).numpy().astype(np.int32)), plan.sigma

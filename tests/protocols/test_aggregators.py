@@ -33,7 +33,8 @@ from understudy.privacy.secure import KeyPair, Share, gram_matrix, shared_noise
 from understudy.protocols.aggregators import protocol, upload
 from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
-from understudy.protocols.core.base import Ask, Keep, Party, Return
+from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
+from understudy.protocols.people.host import Reported
 from understudy.run import run_file
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -271,6 +272,30 @@ def test_where_too_few_pass_nothing_is_released_or_charged(monkeypatch: pytest.M
     assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
 
 
+SPOILT: dict[str, Callable[[Tensor], Any]] = {
+    "too short": lambda value: value[:, :-1],
+    "one too few": lambda value: value[1:],
+    "not bytes": lambda value: value.long(),
+    "in a row": lambda value: value.flatten(),
+    "words": lambda value: "nothing",
+}
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_batch_that_is_none_is_left_out_and_counted_and_the_others_stay(
+    how: str, released: list[Tensor]
+) -> None:
+    def spoil(name: str, reply: Any) -> Any:
+        if name == "host 1" and isinstance(reply, Reported):
+            return replace(reply, reports=replace(reply.reports, value=SPOILT[how](reply.reports.value)))
+        return reply
+
+    outcome = run(federation(), lambda inside: Through(inside, reply=spoil))
+    assert (outcome.people, outcome.generator.card["refused"]) == (12, 12)
+    assert torch.equal(released[0], everybody(slice(0, None, 2)))
+
+
 # A server that departs
 
 
@@ -506,6 +531,44 @@ def test_without_the_second_aggregator_there_is_nothing(when: type[Ask]) -> None
     with pytest.raises(PartyAway):
         run(whole, away(when, "second"), at_least=1)
     assert not [entry for entry in whole.holders["second"].ledger.entries() if entry.count]
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("who", ["second", "host 0"])
+def test_who_goes_away_after_the_release_takes_nothing_along(who: str, released: list[Tensor]) -> None:
+    outcome = run(federation(), away(Settle, who))
+    assert torch.equal(released[0], everybody())
+    assert 2.97 < outcome.privacy.epsilon(None, "outsider") <= 3.0, "the price is what was asked"
+    assert f"what the ledger of {who} says" in str(outcome.privacy)
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_sum_that_was_released_is_fitted_again_without_asking_anybody_for_it(
+    released: list[Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = federation()
+    inside, config = parties(whole), Config(**SETTINGS)
+    with monkeypatch.context() as broken:
+        broken.setattr(protocol, "fit_gram", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            protocol.train(config, LocalParties(inside), whole.schemas, checkpoint=tmp_path)
+    asked: list[Ask] = []
+
+    def note(name: str, ask: Ask) -> Ask:
+        asked.append(ask)
+        return ask
+
+    line = Through(inside, ask=note)
+    outcome = protocol.train(config, line, whole.schemas, checkpoint=tmp_path, resume=True)
+    assert torch.equal(released[0], everybody())
+    assert {type(ask) for ask in asked} == {Settle}
+    assert outcome.people == 24
+    with pytest.raises(ConfigError, match="other settings"):
+        protocol.train(replace(config, seed=1), line, whole.schemas, checkpoint=tmp_path, resume=True)
+
+
+def interrupted(*_: Any, **__: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 # Settings

@@ -261,6 +261,30 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay(
     assert card["reports"]["all"] == 10
 
 
+def test_a_report_about_another_set_than_was_dealt_is_refused_where_it_is_none_of_its_own() -> None:
+    """All are of kind z, the last of three cells, and say so, whatever they were asked. Of two cells none is third."""
+    frame, schema = linked(30)
+    frame["kind"] = "z"
+    fed = Federation.rehearsal(
+        {"b": frame}, {"b": schema}, budget=Budget(40.0, 0.0), seed=1, same_people=False
+    )
+    config = protocol.Config(share=1.0, **QUICK | {"epsilon_total": 40.0})
+    dealt: list[int] = []
+
+    class Others(LocalParties):
+        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+            if isinstance(message, dict) and isinstance(ask := message.get("b"), Round):
+                kind = ask.columns.index([0])
+                dealt.append(int((ask.which == kind).sum()))
+                message = {"b": replace(ask, which=torch.full_like(ask.which, kind))}
+            return super().ask(message, at_least=at_least)
+
+    inside = fed.parties("one-report", run="r", config=config)
+    card = protocol.train(config, Others(inside), fed.schemas).generator.card
+    assert 0 < dealt[0] < 30
+    assert card["reports"] == {"all": dealt[0], "refused": 30 - dealt[0], "of the busiest person": 1}
+
+
 class CutOff(LocalParties):
     """Parties whose second round is interrupted after they have answered, before the server has it."""
 

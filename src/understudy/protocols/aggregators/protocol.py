@@ -109,7 +109,9 @@ def train(
         if store is not None:
             store.note(RELEASED, saved)
     there = [name for name in saved["begun"] if name not in saved["gone"]]
-    privacy = _statement(plan, saved, settled(parties, there))
+    privacy = _statement(
+        plan, saved, settled(parties, there, at_least=0)
+    )  # the sum is here: nobody is needed
 
     def look(done: int = 1) -> None:
         if watch is not None:
@@ -124,6 +126,7 @@ def train(
         noise=torch.where(movable(sizes), spread, torch.inf).float().to(device),
         people=saved["people"],
         ties=rule_ties(Codec(schema)),
+        target=None if config.target is None else schema.names.index(config.target),
         components=config.components,
         steps=config.steps,
         rate=config.rate,
@@ -198,9 +201,7 @@ class _Server:
             }
             replies = self.hosts.ask({name: Upload(round=1, people=who) for name, who in places.items()})
             for name, reply in replies.items():
-                self._batch(
-                    self.plan.format.checked(reply.reports.value, len(places[name]), self.plan.format.size)
-                )
+                self._taken(reply.reports.value, len(places[name]))
             self.hosts.round = 1
         sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
         theirs = self._numbers(sums, (self.plan.cells.count,))
@@ -213,6 +214,15 @@ class _Server:
             "begun": self.begun,
             "gone": self.hosts.gone,
         }
+
+    def _taken(self, uploads: Any, people: int) -> None:
+        """A host's batch. Edges: not so many uploads → all of it is left out and counted, and the others' stay."""
+        try:
+            rows = self.plan.format.checked(uploads, people, self.plan.format.size)
+        except MessageError:
+            self.refused += people
+            return
+        self._batch(rows)
 
     def _batch(self, rows: Any) -> None:
         """Check a batch of uploads with the second aggregator, and add up those who pass."""
@@ -282,6 +292,7 @@ def _statement(
 ) -> PrivacyStatement:
     """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
     asked = dict.fromkeys(VIEWS, plan.price)
+    away = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
     parties = tuple(
         PartyPrivacy.stated(name, info, *(spends.get(name, asked)[view] for view in VIEWS))
         for name, info in saved["begun"].items()
@@ -300,6 +311,10 @@ def _statement(
         adjacency=ADJACENCY,
         together=names,
         outside=OUTSIDE
+        + tuple(
+            f"what the ledger of {name} says: it was away at the end, and its price is what was asked"
+            for name in away
+        )
         + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
         unguarded=(both,) if plan.config.key else (both, whose),
     )
