@@ -1,6 +1,7 @@
 """`understudy init`: schemas and a run file by questions, and nothing read from rows is called public by itself."""
 
 import io
+import sqlite3
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from test_cli import Run
 from understudy.data.schema import Schema
+from understudy.data.sources import TableSource
 from understudy.runfile import RunFile
 
 
@@ -136,3 +138,53 @@ def test_what_means_missing_is_said_once_and_stands_in_the_run_file(understudy: 
     assert schema.column("grade").labels == ("a", "b", "c")
     assert all(schema.column(name).nullable for name in ("grade", "beds"))
     assert RunFile.load("run.toml").parties["ward"].missing == ("?", -99)
+
+
+def in_a_database(folder: Path) -> None:
+    with sqlite3.connect(folder / "ward.db") as base:
+        pd.read_csv("clinic.csv").to_sql("patients", base, index=False)
+    base.close()
+
+
+def test_a_database_is_asked_for_its_rows_and_drafted_as_a_file_is(
+    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_a_database(tables)
+    answers(monkeypatch, "select id, age from patients", "id", "yes", "", "1")
+    code, out, err = understudy("init", "sqlite:///ward.db", "--folder", "here")
+    assert (code, err) == (0, "")
+    source = TableSource.load(tables / "here" / "ward.source.toml")
+    assert (source.table, source.query) == (f"sqlite:///{tables / 'ward.db'}", "select id, age from patients")
+    assert Schema.load("here/ward.toml").names == ("age",)
+    assert RunFile.load("here/run.toml").parties["ward"].table == "ward.source.toml"
+    assert "ward.toml" in out
+    assert understudy("run", "here/run.toml", "--seed", 1, "--quiet")[0] == 0
+
+
+def test_for_scripts_a_database_needs_its_query_and_a_table_is_one(understudy: Run, tables: Path) -> None:
+    in_a_database(tables)
+    code, _, err = understudy("init", "sqlite:///ward.db", "insurer.csv", "--yes")
+    assert code == 1
+    assert "1 databases and 0 queries were named" in err
+    assert not (tables / "run.toml").exists()
+    code, _, err = understudy("init", "sqlite:///ward.db", "insurer.csv", "--query", "patients", "--yes")
+    assert (code, err) == (0, "")
+    assert TableSource.load(tables / "ward.source.toml").query == "select * from patients"
+    assert list(RunFile.load("run.toml").parties) == ["insurer", "ward"]
+
+
+def test_what_means_missing_goes_with_a_source_that_a_run_file_names(understudy: Run, tables: Path) -> None:
+    in_a_database(tables)
+    code, *_ = understudy("init", "sqlite:///ward.db", "--query", "patients", "--missing", "-99", "--yes")
+    assert code == 0
+    source = RunFile.load("run.toml").source("ward")
+    assert isinstance(source, TableSource)
+    assert (source.query, source.missing) == ("select * from patients", (-99,))
+
+
+def test_a_password_in_a_url_is_refused_before_anything_is_written(understudy: Run, tables: Path) -> None:
+    code, _, err = understudy("init", "postgresql://me:secret@db/ward", "--query", "patients", "--yes")
+    assert code == 1
+    assert "has a password in it" in err
+    assert "secret" not in err
+    assert not list(tables.glob("*.toml"))

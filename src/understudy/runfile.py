@@ -52,7 +52,7 @@ its own. Paths are relative to the run file. Every key is checked before a row i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ import tomli_w
 
 from understudy.bounded import read_toml
 from understudy.check import known_keys, plain_names
-from understudy.data.sources import TableSource, is_url
+from understudy.data.sources import SUFFIX, TableSource, is_url
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
@@ -96,6 +96,8 @@ class PartySection:
         stated = {key: value for key in _READING if (value := getattr(self, key))}
         if not stated and not is_url(self.table):
             return (folder / self.table).resolve()
+        if self.table.endswith(SUFFIX):
+            return replace(TableSource.load((folder / self.table).resolve()), **stated)
         return TableSource(table=self.table, **stated).within(folder)
 
     def budget(self) -> Budget:

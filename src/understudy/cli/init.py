@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import tomli_w
 import typer
@@ -14,6 +15,7 @@ import typer
 from understudy.check import plain_names
 from understudy.cli.console import out, plain
 from understudy.cli.schema import PUBLIC, MissingOption, declared
+from understudy.data.sources import SUFFIX, TableSource, is_url, with_missing
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,9 +29,13 @@ PRICE = (
 
 def init(
     tables: Annotated[
-        list[str] | None, typer.Argument(help="CSV, Excel or Parquet files, one of each holder.")
+        list[str] | None,
+        typer.Argument(help="CSV, Excel or Parquet files or URLs of databases, one of each holder."),
     ] = None,
     folder: Annotated[Path, typer.Option("--folder", help="Where to write run file and schemas.")] = Path(),
+    query: Annotated[
+        list[str] | None, typer.Option(help="The rows of a database, or a table's name: one for each URL.")
+    ] = None,
     person: Annotated[str | None, typer.Option(help="The column that identifies people.")] = None,
     target: Annotated[str | None, typer.Option(help="A column to predict from the others.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="What the run may cost each person.")] = None,
@@ -44,9 +50,11 @@ def init(
     """Begin with your own tables: a schema for each of them, and a run file, by questions. Nothing is spent."""
     from understudy.data.infer import write_draft
 
-    named = [Path(table) for table in tables or ([] if yes else _ask_tables())]
-    if not named:
+    said = tables or ([] if yes else _ask_tables())
+    if not said:
         raise ConfigError("there is no table to begin with. Nothing was written.")
+    bases = _databases([one for one in said if is_url(one)], query or [], folder, ask=not yes)
+    named = [*map(Path, (one for one in said if not is_url(one))), *bases]
     holders = {path.name.split(".")[0]: path for path in named}
     if len(holders) < len(named):
         raise ConfigError(
@@ -55,9 +63,11 @@ def init(
     plain_names(holders, "holder")
     files = {name: folder / f"{name}.toml" for name in holders}
     run = folder / "run.toml"
-    if there := [file for file in (*files.values(), run) if file.exists()]:
+    if there := [file for file in (*files.values(), *bases, run) if file.exists()]:
         raise ConfigError(f"{there[0]} is there already. Choose another --folder. Nothing was written.")
     folder.mkdir(parents=True, exist_ok=True)
+    for file, source in bases.items():
+        file.write_text(_source_text(source))
     drafts: dict[str, Draft] = {}
     for name, path in holders.items():
         drafts[name] = _drafted(path, person, missing or [], ask=not yes)
@@ -102,12 +112,42 @@ def _ask_tables() -> list[str]:
     return found
 
 
+def _databases(urls: list[str], queries: list[str], folder: Path, *, ask: bool) -> dict[Path, TableSource]:
+    """How the rows of each database are read, by the file that will say so."""
+    if len(queries) > len(urls) or (len(queries) < len(urls) and not ask):
+        raise ConfigError(
+            f"{len(urls)} databases and {len(queries)} queries were named: each database needs one, in turn. "
+            "Nothing was written."
+        )
+    found: dict[Path, TableSource] = {}
+    for place, url in enumerate(urls):
+        query = queries[place] if place < len(queries) else typer.prompt(f"{url}: a table's name, or a query")
+        if re.fullmatch(r"[\w.]+", query):
+            query = f"select * from {query}"
+        password = ""
+        if ask and urlsplit(url).hostname:
+            password = typer.prompt(
+                "Where is its password: env:NAME or file:PATH (nothing where the driver finds it)",
+                default="", show_default=False,
+            )  # fmt: skip
+        source = TableSource(table=url, query=query, password=password or None).within(Path.cwd())
+        name = re.sub(r"\W+", "-", Path(urlsplit(url).path).stem).strip("-")
+        if not name:
+            raise ConfigError(f"{source.name}: the URL names no database. Nothing was written.")
+        found[folder / f"{name}{SUFFIX}"] = source
+    return found
+
+
+def _source_text(source: TableSource) -> str:
+    told = {key: value for key in ("table", "query", "password") if (value := getattr(source, key))}
+    return "# How the rows are read; stays with their holder.\n" + tomli_w.dumps(told)
+
+
 def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
     from understudy.cli.schema import show_draft
     from understudy.data.files import open_source
     from understudy.data.infer import draft
-    from understudy.data.sources import with_missing
 
     header = [str(name) for name in open_source(path, {}).header]
     if person is None and ask:
@@ -142,7 +182,6 @@ def run_text(
     missing: list[str],
 ) -> str:
     """A run file with a word to every key. Paths are relative to it where they lie beneath it."""
-    from understudy.data.sources import with_missing
 
     def place(path: Path) -> str:
         full = path.resolve()
