@@ -12,8 +12,11 @@ import pytest
 
 import understudy as us
 from test_cli import Run
+from understudy import run
+from understudy.data import batches
 from understudy.data.infer import infer_schema
 from understudy.data.schema import Boolean, Categorical, Schema
+from understudy.data.streamed import StreamedTable
 from understudy.data.table import check_table
 from understudy.errors import (
     ArtefactError,
@@ -24,6 +27,7 @@ from understudy.errors import (
     PrivacyWarning,
     SchemaError,
 )
+from understudy.evaluate import holdings
 from understudy.one_table import SCHEMA_SHARE, kinds_of, what_is_left
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.buy_schema import quote
@@ -292,3 +296,28 @@ def test_what_a_purchase_leaves_pays_for_a_release_of_few_cells_and_of_many(kind
     for cells in (3, 300):
         release = Counter({DiscreteGaussian(needed_noise(cells, rest)): cells})
         assert epsilon(Counter(flatten(offer.event)) + release, whole.delta) <= most
+
+
+def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
+    understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(batches, "LONG", 0)
+    monkeypatch.setattr(batches, "BATCH", 500)
+    monkeypatch.setattr(holdings, "MOST", 1_000)
+    monkeypatch.setattr(run, "MOST_DRAWN", 700)
+    FRAME.to_parquet("big.parquet")
+    SCHEMA.save("big.toml")
+
+    def whole(*_: object, **__: object) -> None:
+        raise AssertionError("the table was read whole")
+
+    monkeypatch.setattr(StreamedTable, "frame", property(whole))
+    code, _, err = understudy(
+        "synthesize", "big.parquet", "--epsilon", 1, "--schema", "big.toml", "--out", "made"
+    )
+    assert (code, err) == (0, "")
+    assert len(pd.read_parquet("made/synthetic.parquet")) == 700
+    page = Path("made/report.html").read_text()
+    assert "Of the 3,000 rows of big" in page
+    assert "that were drawn at random are compared" in page

@@ -54,4 +54,37 @@ def times(journal: str) -> str:
     return " and ".join(ratio(cases()["2", payload][journal]) for payload in ("0.0", "10.0"))
 
 
-TABLES = {"ours": ours, "memory": lambda: times("memory"), "disk": lambda: times("disk")}
+def wide() -> str:
+    """A whole run over a wide-area line."""
+    return table(
+        (
+            "line",
+            "people",
+            "columns",
+            "alignment, s",
+            "then",
+            "of it asks, s",
+            "asks",
+            "hub alone, s",
+            "MB up / down",
+        ),
+        [
+            (
+                f"{float(row['line_ms']):g} ms, {float(row['mbit_s']):g} Mbit/s"
+                if row["mbit_s"]
+                else "loopback",
+                f"{int(row['people']):,}",
+                row["columns"],
+                short(row["alignment_s"]),
+                f"{short(row['after_s'])} s",
+                short(row["asks_s"]),
+                row["round_trips"],
+                short(row["fit_s"]),
+                f"{short(row['up_mb'])} / {short(row['down_mb'])}",
+            )
+            for row in read(HERE / "wide_area.csv")
+        ],
+    )
+
+
+TABLES = {"wide": wide, "ours": ours, "memory": lambda: times("memory"), "disk": lambda: times("disk")}
