@@ -10,6 +10,7 @@ import pytest
 from test_cli import Run
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
+from understudy.generator import Generator
 from understudy.protocols.gram import protocol as gram
 
 ROOT = Path(__file__).parent.parent
@@ -22,7 +23,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """people.csv of one holder, clinic.csv and insurer.csv of two."""
     monkeypatch.chdir(tmp_path)
-    frame, _ = toy(rows=2_000, seed=1)
+    frame, _ = toy(rows=700, seed=1)
     frame = frame.drop(columns=["joined", "treated"]).dropna().reset_index(drop=True)
     frame.to_csv("people.csv", index=False)
     held = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
@@ -49,6 +50,7 @@ def test_every_program_and_every_command_of_the_readme_runs(
         ("steps", 50),
     ):  # how good its rows are is not what this is about
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
+    monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 2_000)
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
     assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
     for kind, text in blocks:

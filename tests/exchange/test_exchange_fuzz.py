@@ -15,7 +15,7 @@ from schemathesis.specs.openapi.checks import response_schema_conformance, statu
 
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance]
 FEW = settings(
-    max_examples=4, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+    max_examples=3, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 REACHED = {"administrator": {200, 204, 404, 422}, "member": {200, 403, 404, 422}, "nobody": {200, 401}}

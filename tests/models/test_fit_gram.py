@@ -86,15 +86,15 @@ def test_columns_without_dependence_are_drawn_to_independence() -> None:
 
 def test_one_way_tables_are_as_accurate_as_stated_and_better_than_the_diagonal() -> None:
     gram, noise = gram_of(related(20_000)), 10.0
-    reads = [read_tables(noisy(gram, noise, seed), SIZES, noise=noise) for seed in range(150)]
+    reads = [read_tables(noisy(gram, noise, seed), SIZES, noise=noise) for seed in range(60)]
     error = torch.stack([(read.ways * read.people - gram.diagonal()).square() for read in reads]).mean(0)
     # One cell on the diagonal, and a sum of `size` cells in each other column.
     known = [1 + sum(1 / other for other in SIZES if other != size) for size in SIZES for _ in range(size)]
     stated = noise**2 / torch.tensor(known, dtype=torch.float64)
     torch.testing.assert_close(reads[0].people ** 2 / reads[0].ways_precision, stated)
-    assert (error < 1.3 * stated).all()
+    assert (error < 1.6 * stated).all()
     people = torch.tensor([read.people for read in reads])
-    assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 150**0.5
+    assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 60**0.5
 
 
 def test_unmeasured_cells_are_never_read() -> None:
@@ -143,7 +143,7 @@ def test_a_cell_measured_well_is_followed_more_closely() -> None:
     apart = []
     for deviation in (40.0, 1.0):
         noise[0, 5] = deviation
-        fitted = fit_gram(released, SIZES, noise=noise, components=64, steps=400, seed=0).gram()
+        fitted = fit_gram(released, SIZES, noise=noise, components=64, steps=150, seed=0).gram()
         apart.append(abs(float(fitted[0, 5] * 5_000 - released[0, 5])))
     assert apart[1] < 0.5 * apart[0]
 
@@ -250,7 +250,7 @@ def test_one_component_is_the_product_of_the_one_way_tables() -> None:
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_single_and_constant_columns(sizes: tuple[int, ...], noise: float) -> None:
     gram = gram_of(related(2_000, sizes), sizes)
-    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, steps=200, seed=0).gram()
+    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, steps=100, seed=0).gram()
     assert (fitted - gram / 2_000).abs().max() < 0.01
 
 

@@ -57,7 +57,7 @@ def with_noise(exact: VisitTables, deviation: float, seed: int = 0) -> VisitTabl
 def made() -> VisitCodes:
     """Drawn from a fit to exact tables."""
     exact = VisitTables.exact(population(), LAYOUT)
-    return drawn(fit_visits(exact, NUMBERS, kinds=24, steps=250, seed=0), 20_000)
+    return drawn(fit_visits(exact, NUMBERS, kinds=16, steps=150, seed=0), 20_000)
 
 
 def test_exact_tables_are_met_and_the_next_event_follows_the_last(made: VisitCodes) -> None:

@@ -104,12 +104,12 @@ LEARNS: dict[str, Any] = {
 
 
 def test_without_noise_a_table_and_series_are_both_learned(tmp_path: Path) -> None:
-    ids = np.arange(300)
+    ids = np.arange(150)
     table, schema = yes(ids)
-    held = {"clinic": table, "monitor": series(300, ids)}
+    held = {"clinic": table, "monitor": series(150, ids)}
     result = train(
         "verti-gan", Federation.rehearsal(held, {"clinic": schema}, budget=FREE, seed=1),
-        rounds=80, critic_steps=5, batch=64, critic_hidden=(16,), **LEARNS,
+        rounds=40, critic_steps=5, batch=32, critic_hidden=(16,), **LEARNS | {"learning_rate": 0.006},
     )  # fmt: skip
     drawn = result.generator.parts(200, seed=0)
     pulse = np.asarray(drawn["monitor"]).mean(0)[:, 0]  # 0.9, 0.9, 0.1 at the holder
