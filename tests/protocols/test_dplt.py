@@ -261,7 +261,7 @@ def test_the_ledger_holds_three_payments_and_a_person_pays_once(plus: bool) -> N
 def test_a_party_makes_as_many_choices_as_are_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
-    def choose(self: DpltParty, scores: torch.Tensor, sensitivity: int) -> int:
+    def choose(self: DpltParty, plan: Plan, scores: torch.Tensor, sensitivity: int) -> int:
         nonlocal count
         count += 1
         assert len(scores) > 1
@@ -389,7 +389,8 @@ def test_a_server_that_tells_one_party_something_else_is_refused_before_anything
         dplt.train(Config(group=2), Liar(inside, *LIES[lie], "holder 1"), fed.schemas)
     for holder in fed.holders.values():
         assert holder.ledger.spend() == {}
-    assert all(party.products is None and not party.groups for party in inside.values())
+    held = [party.agreement for party in inside.values()]
+    assert all(each.products is None and not each.groups for each in held)
 
 
 def test_greetings_that_are_missing_repeated_or_sent_back_are_refused_before_anything_is_charged() -> None:

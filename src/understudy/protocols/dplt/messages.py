@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from understudy.protocols.core import Ask, Assembly, Paid, Public, Reply
+from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,20 +16,16 @@ class Begin(Assembly, kind="dplt.begin"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begun(Reply, kind="dplt.begun"):
+class Begun(Stated, kind="dplt.begun"):
     """What this party's holder allows the run to cost, and its public key of the run."""
 
     people: Public
-    budget: Public
-    noise: Public
-    key: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agree(Ask, kind="dplt.agree"):
+class Agree(Keys, kind="dplt.agree"):
     """Who takes part, with which keys; ε (None: infinity); how messages are cut; the seeds of this party's masks."""
 
-    keys: dict[str, bytes]
     epsilon: float | None
     bits: int
     chunk: int
@@ -37,18 +33,13 @@ class Agree(Ask, kind="dplt.agree"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agreed(Reply, kind="dplt.agreed"):
+class Agreed(Greeted, kind="dplt.agreed"):
     """The fingerprint of all keys as this party was told them, and a sealed greeting for each other party."""
-
-    fingerprint: Public
-    outbox: Public
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group(Ask, kind="dplt.group"):
+class Group(Delivery, kind="dplt.group"):
     """The others' greetings, which show that all were told the same: group your attributes."""
-
-    inbox: dict[str, Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,10 +51,9 @@ class Grouped(Reply, kind="dplt.grouped"):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlate(Ask, kind="dplt.correlate"):
+class Correlate(Delivery, kind="dplt.correlate"):
     """The others' last messages, and the dealer's corrections: how do latent attributes depend on each other?"""
 
-    inbox: dict[str, Tensor]
     corrections: dict[str, Tensor]
 
 

@@ -50,10 +50,10 @@ from torch import Tensor
 
 from understudy.data.schema import Schema, join
 from understudy.data.table import Table
-from understudy.errors import MessageError, PartyError
+from understudy.errors import MessageError
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure import Ring
 from understudy.protocols.core import (
     Checkpoint,
@@ -68,6 +68,7 @@ from understudy.protocols.core import (
     relayed,
     settled,
 )
+from understudy.protocols.core.agreeing import greetings_of, keys_of, same_number, stated_prices
 from understudy.protocols.dplt.messages import Agree, Begin, Correlate, Group, Quantify
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.dplt.plan import Config, Plan
@@ -171,12 +172,11 @@ def grow(
         Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()})
     )
     begun = public_values(replies)
-    if {info["people"] for info in begun.values()} != {people}:
-        raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+    same_number(begun, people)
     epsilon = min(float(info["budget"]["epsilon"]) for info in begun.values()) if config.private else None
     plan = Plan(config, schemas, math.inf if epsilon is None else epsilon)
     ring = Ring.holding(people + 2 * _FAR * float(max(plan.scales or (0,))))
-    keys = {name: info["key"] for name, info in begun.items()}
+    keys = keys_of(begun)
     widths = {name: 2 * width for name, width in plan.latents.items()}
     dealing = Dealing(ring, widths, keys=keys, secret=secret)
     terms: dict[str, Any] = {
@@ -186,7 +186,7 @@ def grow(
         "chunk": config.chunk,
     }
     agreed = parties.ask({name: Agree(seeds=dealing.seeds(name), **terms) for name in names})
-    inbox = relayed({name: reply.outbox for name, reply in agreed.items()}, names)
+    inbox = greetings_of(agreed)
     # Step 1
     grouped = parties.ask({name: Group(inbox=inbox[name]) for name in names})
     inbox = {name: {} for name in names}
@@ -266,12 +266,8 @@ def _edges(value: Any) -> list[Edge]:
 
 def _statement(grown: Grown, parties: Parties) -> PrivacyStatement:
     """What the three steps cost, by the parties' ledgers."""
-    spends = settled(parties)
     return PrivacyStatement(
-        parties=tuple(
-            PartyPrivacy.stated(name, info, spends[name]["outsider"], spends[name]["anyone"])
-            for name, info in grown.begun.items()
-        ),
+        parties=stated_prices(grown.begun, settled(parties), {}),
         one_release=True,
         unguarded=DEALT,
     )
