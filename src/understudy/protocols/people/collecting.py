@@ -1,18 +1,19 @@
-"""Everybody reports, a few people of each party at a time: the server's side of LoPub and of one report a person.
+"""Everybody reports on a row of a table, a few people of each party at a time: LoPub, and one report a person.
 
-Guarantee: post-processing of the parties' paid answers.
+Guarantee: the server's side is post-processing of the parties' paid answers.
 Edges: ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the reports
 are saved as they come, and a resumed run asks for those that are missing.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from understudy.data.schema import Schema
-from understudy.errors import ArtefactError, BudgetExceeded, ConfigError
+from understudy.data.table import Table
+from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
 from understudy.generator import Generator, Network
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
@@ -27,16 +28,52 @@ from understudy.protocols.core import (
     run_rounds,
     settled,
 )
-from understudy.protocols.people.host import left_out, statement
+from understudy.protocols.people.host import Call, HostParty, Reported, left_out, statement
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOpening(Opening):
+    """The run's settings, and the columns that all parties' rows have."""
+
+    schema: dict[str, Any]
+
+
+def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
+    """The party's table, if the run is about such a one."""
+    if not isinstance(party.data, Table):
+        raise ConfigError(f"{party.name}: {protocol} is for tables, not for arrays. Nothing was charged.")
+    if Schema.from_dict(ask.schema).columns != party.data.schema.columns:
+        raise SchemaError(f"{party.name}: the run is about another schema. Nothing was charged or sent.")
+    return party.data
 
 
 class Collection(ABC):
-    """Whom the server asks, and what they reported."""
+    """Whom the server asks, and what they reported. A protocol's `train` is that of its collection."""
 
     protocol: ClassVar[str]
+    begin: ClassVar[type[TableOpening]]
     turns: list[
         tuple[int, int]
     ]  # of which each asks some people of every party: its part of the run, its first person
+
+    @classmethod
+    def train(
+        cls,
+        config: Any,
+        parties: Parties,
+        schemas: Mapping[str, Schema],
+        *,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        watch: Watcher | None = None,
+    ) -> Outcome:
+        """Ask everyone, and fit a generator to the reports.
+
+        Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
+        reports are saved as they come, and `resume=True` asks for those that are missing.
+        """
+        schema = common_schema({name: schemas[name] for name in parties.names}, cls.protocol)
+        return cls(config, parties, schema, checkpoint, resume=resume).run(watch)
 
     def __init__(
         self, config: Any, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
@@ -47,7 +84,8 @@ class Collection(ABC):
         saved = self.store.load() if self.store is not None and resume else None
         self.done, state = saved or (0, {})
         if saved is None:
-            self.begun = public_values(parties.ask(self.opening()))
+            begin = self.begin(config=asdict(config), schema=schema.to_dict())
+            self.begun = public_values(parties.ask(begin))
         else:
             if state["config"] != asdict(config):
                 raise ArtefactError(
@@ -59,12 +97,12 @@ class Collection(ABC):
         self.hosted = {name: int(info["people"]) for name, info in self.begun.items()}
 
     @abstractmethod
-    def opening(self) -> Opening:
-        """What the parties are asked first."""
+    def asks(self, round: int) -> Mapping[str, Call]:
+        """What the people of each party are asked in a turn."""
 
     @abstractmethod
-    def step(self, round: int) -> None:
-        """Ask the people of the next turn, and count it as done."""
+    def hear(self, asks: Mapping[str, Call], answers: Mapping[str, Reported]) -> None:
+        """Take what they reported."""
 
     @abstractmethod
     def reported(self) -> dict[str, Any]:
@@ -87,8 +125,8 @@ class Collection(ABC):
     def told(self) -> dict[str, Any]:
         """What else the card says; asked for after the fit."""
 
-    def train(self, watch: Watcher | None) -> Outcome:
-        """Ask everyone, and fit a generator to the reports."""
+    def run(self, watch: Watcher | None) -> Outcome:
+        """All turns that are left, and the fit."""
         ended = run_rounds(
             len(self.turns), self.step, done=self.done, save=self.save, every=1, watch=watch,
             spent=lambda: statement(self.begun, self.asked).per_party(),
@@ -98,6 +136,12 @@ class Collection(ABC):
         network, privacy = self.fit(), self.privacy()
         card = self.card(ended, privacy)
         return Outcome(Generator(network, self.schema, card), privacy, card["people"])
+
+    def step(self, round: int) -> None:
+        """Ask the people of the next turn, and count it as done."""
+        asks = {name: ask for name, ask in self.asks(round).items() if name in self.parties.names}
+        self.hear(asks, self.parties.ask(asks))
+        self.done = self.parties.round = round
 
     def save(self) -> None:
         """Keep the rounds that are done. One that was cut off is asked again, so nothing of it may be kept."""

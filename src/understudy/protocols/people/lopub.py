@@ -13,7 +13,7 @@ Edges: tables alone; columns of one level are not reported and cost nothing.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,15 +27,15 @@ from understudy.data.codec import Codec
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.errors import ConfigError, MessageError
 from understudy.generator import Network
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Rappor
 from understudy.privacy.local.rappor import BOUNDS
-from understudy.protocols.core import Message, Opening, Outcome, Parties, Party, Watcher
-from understudy.protocols.people.collecting import Collection, common_schema
+from understudy.protocols.core import Message, Parties, Party
+from understudy.protocols.people.collecting import Collection, TableOpening, own_table
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
@@ -99,10 +99,8 @@ class Config:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Opening, kind="lopub.begin"):
+class Begin(TableOpening, kind="lopub.begin"):
     """The run's settings, and the columns that all parties' rows have."""
-
-    schema: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +120,10 @@ class LoPubParty(HostParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
 
     def open(self, ask: Begin) -> Hosting:
-        if not isinstance(self.data, Table):
-            raise ConfigError(f"{self.name}: lopub is for tables, not for arrays. Nothing was charged.")
-        config = Config(**ask.config)
-        if Schema.from_dict(ask.schema).columns != self.data.schema.columns:
-            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
-        self.mechanism = config.mechanism(self.data.schema)
+        table, config = own_table(self, ask, "lopub"), Config(**ask.config)
+        self.mechanism = config.mechanism(table.schema)
         self.first: Tensor | None = None  # where each person begins among their rows
-        return Hosting(Population.of_rows(self.data), self.mechanism.event, config.cap)
+        return Hosting(Population.of_rows(table), self.mechanism.event, config.cap)
 
     def reports(self, ask: Round) -> Value:
         """Packed bits: uint8, (people, ⌈width/8⌉)."""
@@ -158,28 +152,10 @@ def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> LoPubPa
     return LoPubParty(name, table, ledger, **more)
 
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Ask everyone for `cap` reports, and fit a generator to them.
-
-    Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
-    reports are saved as they come, and `resume=True` asks for those that are missing.
-    """
-    schema = common_schema({name: schemas[name] for name in parties.names}, "lopub")
-    return _Run(config, parties, schema, checkpoint, resume=resume).train(watch)
-
-
 class _Run(Collection):
     """The server's side: whom it has asked, and what they reported."""
 
-    protocol = "lopub"
+    protocol, begin = "lopub", Begin
     config: Config
 
     def __init__(
@@ -189,22 +165,19 @@ class _Run(Collection):
         super().__init__(config, parties, schema, checkpoint, resume=resume)
         self.turns = list(product(range(config.cap), range(0, max(self.hosted.values()), config.batch)))
 
-    def opening(self) -> Begin:
-        return Begin(config=asdict(self.config), schema=self.schema.to_dict())
-
-    def step(self, round: int) -> None:
-        start = self.turns[round - 1][1]
-        places = {
-            name: torch.arange(start, min(start + self.config.batch, people))
+    def asks(self, round: int) -> dict[str, Round]:
+        start, batch = self.turns[round - 1][1], self.config.batch
+        return {
+            name: Round(round=round, people=torch.arange(start, min(start + batch, people)))
             for name, people in self.hosted.items()
-            if start < people and name in self.parties.names
+            if start < people
         }
-        answers = self.parties.ask({name: Round(round=round, people=who) for name, who in places.items()})
+
+    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
         self.reports += [
-            _checked(reply.reports.value, len(places[name]), self.mechanism)
+            _checked(reply.reports.value, len(asks[name].people), self.mechanism)
             for name, reply in answers.items()
         ]
-        self.done = self.parties.round = round
 
     def reported(self) -> dict[str, Any]:
         self.reports = [torch.cat(self.reports)]
@@ -244,3 +217,6 @@ def _checked(value: Any, people: int, mechanism: Rappor) -> Tensor:
     if not isinstance(value, Tensor) or value.dtype != torch.uint8 or value.shape != shape:
         raise MessageError(f"a party's reports are not {shape} bytes. They were discarded.")
     return value
+
+
+train = _Run.train

@@ -8,7 +8,7 @@ random row of a random person. Sets that are none, or another set number than th
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,24 +16,21 @@ from torch import Tensor
 
 from understudy.data.codec import Codec
 from understudy.data.population import Population
-from understudy.data.schema import Schema
-from understudy.data.table import Table
-from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.errors import MessageError
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import Rng
-from understudy.protocols.core import Message, Opening, Party
+from understudy.protocols.core import Message, Party
+from understudy.protocols.people.collecting import TableOpening, own_table
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 
 
 @dataclass(frozen=True, kw_only=True)
-class Begin(Opening, kind="one-report.begin"):
+class Begin(TableOpening, kind="one-report.begin"):
     """The run's settings, and the columns that all parties' rows have."""
-
-    schema: dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +54,9 @@ class OneReportParty(HostParty):
     messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Round, Reported)
 
     def open(self, ask: Begin) -> Hosting:
-        if not isinstance(self.data, Table):
-            raise ConfigError(f"{self.name}: one-report is for tables, not for arrays. Nothing was charged.")
-        config = Config(**ask.config)
-        if Schema.from_dict(ask.schema).columns != self.data.schema.columns:
-            raise SchemaError(f"{self.name}: the run is about another schema. Nothing was charged or sent.")
-        self.epsilon, self.levels = config.epsilon_total, Codec(self.data.schema).sizes
-        return Hosting(Population.of_rows(self.data), PureDp(self.epsilon), 1)
+        table, config = own_table(self, ask, "one-report"), Config(**ask.config)
+        self.epsilon, self.levels = config.epsilon_total, Codec(table.schema).sizes
+        return Hosting(Population.of_rows(table), PureDp(self.epsilon), 1)
 
     def check(self, ask: Round) -> None:
         sets, which = self._sets(ask), ask.which

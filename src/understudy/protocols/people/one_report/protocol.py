@@ -30,8 +30,9 @@ from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
-from understudy.protocols.core import Outcome, Parties, Watcher
-from understudy.protocols.people.collecting import Collection, common_schema
+from understudy.protocols.core import Parties
+from understudy.protocols.people.collecting import Collection
+from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
@@ -50,28 +51,10 @@ def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> OneRepo
     return OneReportParty(name, table, ledger, **more)
 
 
-def train(
-    config: Config,
-    parties: Parties,
-    schemas: Mapping[str, Schema],
-    *,
-    checkpoint: Path | None = None,
-    resume: bool = False,
-    watch: Watcher | None = None,
-) -> Outcome:
-    """Ask everyone once, and fit a generator to the reports.
-
-    Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
-    reports are saved as they come, and `resume=True` asks for those that are missing.
-    """
-    schema = common_schema({name: schemas[name] for name in parties.names}, "one-report")
-    return _Run(config, parties, schema, checkpoint, resume=resume).train(watch)
-
-
 class _Run(Collection):
     """The server's side: whom it asks about what, and what they reported."""
 
-    protocol = "one-report"
+    protocol, begin = "one-report", Begin
     config: Config
 
     def __init__(
@@ -107,16 +90,10 @@ class _Run(Collection):
             for name, part in zip(self.hosted, parts, strict=True)
         }
 
-    def opening(self) -> Begin:
-        return Begin(config=asdict(self.config), schema=self.schema.to_dict())
-
-    def step(self, round: int) -> None:
-        asks = self._asks(round)
-        answers = self.parties.ask({name: ask for name, ask in asks.items() if name in self.parties.names})
+    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
         self.answers.append({name: _bytes(reply.reports.value) for name, reply in answers.items()})
-        self.done = self.parties.round = round
 
-    def _asks(self, round: int) -> dict[str, Round]:
+    def asks(self, round: int) -> dict[str, Round]:
         """What each party is asked in a turn: the same whenever it is asked for."""
         stage, start = self.turns[round - 1]
         asking = self._asking(stage)
@@ -158,7 +135,7 @@ class _Run(Collection):
         for round in range(1, self.done + 1):
             if self.turns[round - 1][0] != stage:
                 continue
-            asks = self._asks(round)
+            asks = self.asks(round)
             for name, sent in self.answers[round - 1].items():
                 self.refused[stage] += _read(sent, asks[name].which, mechanisms, named)
         return [
@@ -239,3 +216,6 @@ def _place(schema: Schema, levels: tuple[int, ...], target: str | None) -> int |
     if levels[place := schema.names.index(target)] < 2:
         raise ConfigError(f'target "{target}" has one level, which tells nothing. Nothing was charged.')
     return place
+
+
+train = _Run.train
