@@ -373,7 +373,7 @@ CASES = [
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(
-        "Gram, columns, levels bought, a target", "gram", gram, MIXTURE | {"target": "smoker"},
+        "Gram, columns, levels bought, a target", "gram", gram, MIXTURE | {"target": "smoker", "chosen_triples": 2},
         lambda: undeclared(vertical(2)), one_payment=True,
     ),
     Case(

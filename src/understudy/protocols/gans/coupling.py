@@ -63,7 +63,7 @@ def coupling_party(
     folder: Path | None,
 ) -> GramParty:
     """The holder's side of the release, over the rows that the party has aligned."""
-    terms = {"across": True, "target": None, "refined": 0, "triples": (), "colluding": 1}
+    terms = {"across": True, "target": None, "refined": 0, "triples": (), "chosen_triples": 0, "colluding": 1}
     side = GramParty(party.name, table, ledger, run=run, budget=budget, rng=rng, folder=folder, agreed=terms)
     side.load_state_dict({"alignment": AlignedParty.state_dict(party)["alignment"]})
     return side

@@ -132,6 +132,10 @@ def _words(layout: Layout, plan: Plan) -> list[str]:
     twice += [f"the {plan.refined:,} strongest"] if plan.refined else []
     words += [f"pairs once more: {', '.join(twice)}"] if twice else []
     words[-1] += f", and {len(layout.triples)} three-way tables" if layout.triples else ""
+    if chosen := layout.choosable(plan.target, plan.chosen_triples):
+        words[-1] += (
+            f", and up to {chosen} three-way tables with {plan.target}, the strongest by what was released"
+        )
     return words
 
 

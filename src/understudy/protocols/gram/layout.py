@@ -33,6 +33,7 @@ from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.models.tables.bought_levels import most_width
+from understudy.models.tables.strongest_triples import MOST_CELLS
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
 from understudy.protocols.gram.trees import Trees, trees_of
@@ -142,12 +143,14 @@ class Layout:
         """Who has a part in the block."""
         return tuple(name for group in sorted(set(block)) for name in self.grid.groups[group])
 
-    def spreads(self, colluding: int, *, across: bool = False, refined: int = 0) -> tuple[Spread, ...]:
+    def spreads(
+        self, colluding: int, *, across: bool = False, refined: int = 0, chosen: int = 0
+    ) -> tuple[Spread, ...]:
         """The noise of each release, by what is public. The largest factor of what is released is 1.
 
-        Pairs that are measured again, so many as `refined` says, all have the same noise, and triples with them: the
-        price is agreed on before some are chosen, and with noise by block it would depend on how many of them lie
-        across holders.
+        Pairs that are measured again, so many as `refined` says, all have the same noise, and triples with them, of
+        which up to so many as `chosen` are named later: the price is agreed on before some are chosen, and with noise
+        by block it would depend on how many of them lie across holders.
         Edges: nothing to release, or more to refine than there are pairs → ConfigError.
         """
         if refined > (pairs := math.comb(self.columns, 2)):
@@ -168,7 +171,7 @@ class Layout:
             spreads.insert(0, self._spread(nodes, colluding))
         if refined:
             even = dict.fromkeys(self.blocks, 1.0)
-            spreads.append(Spread(even, ((1.0, refined + len(self.triples)),), colluding))
+            spreads.append(Spread(even, ((1.0, refined + len(self.triples) + chosen),), colluding))
         return tuple(spreads)
 
     def _spread(self, cells: Counter[Block], colluding: int) -> Spread:
@@ -205,6 +208,42 @@ class Layout:
         """How many pairs are measured twice: those with the target, and so many others."""
         return refined + len(self.pairs_with(target))
 
+    def choosable(self, target: str | None, wanted: int) -> int:
+        """How many three-way tables with the target may be chosen: so many, if as many pairs of columns are with it."""
+        if target is None:
+            return 0
+        self.pairs_with(target)
+        return min(wanted, math.comb(len(self.beside(target)), 2))
+
+    def beside(self, target: str) -> list[int]:
+        """The numbers of the columns that holders of the target hold besides it."""
+        place, group = self.joint.names.index(target), torch.repeat_interleave(torch.tensor(self._columns))
+        return [n for n in range(self.columns) if n != place and group[n] == group[place]]
+
+    def also(self, pairs: Tensor, most: int, target: str | None) -> "Layout":
+        """The same with the three-way tables of these pairs of columns, (n, 2), and the target.
+
+        Edges: more than `most`, one twice, a column that is not with the target's, or too many cells → MessageError.
+        """
+        if target is None or not most:
+            if len(pairs):
+                raise MessageError("no three-way table was due. Nothing was charged or sent.")
+            return self
+        good = pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
+        named, beside = [(a, b) for a, b in pairs.tolist()] if good else [], set(self.beside(target))
+        good &= len(set(named)) == len(named) <= most and all(a < b for a, b in named)
+        if not good or not beside.issuperset(column for pair in named for column in pair):
+            raise MessageError(
+                f"at most {most} different pairs of columns that are with the target were due, for three-way tables. "
+                "Nothing was charged or sent."
+            )
+        names, place = self.joint.names, self.joint.names.index(target)
+        if any(self.sizes[a] * self.sizes[b] * self.sizes[place] > MOST_CELLS for a, b in named):
+            raise MessageError(
+                f"a three-way table has more than {MOST_CELLS:,} cells. Nothing was charged or sent."
+            )
+        return replace(self, triples=(*self.triples, *((names[a], names[b], target) for a, b in named)))
+
     def together(self, most_holders: int) -> int:
         """By how much a person moves a cell at most: over rows, by one for each holder that they are with."""
         whole(most_holders=most_holders)
@@ -223,7 +262,10 @@ class Layout:
         return max(1, min(most, _MESSAGE // row))
 
     def stream(self, release: int, part: int) -> int:
-        """The number of a pad: each is for one message alone. Parts are the blocks, then the triples."""
+        """The number of a pad: each is for one message alone. Parts are the blocks, then the triples.
+
+        Triples that are chosen come with the last release: what it has more is beyond all numbers before it.
+        """
         return release * (len(self.blocks) + len(self.triples)) + part
 
     # What is released of it

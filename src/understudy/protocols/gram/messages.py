@@ -5,12 +5,17 @@
 were chosen. The first of them after `Agree` brings the others' greetings in its `inbox`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from understudy.protocols.core import Ask, Assembly, Delivery, Greeted, Keys, Paid, Public, Reply, Stated
+
+
+def _no_pairs() -> Tensor:
+    return torch.empty(0, 2, dtype=torch.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +24,12 @@ class Begin(Assembly, kind="gram.begin"):
 
     `private=False` asks for no noise. `fine`: the share of the budget for fine tables of all columns, by which levels
     are chosen; 0 for levels as declared. `across`: only the pairs of columns that are with different groups of holders.
-    `target`: all pairs with this column are released once more, and so are `refined` others, named later; `scouting` is
-    the first release's share of the budget then. None lets each party find that share by its budget and by how many
-    people there are: those that all share where columns are split, and else `public_people`, if told. `triples`:
-    three-way tables within one group, released with the last release. `colluding`: how many holders of a block may pool
-    what they know; with the schemas it says how noise is spread (`layout`). `most_holders`: over rows, with how many of
-    them a person may be.
+    `target`: all pairs with this column are released once more, and so are `refined` others, named later, and up to
+    `chosen_triples` three-way tables with it; `scouting` is the first release's share of the budget then. None lets
+    each party find that share by its budget and by how many people there are: those that all share where columns are
+    split, and else `public_people`, if told. `triples`: three-way tables within one group, released with the last
+    release. `colluding`: how many holders of a block may pool what they know; with the schemas it says how noise is
+    spread (`layout`). `most_holders`: over rows, with how many of them a person may be.
     """
 
     private: bool
@@ -34,6 +39,7 @@ class Begin(Assembly, kind="gram.begin"):
     refined: int = 0
     scouting: float | None = 1.0
     public_people: int | None = None
+    chosen_triples: int = 0
     triples: list[list[str]]
     colluding: int
     most_holders: int = 1
@@ -103,9 +109,13 @@ class Share(Delivery, kind="gram.share"):
 
 @dataclass(frozen=True, kw_only=True)
 class Propose(Ask, kind="gram.propose"):
-    """These pairs of columns, (pairs, 2), are to be released once more: tell the other holders which."""
+    """These pairs of columns, (pairs, 2), are to be released once more: tell the other holders which.
+
+    `triples` (n, 2): pairs of columns that are to be released with the target, as three-way tables.
+    """
 
     pairs: Tensor
+    triples: Tensor = field(default_factory=_no_pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,9 +127,13 @@ class Proposed(Reply, kind="gram.proposed"):
 
 @dataclass(frozen=True, kw_only=True)
 class Refine(Delivery, kind="gram.refine"):
-    """Release these pairs of columns, (pairs, 2), once more. `inbox`: what the others said to `Propose`, if asked."""
+    """Release these pairs of columns, (pairs, 2), once more, and `triples` as proposed.
+
+    `inbox`: what the others said to `Propose`, if asked.
+    """
 
     pairs: Tensor
+    triples: Tensor = field(default_factory=_no_pairs)
 
 
 @dataclass(frozen=True, kw_only=True)

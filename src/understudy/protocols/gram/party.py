@@ -54,6 +54,7 @@ from understudy.protocols.gram.agreement import (
     factors_of,
     levels_word,
 )
+from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import (
     Agree,
     Agreed,
@@ -214,19 +215,20 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
         return self._release(terms, agreement, terms.first())
 
     def _propose(self, ask: Propose, terms: Terms, agreement: Agreement) -> Proposed:
-        """Tell the others which pairs it will be: a server that asks each for other ones gets none."""
-        agreement.proposed = word = _word(terms.twice(ask.pairs))
+        """Tell the others what it will be of: a server that asks each for something else gets nothing."""
+        agreement.proposed = word = _word(terms.twice(ask.pairs), terms.also(agreement.layout, ask.triples))
         return Proposed(
             outbox=Public(said(agreement.channels, word), "what the server chose, sealed; no row is in it")
         )
 
     def _refine(self, ask: Refine, terms: Terms, agreement: Agreement) -> Shared:
-        wanted = terms.twice(ask.pairs)
-        word = _word(wanted)
-        if terms.ask.refined:  # else the pairs follow from what was agreed
+        wanted, layout = terms.twice(ask.pairs), terms.also(agreement.layout, ask.triples)
+        word = _word(wanted, layout)
+        if terms.ask.refined or terms.chosen:  # else the pairs follow from what was agreed
             if agreement.proposed != word:
                 raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
             heard(agreement.channels, word, ask.inbox, what="pairs")
+        agreement.rows.layout = layout
         return self._release(terms, agreement, wanted, ", some pairs once more")
 
     def _release(self, terms: Terms, agreement: Agreement, wanted: Tensor, more: str = "") -> Shared:
@@ -284,6 +286,8 @@ def composed(spend: Spend) -> DpEvent:
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
 
 
-def _word(wanted: Tensor) -> bytes:
-    """What holders say to each other about the pairs that they are asked for."""
-    return hashlib.sha256(b"understudy pairs " + wanted.numpy().tobytes()).digest()
+def _word(wanted: Tensor, layout: Layout) -> bytes:
+    """What holders say to each other about the pairs, and the three-way tables, that they are asked for."""
+    return hashlib.sha256(
+        b"understudy pairs " + wanted.numpy().tobytes() + repr(layout.triples).encode()
+    ).digest()

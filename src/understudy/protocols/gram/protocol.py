@@ -39,7 +39,9 @@ from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.strongest_pairs import strongest_pairs
+from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
@@ -85,6 +87,8 @@ class Config:
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
+    `chosen_triples`: with a target, up to so many three-way tables of it and two other columns of its holder, the
+    strongest by the first release (`tables/strongest_triples.py`), in the second release.
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
     measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
@@ -102,6 +106,7 @@ class Config:
     scouting: float | None = None
     public_people: int | None = None
     triples: tuple[tuple[str, str, str], ...] = ()
+    chosen_triples: int = 0
     rules: tuple[dict[str, Any], ...] = ()
     colluding: int = 1
     at_least: int | None = None
@@ -118,7 +123,7 @@ class Config:
             whole(at_least=self.at_least)
         positive(rate=self.rate)
         a_seed(seed=self.seed)
-        not_negative(refined=self.refined)
+        not_negative(refined=self.refined, chosen_triples=self.chosen_triples)
         if self.public_people is not None:
             whole(public_people=self.public_people)
         if self.scouting is not None:
@@ -145,6 +150,7 @@ class Config:
             scouting=self.scouting if twice else 1.0,
             public_people=self.public_people,
             triples=self.triples,
+            chosen_triples=self.chosen_triples,
             most_holders=self.most_holders,
         )
 
@@ -198,6 +204,11 @@ def train(
         ties = rule_ties(_codec(released, schema))
         return strongest_pairs(fit(released), config.refined, besides=chosen, ties=ties)
 
+    def choose_triples(released: Released, beside: list[int], most: int, noise: float) -> Tensor:
+        tables, codec = _tables(released, schema), _codec(released, schema)
+        place = schema.names.index(config.target or "")
+        return strongest_triples(tables, codec.sizes, place, most, among=beside, noise=noise)
+
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     done, first = (_released(store, name, told) if store and resume else None for name in (BOTH, FIRST))
@@ -206,6 +217,7 @@ def train(
         schemas,
         config.plan,
         choose=choose,
+        choose_triples=choose_triples,
         chunk=config.chunk,
         colluding=config.colluding,
         at_least=config.at_least,
@@ -278,6 +290,12 @@ def _release(measured: Released, codec: Codec | Levels, card: Mapping[str, Any])
 def _codec(released: Released, schema: Schema) -> Codec | Levels:
     """The levels of all columns, bought or as declared."""
     return Levels.from_tensors(schema, released.levels) if released.levels else Codec(schema)
+
+
+def _tables(released: Released, schema: Schema) -> Tables:
+    """What was released, as estimates."""
+    codec, noise = _codec(released, schema), torch.where(released.measured, released.noise, torch.inf)
+    return read_tables(released.gram, codec.sizes, noise=noise, people=released.people, ties=rule_ties(codec))
 
 
 def _released(store: Checkpoint, name: str, told: Mapping[str, Any]) -> Released | None:

@@ -37,7 +37,8 @@ class Plan:
     `fine`: the share of the budget for fine tables of all columns, where levels are to be chosen; 0 for none.
     `scouting`: of the rest, the share of all pairs where some are released twice; None: by how many people there
     are (`public_people`, or those whom holders of columns share). `across`: only pairs of columns that
-    are with different groups of holders. `triples`: three-way tables, too. `most_holders`: with how many holders of
+    are with different groups of holders. `triples`: three-way tables, too; `chosen_triples`: up to so many of the
+    target and two columns of its holders, named after the first release. `most_holders`: with how many holders of
     rows a person may be.
     """
 
@@ -49,6 +50,7 @@ class Plan:
     scouting: float | None = 1.0
     public_people: int | None = None
     triples: tuple[tuple[str, str, str], ...] = ()
+    chosen_triples: int = 0
     most_holders: int = 1
 
 
@@ -94,6 +96,9 @@ class Released:
 Choose = Callable[
     [Released, Tensor], Tensor
 ]  # by what was released, and pairs (n, 2) chosen already: others (k, 2)
+ChooseTriples = Callable[
+    [Released, list[int], int, float], Tensor
+]  # by what was released, of these columns, at most so many, with this noise: pairs (k, 2) to go with the target
 
 
 def release(
@@ -102,6 +107,7 @@ def release(
     plan: Plan | None = None,
     *,
     choose: Choose | None = None,
+    choose_triples: ChooseTriples | None = None,
     chunk: int = 1 << 15,
     colluding: int = 1,
     at_least: int | None = None,
@@ -127,9 +133,13 @@ def release(
         layout.triple(names)
     layout.check_width()
     layout.together(plan.most_holders)
-    again = layout.again(plan.target, plan.refined)
-    spreads = layout.spreads(colluding, across=plan.across, refined=again)
-    server = _Server(parties, layout, plan, spreads, Terms(chunk, at_least, secret or os.urandom(32)), choose)
+    again, chosen = (
+        layout.again(plan.target, plan.refined),
+        layout.choosable(plan.target, plan.chosen_triples),
+    )
+    spreads = layout.spreads(colluding, across=plan.across, refined=again, chosen=chosen)
+    terms = Terms(chunk, at_least, secret or os.urandom(32))
+    server = _Server(parties, layout, plan, spreads, terms, choose, choose_triples)
     done = first
     if done is None:
         done = server.first(begin(plan, layout.schemas, colluding, config))
@@ -171,6 +181,7 @@ class _Server:
     spreads: tuple[Spread, ...]
     terms: Terms
     choose: Choose | None
+    choose_triples: ChooseTriples | None
 
     def first(self, begin: Begin) -> Released:
         """Begin, agree, and make the first release."""
@@ -224,17 +235,18 @@ class _Server:
         return self._released(began, matrices, _releases(spread, sigma), triples=triples, kept=raw)
 
     def _again(self, parties: Parties, layout: Layout, done: Released) -> Released:
-        """Release some pairs once more."""
+        """Release some pairs once more, and three-way tables."""
         plan, spread, sigma, holders = self.plan, self.spreads[-1], done.sigmas[-1], list(done.begun)
-        pairs = layout.pairs_with(plan.target)
+        pairs, chosen = self._chosen(layout, done)
         inboxes: dict[str, dict[str, Tensor]] = {name: {} for name in holders}
-        if plan.refined:  # where pairs were chosen, the holders tell each other first which
-            if self.choose is None:
-                raise MessageError("pairs are to be refined, but nothing chooses them.")
-            pairs = torch.cat([pairs, self.choose(done, pairs)])
-            told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs)))
+        most = layout.choosable(plan.target, plan.chosen_triples)
+        if plan.refined or most:  # where something was chosen, the holders tell each other first what
+            told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs, triples=chosen)))
             inboxes = relayed({name: told[name].outbox for name in holders}, holders)
-        replies = parties.ask({name: Refine(pairs=pairs, inbox=inbox) for name, inbox in inboxes.items()})
+        replies = parties.ask(
+            {name: Refine(pairs=pairs, triples=chosen, inbox=inbox) for name, inbox in inboxes.items()}
+        )
+        layout = layout.also(chosen, most, plan.target)
         server = Adder(layout, ring_for(done.began), holders)
         wanted = layout.only(pairs, layout.again(plan.target, plan.refined), plan.target)
         matrices, triples = (
@@ -243,6 +255,22 @@ class _Server:
         )
         raw = tables_of(*matrices[:2], wanted, layout.sizes, "pairs_again") | _kept_triples(triples)
         return self._released(done.began, matrices, _releases(spread, sigma), triples=triples, kept=raw)
+
+    def _chosen(self, layout: Layout, done: Released) -> tuple[Tensor, Tensor]:
+        """The pairs that are released once more, and those that are with the target, by what was released so far."""
+        plan, pairs = self.plan, layout.pairs_with(self.plan.target)
+        if plan.refined:
+            if self.choose is None:
+                raise MessageError("pairs are to be refined, but nothing chooses them.")
+            pairs = torch.cat([pairs, self.choose(done, pairs)])
+        most = layout.choosable(plan.target, plan.chosen_triples)
+        if plan.target is None or not most or self.choose_triples is None:
+            return pairs, torch.empty(0, 2, dtype=torch.int64)
+        beside = layout.beside(plan.target)
+        noise = Adder(layout, ring_for(done.began), list(done.begun)).noisiest(
+            self.spreads[-1], done.sigmas[-1]
+        )
+        return pairs, self.choose_triples(done, beside, most, noise)
 
     def _released(
         self,

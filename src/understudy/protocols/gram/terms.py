@@ -7,7 +7,7 @@ and nothing is charged or sent.
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +28,9 @@ from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spre
 from understudy.protocols.gram.messages import Begin
 
 # Told as they stand in a run's settings
-_SETTLED = ("private", "fine", "target", "refined", "public_people", "triples", "colluding", "most_holders")
+_SETTLED = (
+    "private", "fine", "target", "refined", "public_people", "triples", "chosen_triples", "colluding", "most_holders",
+)  # fmt: skip
 _AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -60,12 +62,19 @@ class Terms:
         moves = layout.together(ask.most_holders)
         if ask.refined:
             whole(refined=ask.refined)
-        again = layout.again(ask.target, ask.refined)
+        if ask.chosen_triples:
+            whole(chosen_triples=ask.chosen_triples)
+        again, chosen = (
+            layout.again(ask.target, ask.refined),
+            layout.choosable(ask.target, ask.chosen_triples),
+        )
         if again and ask.scouting is not None:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
         if ask.public_people is not None:
             whole(public_people=ask.public_people)
-        return cls(ask, layout, layout.spreads(ask.colluding, across=ask.across, refined=again), moves)
+        return cls(
+            ask, layout, layout.spreads(ask.colluding, across=ask.across, refined=again, chosen=chosen), moves
+        )
 
     @property
     def rows_only(self) -> bool:
@@ -100,6 +109,15 @@ class Terms:
     def first(self) -> Tensor:
         """The pairs of the release that follows the levels, (m, m)."""
         return self.layout.everything(across=self.ask.across)
+
+    @property
+    def chosen(self) -> int:
+        """How many three-way tables may be named with the last release."""
+        return self.layout.choosable(self.ask.target, self.ask.chosen_triples)
+
+    def also(self, layout: Layout, pairs: Tensor) -> Layout:
+        """This layout with the three-way tables of these pairs and the target, if they are what was agreed on."""
+        return replace(layout, triples=self.layout.triples).also(pairs, self.chosen, self.ask.target)
 
     def twice(self, pairs: Tensor) -> Tensor:
         """Those pairs, if they are what was agreed on."""

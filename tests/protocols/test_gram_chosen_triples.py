@@ -1,0 +1,210 @@
+"""Gram with three-way tables of the target that the first release chose."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from gram_cases import (
+    BUDGET,
+    FRAME,
+    FREE,
+    SCHEMA,
+    SMALL,
+    Seen,
+    all_parties,
+    by_columns,
+    by_grid,
+    by_rows,
+    cells,
+)
+from torch import Tensor
+
+from understudy.data.codec import Codec
+from understudy.data.grid import Grid
+from understudy.errors import ConfigError, MessageError
+from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
+from understudy.protocols.gram import layout as gram_layout
+from understudy.protocols.gram import protocol as gram
+from understudy.protocols.gram.layout import Layout
+from understudy.protocols.gram.messages import Begin, Propose, Refine
+from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.runtime.local import LocalParties
+
+TARGET = SCHEMA.names[2]
+PLAN = Plan(target=TARGET, scouting=0.6, chosen_triples=2)
+CUTS = [lambda: by_columns(2), lambda: by_rows(3), by_grid]
+
+
+def beside(schemas: Any) -> list[int]:
+    return Layout(schemas).beside(TARGET)
+
+
+def first(found: Released, columns: list[int], most: int, noise: float) -> Tensor:
+    """As many pairs as there may be, the first ones."""
+    pairs = torch.combinations(torch.tensor(columns, dtype=torch.int64))
+    return pairs[:most]
+
+
+def most(schemas: Any, plan: Plan = PLAN) -> int:
+    return Layout(schemas).choosable(TARGET, plan.chosen_triples)
+
+
+def counts(names: list[str]) -> Tensor:
+    codec = Codec(SCHEMA.select(names))
+    table = torch.zeros(codec.sizes, dtype=torch.int64)
+    for row in codec.codes(FRAME).tolist():
+        table[tuple(row)] += 1
+    return table
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_chosen_tables_are_exact_without_noise(cut: Any) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas, budget=FREE)
+    plan = replace(PLAN, private=False)
+    found = release(LocalParties(parties), schemas, plan, choose_triples=first)
+    names, chosen = Grid.of(schemas).join(schemas).names, first(found, beside(schemas), most(schemas), 0.0)
+    assert len(found.triples) == len(chosen) == min(2, most(schemas))
+    for one, pair in zip(found.triples, chosen.tolist(), strict=True):
+        assert one["columns"] == [*pair, names.index(TARGET)]
+        assert torch.equal(one["table"], counts([names[place] for place in one["columns"]]))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("used", [True, False], ids=["all of them", "none of them"])
+def test_the_price_is_that_of_as_many_as_were_agreed_on(cut: Any, used: bool) -> None:
+    tables, schemas = cut()
+    parties = all_parties(tables, schemas)
+
+    def none(found: Released, columns: list[int], most: int, noise: float) -> Tensor:
+        return torch.empty(0, 2, dtype=torch.int64)
+
+    found = release(LocalParties(parties), schemas, PLAN, choose_triples=first if used else none)
+    *before, (_, again) = found.releases
+    assert (sum(count for _, count in before), again) == (cells(), len(SCHEMA.columns) - 1 + most(schemas))
+    price = {DiscreteGaussian(sigma): int(count) for sigma, count in found.releases}
+    assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
+    assert all(one.ledger.spend() == price for one in parties.values())
+    assert all(one["noise"] > 0 for one in found.triples)
+
+
+BAD = {
+    "more than agreed": [[0, 1], [0, 3], [1, 3]],
+    "one twice": [[0, 1], [0, 1]],
+    "turned": [[1, 0]],
+    "a column with itself": [[1, 1]],
+    "the target itself": [[0, 2]],
+    "no such column": [[0, 8]],
+    "below the first": [[-1, 0]],
+}
+
+
+@pytest.mark.parametrize("pairs", BAD.values(), ids=BAD)
+def test_other_tables_than_were_agreed_on_are_refused_and_not_charged(pairs: Any) -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        told = isinstance(message, Propose | Refine)
+        return replace(message, triples=torch.tensor(pairs)) if told else message
+
+    with pytest.raises(MessageError, match="at most 2 different pairs"):
+        release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
+    assert all(one.ledger.spend().total() == cells() for one in parties.values()), "the first release alone"
+
+
+@pytest.mark.parametrize(
+    "triples", [torch.tensor([[0.0, 1.0]]), torch.tensor([0, 1]), torch.zeros(1, 3).long()]
+)
+def test_what_is_no_list_of_pairs_is_refused(triples: Tensor) -> None:
+    tables, schemas = by_rows(2)
+    with pytest.raises(MessageError, match="at most 2 different pairs"):
+        release(LocalParties(all_parties(tables, schemas)), schemas, PLAN, choose_triples=lambda *_: triples)
+
+
+def test_a_table_of_too_many_cells_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gram_layout, "MOST_CELLS", 3)
+    tables, schemas = by_rows(2)
+    with pytest.raises(MessageError, match="more than 3 cells"):
+        release(LocalParties(all_parties(tables, schemas)), schemas, PLAN, choose_triples=first)
+
+
+def test_tables_that_nobody_agreed_on_are_refused() -> None:
+    tables, schemas = by_rows(2)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, triples=torch.tensor([[0, 1]])) if isinstance(message, Refine) else message
+
+    with pytest.raises(MessageError, match="no three-way table was due"):
+        release(Seen(all_parties(tables, schemas), odd), schemas, replace(PLAN, chosen_triples=0))
+
+
+def test_a_column_of_another_holder_is_refused() -> None:
+    tables, schemas = by_columns(2)
+    target = Grid.of(schemas).join(schemas).names.index(TARGET)
+    other = next(n for n in range(len(SCHEMA.columns)) if n not in (target, *beside(schemas)))
+    pair = torch.tensor([sorted((beside(schemas)[0], other))])
+    with pytest.raises(MessageError, match="with the target were due"):
+        release(LocalParties(all_parties(tables, schemas)), schemas, PLAN, choose_triples=lambda *_: pair)
+
+
+@pytest.mark.parametrize(
+    "told", [(Propose, Refine), (Propose,), (Refine,)], ids=["both", "proposed", "asked"]
+)
+def test_a_server_that_asks_holders_for_other_tables_than_each_other_gets_none(told: Any) -> None:
+    tables, schemas = by_rows(3)
+    parties = all_parties(tables, schemas)
+
+    def apart(name: str, message: Any) -> Any:
+        if isinstance(message, told) and name == "host 1":
+            return replace(message, triples=torch.tensor([[4, 5], [4, 6]]))
+        return message
+
+    seen = Seen(parties, apart)
+    with pytest.raises(MessageError, match=r"told other pairs|other pairs were proposed"):
+        release(seen, schemas, PLAN, choose_triples=first)
+    assert not seen.replies(Refine), "nothing came out of the second release"
+
+
+def test_without_a_target_or_with_two_columns_beside_nothing_is_chosen() -> None:
+    _, schemas = by_rows(2)
+    assert Layout(schemas).choosable(None, 5) == 0
+    _, schemas = by_grid()  # the target's holders have two others
+    assert Layout(schemas).choosable(TARGET, 5) == 1
+
+
+@pytest.mark.parametrize("many", [-1, 1.5, True, "all"])
+def test_a_number_of_tables_that_is_none_is_refused_and_nothing_is_charged(many: Any) -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas)
+
+    def odd(name: str, message: Any) -> Any:
+        return replace(message, chosen_triples=many) if isinstance(message, Begin) else message
+
+    with pytest.raises(ConfigError, match="chosen_triples"):
+        release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
+    assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -> None:
+    tables, schemas = by_rows(2)
+    config = gram.Config(target=TARGET, chosen_triples=1)
+    parties = all_parties(tables, schemas, **gram.agreed(config))
+    with pytest.raises(MessageError, match="chosen_triples=2 was asked for, and 1 was agreed to"):
+        release(LocalParties(parties), schemas, replace(config.plan, chosen_triples=2), choose_triples=first)
+
+
+def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None:
+    tables, schemas = by_rows(2)
+    parties = all_parties(tables, schemas, budget=(budget := replace(BUDGET, epsilon=200.0)))
+    config = gram.Config(target=TARGET, chosen_triples=2, fine=0, **SMALL)
+    outcome = gram.train(config, LocalParties(parties), schemas)
+    release_card = outcome.generator.card["release"]
+    assert "three-way tables" in str(release_card)
+    for name, one in parties.items():
+        assert one.ledger.spent() == pytest.approx(outcome.privacy.epsilon(name))
+        assert one.ledger.spent() <= budget.epsilon
+    said = gram.forecast(config, schemas, dict.fromkeys(schemas, budget), 30)
+    assert f"up to 2 three-way tables with {TARGET}" in said.stages[-1].what
+    assert said.stages[-1].moved == len(SCHEMA.columns) - 1 + 2
