@@ -140,3 +140,14 @@ def test_few_people_are_measured_by_the_rule_and_beside_a_fifth(
     (line,) = few.ratios(rows).itertuples()
     assert line.avd2 == pytest.approx(rows[1]["avd2"] / rows[0]["avd2"], abs=1e-3)
     assert line.auc == pytest.approx(rows[1]["auc"] - rows[0]["auc"], abs=1e-3)
+
+
+def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chosen_tables(
+    load_bench: Callable[..., ModuleType], tmp_path: Path
+) -> None:
+    three = load_bench("joint", "three")
+    rows = [three.run("toy", 1.0, 0, method, tmp_path) for method in three.METHODS]
+    assert [row["triples"] > 0 for row in rows] == [False, False, True]
+    assert all(set(three.FIELDS) == set(row) for row in rows)
+    assert len({row["auc"] for row in rows}) == 3
+    assert three.beside(rows).loc[("toy", 1.0)].notna().all()
