@@ -143,9 +143,11 @@ def test_few_people_are_measured_by_the_rule_and_beside_a_fifth(
 
 
 def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chosen_tables(
-    load_bench: Callable[..., ModuleType], tmp_path: Path
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     three = load_bench("joint", "three")
+    monkeypatch.setattr(three, "STEPS", 30)
+    monkeypatch.setattr(three, "DRAWS", 1)
     rows = [three.run("toy", 1.0, 0, method, tmp_path) for method in three.METHODS]
     assert [row["triples"] > 0 for row in rows] == [False, False, True]
     assert all(set(three.FIELDS) == set(row) for row in rows)
