@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.data.images import ImageSchema
+from understudy.errors import ArtefactError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
 from understudy.privacy.noise import FastRng
@@ -55,6 +56,8 @@ def _class_sheet(network: OfferedMoments, seed: int) -> dict[str, Any]:
     for one in range(min(network.classes, CLASSES)):
         with torch.no_grad():
             rows = fit.rows(fit.aimed(rng.normal(_BESIDE, fit.latent), one)).double().numpy()
+        if not np.isfinite(rows).all():
+            raise ArtefactError("nothing can be fitted to these sums. Nothing was exchanged.")
         if network.frame.sides == 1:
             channels = [_lines(rows[:, :, channel]) for channel in range(min(rows.shape[2], _BESIDE))]
             rows = np.stack(channels + [np.zeros_like(channels[0])] * (_BESIDE - len(channels)))
