@@ -1,5 +1,6 @@
 """Two aggregators: the tables of all who are honest, once, for neither of them alone."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from fractions import Fraction
@@ -35,6 +36,7 @@ from understudy.protocols.aggregators.messages import Begin, Check, Open, Releas
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.people.host import Reported
+from understudy.report import view
 from understudy.run import run_file
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
@@ -207,6 +209,18 @@ def test_the_statement_says_that_nothing_holds_against_both_together() -> None:
         ("the server and second together", "no guarantee"),
     ]
     assert "replace the content of one person's upload by nothing" in text
+
+
+def test_the_page_prices_each_aggregator_alone_and_says_that_nothing_holds_against_both() -> None:
+    page = view.privacy(json.loads(json.dumps(run(federation()).privacy.to_dict())))
+    assert page is not None
+    assert [(who, price) for who, price, _ in page["person"]] == [
+        ("an outsider who sees the release", "2.997"),
+        ("the server", "2.997"),
+        ("another party", "2.997"),
+        ("the server and second together", "no guarantee"),
+    ]
+    assert page["person"][-1][2] == "always", "how often a guess about a person may be right"
 
 
 def test_the_second_aggregator_writes_down_what_it_released_and_hosts_whose_key_it_was() -> None:

@@ -27,6 +27,7 @@ from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round
+from understudy.report import view
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -129,6 +130,20 @@ def test_everyone_pays_once_for_one_report() -> None:
     assert result.generator.card["reports"] == {"all": 20, "refused": 0, "of the busiest person": 1}
     assert result.privacy.epsilon("a") == 8.0
     assert "replace the content" in str(result.privacy)
+
+
+def test_the_price_of_a_report_is_stated_against_everybody_alone_and_together() -> None:
+    fed, config = federation(), protocol.Config(**QUICK)
+    privacy = protocol.train(
+        config, LocalParties(fed.parties("one-report", run="r", config=config)), fed.schemas
+    ).privacy
+    table = str(privacy).split("A person over all parties")[1].split("Assumed")[0]
+    page = view.privacy(privacy.to_dict())
+    assert page is not None
+    for who in ("an outsider who sees the release", "the server", "another party", "all others together"):
+        assert f"{who}  " in table
+        assert (who, "8") in [(words, price) for words, price, _ in page["person"]]
+    assert table.count("  8\n") == 4
 
 
 def test_everyone_is_asked_in_one_round_about_one_set() -> None:

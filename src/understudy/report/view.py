@@ -186,6 +186,10 @@ def privacy(statement: Mapping[str, Any]) -> dict[str, Any] | None:
             "person": [
                 (words, shown(person["epsilon"][who]), best_guess(person["epsilon"][who], person["delta"]))
                 for who, words in whom.items()
+            ]
+            + [
+                (str(words), shown(price), best_guess(price, person["delta"]))
+                for words, price in person.get("together", ())
             ],
             "parties": [_party(party, whom) for party in statement["parties"]],
             "pure": any(p.get("epsilon_sum", {}).get("server") is not None for p in statement["parties"]),

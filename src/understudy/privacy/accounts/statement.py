@@ -49,6 +49,7 @@ AGAINST = {
     "server": "the server",
     "another_party": "another party",
 }
+EVERYBODY = "all others together"
 ALONE = "only one party holds each person"
 ELSEWHERE = (
     f"that {ALONE}. The holders state this, and nobody has checked it: a person whom several of them hold "
@@ -114,7 +115,8 @@ class PrivacyStatement:
     `one_release`: the parties' charges are for one joint release, each for a whole person.
     `common_steps`: the parties' samples are common ones, of at least so many steps; None: each party draws its own.
     `adjacency` says what one person means: two worlds that ε holds apart differ in that.
-    `together`: those against whom ε holds each alone, and does not hold where they pool what they know.
+    `together`: those against whom ε holds each alone, and does not hold where they pool what they know. `local`: it
+    holds where all others do, since each person's own device adds all of the noise.
     `outside` lists what ε does not cover, `unguarded` what of the release has no formal guarantee.
     """
 
@@ -126,6 +128,7 @@ class PrivacyStatement:
     common_steps: int | None = None
     adjacency: str = ADJACENCY
     together: str = ""
+    local: bool = False
     outside: tuple[str, ...] = OUTSIDE
     unguarded: tuple[str, ...] = ()
     method: str = "pld"
@@ -207,6 +210,7 @@ class PrivacyStatement:
                 "common_sample": self.common_steps is not None,
                 "delta": self.delta,
                 "epsilon": {who: _finite(self.epsilon(None, who)) for who in AGAINST},
+                "together": [[who, _finite(price)] for who, price in self._pooled()],
             },
             "assumed": list(self.assumed),
             "outside": list(self.outside),
@@ -262,8 +266,8 @@ class PrivacyStatement:
         lines += _aligned([row for party in self.parties for row in _words(party)])
         lines += ["", f"A person over all parties, at δ={self.delta:g} ({self._reason()})"]
         prices = [[AGAINST[who], shown(self.epsilon(None, who))] for who in self._whom()]
-        both = [[f"{self.together} together", "no guarantee"]] if self.together else []
-        lines += _aligned([["against", "ε"], *prices, *both])
+        prices += [[who, shown(price)] for who, price in self._pooled()]
+        lines += _aligned([["against", "ε"], *prices])
         if self.assumed:
             lines += ["", "Assumed", *(f"  - {text}" for text in self.assumed)]
         lines += ["", "Outside ε", *(f"  - {text}" for text in self.outside)]
@@ -286,6 +290,12 @@ class PrivacyStatement:
         if self.same_people:
             return "the parties hold the same people, so their prices compose"
         return ALONE if len(self.parties) == 1 else f"assumed: {ALONE}"
+
+    def _pooled(self) -> list[tuple[str, float]]:
+        """A person's ε against several who pool what they know, where something is known of it."""
+        if self.together:
+            return [(f"{self.together} together", math.inf)]
+        return [(EVERYBODY, max(self.epsilon(None, who) for who in AGAINST))] if self.local else []
 
     def _whom(self) -> list[str]:
         return [who for who in AGAINST if who != "another_party" or len(self.parties) > 1]

@@ -287,5 +287,6 @@ def statement(
         same_people=False,
         most_holders=most_holders,
         adjacency=ADJACENCY,
+        local=True,
         outside=outside,
     )
