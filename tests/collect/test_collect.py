@@ -27,9 +27,11 @@ from understudy.data.samples import toy
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
 from understudy.exchange.limits import Limits
 from understudy.federation import Federation
+from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import KeyPair, gram_matrix
 from understudy.protocols.aggregators import protocol
+from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.upload import context_of
 from understudy.runtime.local import LocalParties
@@ -172,6 +174,36 @@ def test_what_phones_send_over_tls_is_the_joint_table_of_all_of_them(
     assert json.loads((tmp_path / "phone-0" / "ledger.jsonl").read_text())["epsilon"] == 3.0
     box.forget()
     assert not list((tmp_path / "uploads").iterdir())
+
+
+def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
+    tmp_path: Path, phone: ModuleType
+) -> None:
+    """A kill between the charge and its record must not cost people their budgets, or the run their uploads."""
+    box = Box(tmp_path / "uploads", codes=CODES[:3])
+    whole = federation(box)
+    host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]
+    begin = Begin(key=PAIR.public, config=TOLD["config"], schemas=TOLD["schemas"])
+    thread = threading.Thread(target=host.answer, args=(begin,))
+    thread.start()
+    until(lambda: box._batch is not None, 60)
+    data = [made(phone, person) for person in range(3)]
+    for person, one in enumerate(data):
+        box.take(box.expect(CONTEXT.hex(), PLAN.format.size), person_of(CODES[person]), one)
+    thread.join(60)
+    before, ask = pack(host.state_dict()), Upload(round=1, people=torch.arange(3))
+    first = host.answer(ask).reports.value
+    host.load_state_dict(unpack(before))
+    assert torch.equal(host.answer(ask).reports.value, first)
+    assert first.numpy().tobytes() == b"".join(data)
+    prices = whole.holders["phones"].ledger
+    assert {2.97 < prices.spent(person_of(code)) <= 3.0 for code in CODES[:3]} == {True}
+    host.load_state_dict(unpack(before))
+    with pytest.raises(BudgetExceeded):
+        host.answer(
+            Upload(round=1, people=torch.arange(2))
+        )  # another batch of the same people is another charge
+    box.close()
 
 
 def test_a_run_above_the_budget_is_refused_before_anybody_is_told_of_it(tmp_path: Path) -> None:

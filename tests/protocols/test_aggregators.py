@@ -32,7 +32,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import KeyPair, Share, gram_matrix, shared_noise
 from understudy.protocols.aggregators import protocol, upload
-from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
+from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Released, Take, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.core.base import Ask, Keep, Party, Return, Settle
 from understudy.protocols.people.host import Reported
@@ -502,6 +502,40 @@ def test_a_second_sum_is_refused_at_an_aggregator_that_was_put_back() -> None:
     with pytest.raises(PartyError, match="a sum of this run was released"):
         inside["second"].answer(ask)
     assert len([entry for entry in whole.holders["second"].ledger.entries() if entry.count]) == 1
+
+
+def test_a_sum_that_was_charged_and_lost_is_said_again_to_the_bit_and_no_other_is(tmp_path: Path) -> None:
+    """A crash between the charge and the answer: everybody has paid, and the one release is not used up."""
+    whole = federation(budget=Budget(30.0, 1e-5), seed=None)
+    inside, kept = parties(whole), []
+    aggregator = inside["second"]
+    aggregator.folder = tmp_path
+
+    def note(name: str, ask: Ask) -> Ask:
+        if isinstance(ask, Check | Release):
+            kept.append((pack(aggregator.state_dict()), ask))
+        return ask
+
+    said: list[Any] = []
+
+    def hear(name: str, reply: Any) -> Any:
+        if isinstance(reply, Released):
+            said.append(reply.sums.value)
+        return reply
+
+    protocol.train(Config(**SETTINGS), Through(inside, ask=note, reply=hear), whole.schemas)
+    ledger = whole.holders["second"].ledger
+    before, (state, ask) = ledger.spent(), kept[-1]
+    put_back(aggregator, state)
+    again: Any = aggregator.answer(ask)
+    assert torch.equal(again.sums.value, said[0])
+    assert ledger.spent() == before
+    state, ask = kept[-2]  # without the last batch: others than were released
+    put_back(aggregator, state)
+    aggregator.batch = None
+    with pytest.raises(PartyError, match="a sum of this run was released"):
+        aggregator.answer(Release(people=aggregator.people, mark=aggregator.mark))
+    assert ledger.spent() == before
 
 
 def test_a_host_that_was_put_back_makes_the_same_upload_again_at_a_new_price() -> None:

@@ -238,6 +238,6 @@ class Session:
 
 def _forget(folder: Path) -> None:
     """Delete the records of a run and the party's states; the contract stays, and whatever else the party keeps."""
-    for pattern in ("answers.*", "replay.json", "state-*.safetensors"):
+    for pattern in ("answers.*", "replay.json", "state-*.safetensors", "release.bin"):
         for file in folder.glob(pattern):
             file.unlink()

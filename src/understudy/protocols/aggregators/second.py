@@ -8,9 +8,10 @@ All uploads of a run are checked by one r, which follows from the aggregator's s
 one that is checked twice, since the aggregator was put back to an earlier state, says the same of it twice, and
 nothing of its masks; and whether a sum was released stands in the ledger, which no state puts back.
 Edges: an upload that does not open, that came before, or that is not well formed is left out; another ask than the one
-that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`). A release that was
-charged and lost, by a crash between the two, is not made again. A server that lets in people of its own making learns
-no more about the others: the noise is in full.
+that is due → an error, and nothing is sent. The state is not saved on the server's word (`Keep`). A release is on the
+disk, with its noise, before it is charged: one that was charged and lost, by a crash between the two, is said again to
+the bit, and no other sum is. A server that lets in people of its own making learns no more about the others: the noise
+is in full.
 """
 
 import hmac
@@ -24,7 +25,9 @@ import torch
 from torch import Tensor
 
 from understudy.data.no_rows import NoRows
+from understudy.durable import replace
 from understudy.errors import MessageError, PartyError
+from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
@@ -43,6 +46,7 @@ from understudy.protocols.aggregators.plan import Plan
 from understudy.protocols.aggregators.upload import context_of, marked
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 
+RELEASE = "release.bin"  # in the party's folder, until the run is over
 UNIFORM = "uniform under masks that the person dealt: it tells nothing of the upload"
 
 
@@ -169,18 +173,33 @@ class SecondAggregator(Party):
             raise PartyError(
                 f"{self.name}: {self.people:,} people passed, and {least:,} are the least. Nothing was charged or sent."
             )
-        if self.ledger.spend(against="anyone", run=self.run):
-            raise PartyError(f"{self.name}: a sum of this run was released. Nothing was charged or sent.")
-        receipt = self.ledger.charge(
-            plan.event,
-            run=self.run,
-            what=f"the sum over {self.people:,} people, once: batch {self.mark.hex()[:16]}, "
-            f"key {fingerprint({self.name: pair.public})}",
+        what = (
+            f"the sum over {self.people:,} people, once: batch {self.mark.hex()[:16]}, "
+            f"key {fingerprint({self.name: pair.public})}"
         )
+        if self.ledger.spend(against="anyone", run=self.run):
+            sums = self._made()
+            receipt = self.ledger.charge(
+                plan.event, run=self.run, what=f"again, to the bit: {what}", people=()
+            )
+        else:
+            drawn = plan.field.numbers(plan.noise(self.rng))
+            sums = _tensor((self.total + drawn) % np.uint64(plan.field.prime))
+            if self.folder is not None:
+                replace(self.folder / RELEASE, pack({"mark": self.mark, "sums": sums}), sync=True)
+            receipt = self.ledger.charge(plan.event, run=self.run, what=what)
         self.pair = None  # no further batch can be opened
-        sums = (self.total + plan.field.numbers(plan.noise(self.rng))) % np.uint64(plan.field.prime)
         self.seen, self.total = set(), np.zeros_like(self.total)
-        return Released(sums=Paid(_tensor(sums), receipt))
+        return Released(sums=Paid(sums, receipt))
+
+    def _made(self) -> Tensor:
+        """What was charged before, if it is on the disk and over the same people."""
+        file = None if self.folder is None else self.folder / RELEASE
+        kept = unpack(file.read_bytes()) if file is not None and file.exists() else None
+        if not isinstance(kept, dict) or kept["mark"] != self.mark:
+            raise PartyError(f"{self.name}: a sum of this run was released. Nothing was charged or sent.")
+        sums: Tensor = kept["sums"]
+        return sums
 
     def context(self, pair: KeyPair) -> bytes:
         """What people's uploads must be bound to."""

@@ -31,7 +31,7 @@ from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
-from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Opening, Paid, Party, Public, Reply, remarks
@@ -191,14 +191,14 @@ class HostParty(Party):
         self._admit(ask.people)
         self.check(ask)
         people = self.places[ask.people]
-        receipt = self.ledger.charge(
-            self.hosting.event,
-            people=self.population.ids[people.numpy()],
-            run=self.run,
-            what=f"round {ask.round}: {self.what}",
-        )
+        receipt = self.pay(ask, self.population.ids[people.numpy()])
         self.participations[ask.people] += 1
         return Reported(reports=Paid(self.reports(replace(ask, people=people)), receipt))
+
+    def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
+        """Charge each of these people one use, before a row of theirs is touched."""
+        what = f"round {ask.round}: {self.what}"
+        return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what)
 
     def _admit(self, people: Tensor) -> None:
         once = people.ndim == 1 and people.dtype == torch.int64 and len(np.unique(people)) == len(people)
