@@ -74,6 +74,37 @@ def beside_visits(people: int = 60, **more: object) -> tuple[dict[str, Any], dic
     return tables, schemas
 
 
+def two_kinds(people: int = 60) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same people at a clinic, with their visits; at an insurer, with claims, whose fee goes with who smokes; and
+    at a registry. Each has some people whom the others do not have.
+    """
+    who, events = frames(people)
+    rng = np.random.default_rng(9)
+    numbers = rng.integers(0, 4, people)
+    owner = np.repeat(np.arange(people), numbers)
+    fee = np.where(who["smoker"].to_numpy()[owner], 2, 0) + rng.integers(0, 2, len(owner))
+    claims = pd.DataFrame({"member": owner + 100, "month": rng.integers(1, 13, len(owner)), "fee": fee})
+    insured = pd.DataFrame({"member": np.arange(people) + 100, "plan": rng.integers(0, 3, people)}).iloc[4:]
+    insurer = VisitSchema(
+        person="member",
+        title="claims",
+        most_events=2,
+        time="month",
+        people=Schema(columns=(Categorical(name="plan", categories=(0, 1, 2)),)),
+        events=Schema(
+            columns=(Integer(name="month", low=1, high=12, bins=3), Integer(name="fee", low=0, high=3))
+        ),
+    )
+    visits = replace(clinic(), people=Schema(columns=(Boolean(name="smoker"),)))
+    tables = {
+        "registry": who[["patient", "sex"]].iloc[3:].reset_index(drop=True),
+        "clinic": {"people": who[["patient", "smoker"]], "events": events},
+        "insurer": {"people": insured, "events": claims[claims["member"].isin(insured["member"])]},
+    }
+    registry = Schema(person="patient", columns=(Categorical(name="sex", categories=("f", "m")),))
+    return tables, {"registry": registry, "clinic": visits, "insurer": insurer}
+
+
 def random_codes(rng: np.random.Generator, layout: VisitLayout, numbers: np.ndarray) -> VisitCodes:
     """Any levels at all, for people with so many events each."""
     starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)

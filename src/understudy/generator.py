@@ -40,7 +40,7 @@ from understudy.data.levels import Levels, level_shapes
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds, visit_frames
 from understudy.errors import ArtefactError, ConfigError
 from understudy.html import pre
@@ -59,7 +59,7 @@ from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
 from understudy.models.tied import TiedGaussians
-from understudy.models.visits import MixtureOfChains
+from understudy.models.visits import ChainsTogether, MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
 from understudy.tensors_file import difference, read_header
@@ -78,6 +78,7 @@ NETWORKS: dict[str, Any] = {
     "gaussians": CellGaussians,
     "moments": OfferedMoments,
     "chains": MixtureOfChains,
+    "chains-together": ChainsTogether,
     "tied": TiedGaussians,
 }
 
@@ -105,7 +106,7 @@ class Generator:
     """Draws rows that resemble the holders' rows. Drawing is post-processing: it costs nothing more."""
 
     network: Network
-    schema: PublicSchema | MixedSchema
+    schema: PublicSchema | MixedSchema | SeveralVisits
     card: Mapping[str, Any]
     levels: Levels | None = None  # of a table, where they are not as its schema declares them
     release: Release | None = None  # the noisy tables that were released, as they came
@@ -165,6 +166,8 @@ class Generator:
             if draw != "sample":
                 raise ConfigError(f"rows that are asked for are drawn, so draw={draw!r} has no meaning here.")
             return self._ask().sample(n, rng, where=where, weights=weights, like=like)
+        if isinstance(self.schema, SeveralVisits):
+            raise ArtefactError("events of several kinds do not stand in one table: see `several_visits`.")
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self._parts(n, rng, draw))
         one_of(("sample", "argmax"), draw=draw)
@@ -300,6 +303,18 @@ class Generator:
         (`answers.people`); `attrs["probability"]` is what the model gives it. All events keep the schema's rules.
         """
         return self._visits(n, FastRng(seed), where)
+
+    def several_visits(self, n: int, *, seed: int | None = None) -> dict[str, pd.DataFrame]:
+        """`n` synthetic people, as "people", and each holder's events of them, by what these are called, in order."""
+        not_negative(n=n)
+        rng, schema, network = FastRng(seed), self.schema, self.network
+        if not isinstance(schema, SeveralVisits) or not isinstance(network, ChainsTogether):
+            raise ArtefactError("This generator draws no events of several kinds: see `visits` and `sample`.")
+        found: dict[str, pd.DataFrame] = {}
+        for part, codes in zip(schema.parts, network.draw(n, rng.uniform), strict=True):
+            people, found[part.title] = visit_frames(codes, part, rng)
+            found.setdefault("people", people)
+        return found
 
     def _visits(self, n: int, rng: FastRng, where: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
         not_negative(n=n)
@@ -449,7 +464,7 @@ def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, T
     return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))
 
 
-def _levels(schema: PublicSchema | MixedSchema, file: Path) -> Levels | None:
+def _levels(schema: PublicSchema | MixedSchema | SeveralVisits, file: Path) -> Levels | None:
     """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
     if not file.exists():
         return None
@@ -461,7 +476,10 @@ def _levels(schema: PublicSchema | MixedSchema, file: Path) -> Levels | None:
 
 
 def _release(
-    schema: PublicSchema | MixedSchema, levels: Levels | None, card: Mapping[str, Any], file: Path
+    schema: PublicSchema | MixedSchema | SeveralVisits,
+    levels: Levels | None,
+    card: Mapping[str, Any],
+    file: Path,
 ) -> Release | None:
     """What was released, where the card lists it."""
     if "release" not in card:
@@ -487,12 +505,14 @@ def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path)
     return network
 
 
-def _outputs(schema: PublicSchema | MixedSchema) -> tuple[int, ...]:
+def _outputs(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, ...]:
     """What a row has: the levels of each column of a table, the sides of series and images, part after part.
 
     Of people with events: the levels of both, the bounds of each level of the number of events, and whether they have
     an order.
     """
+    if isinstance(schema, SeveralVisits):
+        return tuple(size for part in schema.parts for size in _outputs(part))
     if isinstance(schema, VisitSchema):
         bounds = (bound for pair in number_bounds(schema) for bound in pair)
         return (

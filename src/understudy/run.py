@@ -39,8 +39,8 @@ from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.streamed import StreamedTable
 from understudy.data.table import Table
-from understudy.data.visits import VisitSchema
-from understudy.data.writing import write_visits
+from understudy.data.visits import SeveralVisits, VisitSchema
+from understudy.data.writing import write_several, write_visits
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
@@ -91,7 +91,7 @@ class Result:
         """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
 
         `rows` are drawn, by default as many as there are people, and no more than a million. Of people with events,
-        synthetic/ holds people.parquet and events.parquet; `rows` are people then.
+        synthetic/ holds people.parquet and events.parquet, or a file for each kind of events; `rows` are people then.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -102,6 +102,12 @@ class Result:
             self.artefact, Generator
         ):  # last: what was paid for is saved, whatever becomes of the draw
             schema, said = self.artefact.schema, first_said(self.artefact.card)
+            if isinstance(schema, SeveralVisits):
+                several = self.artefact.several_visits(rows or self.people)
+                for frame in several.values():
+                    frame.attrs |= said
+                write_several(several, folder / "synthetic", schema, ".parquet")
+                return folder
             if isinstance(schema, VisitSchema):
                 frames = self.artefact.visits(rows or self.people)
                 for frame in frames:

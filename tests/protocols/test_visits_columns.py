@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy.data.schema import Integer, Schema
 from understudy.data.visits import VisitLayout, read_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.errors import AlignmentError, ConfigError, MessageError, PrivacyError, SchemaError
@@ -234,8 +235,10 @@ def test_people_who_are_aligned_anew_end_what_was_begun() -> None:
 
 def test_holders_that_cannot_be_put_together_are_refused_before_anything_is_charged() -> None:
     _, schemas = beside_visits()
-    with pytest.raises(ConfigError, match="clinic and other has events"):
-        Holders.of({"clinic": schemas["clinic"], "other": clinic(), "bank": schemas["bank"]})
+    fees = Schema(columns=(Integer(name="fee", low=0, high=2),))
+    other = replace(clinic(time=None), people=None, events=fees)
+    with pytest.raises(SchemaError, match="called"):
+        Holders.of({"clinic": schemas["clinic"], "other": other, "bank": schemas["bank"]})
     nameless = replace(schemas["bank"], person=None)
     with pytest.raises(ConfigError, match="a table with ids"):
         Holders.of({"clinic": schemas["clinic"], "bank": nameless})

@@ -191,7 +191,7 @@ CROOKED = [
     (changed(Begin, schemas=with_schema(most_events=4000)), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(cut="draw")), SchemaError, "another schema"),
     (changed(Begin, schemas=with_schema(gaps=[0, 1, 2, 3, 4])), SchemaError, "another schema"),
-    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), ConfigError, "over columns"),
+    (changed(Begin, schemas=lambda a: a.schemas | {"x": toy(4)[1].to_dict()}), SchemaError, "must differ"),
     (changed(Agree, multiplier=0.0), PrivacyError, "its budget needs"),
     (changed(Agree, multiplier=-1.0), ConfigError, "must be 0 or above"),
     (changed(Agree, multiplier=5e-324), PrivacyError, "its budget needs"),
@@ -320,7 +320,7 @@ def test_parts_are_as_fine_as_the_noise_allows_and_never_change_it() -> None:
 def test_the_statement_and_the_card_say_what_one_person_means() -> None:
     found = train("visits", clinics(2), **SMALL)
     assert "one person, with all their rows" in str(found.privacy)
-    assert found.generator.card["most_events"] == 3
+    assert found.generator.card["events"]["events"]["most"] == 3
     assert found.privacy.epsilon("clinic 0", "outsider") <= 3.0
     assert found.people > 0
 

@@ -46,8 +46,8 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
-    from understudy.data.visits import VisitSchema
-    from understudy.data.writing import csv_text, write_table, write_visits
+    from understudy.data.visits import SeveralVisits, VisitSchema
+    from understudy.data.writing import csv_text, write_several, write_table, write_visits
     from understudy.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 
@@ -63,6 +63,17 @@ def sample(
             one.attrs |= first_said(generator.card)
         write_visits(frames, to, generator.schema, ".csv")
         out.print(f"{len(frames[0]):,} people with {len(frames[1]):,} events written to {to}")
+        return
+    if isinstance(generator.schema, SeveralVisits):
+        if to is None or where is not None or shares:
+            raise ConfigError(
+                "events of several kinds are drawn into a folder, by --out, and by no condition. Nothing was drawn."
+            )
+        several = generator.several_visits(rows, seed=seed)
+        for one in several.values():
+            one.attrs |= first_said(generator.card)
+        write_several(several, to, generator.schema, ".csv")
+        out.print(", ".join(f"{len(one):,} {name}" for name, one in several.items()) + f" written to {to}")
         return
     frame = generator.sample(rows, where=where, weights=_weights(generator, shares or ()), seed=seed)
     _say_probability(where, frame)

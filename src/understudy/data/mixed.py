@@ -28,6 +28,7 @@ from understudy.data.described import AnySchema, PublicSchema, one_kind_of_row, 
 from understudy.data.document import Document, read
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema, join
+from understudy.data.visits import SeveralVisits
 from understudy.errors import SchemaError
 
 
@@ -91,11 +92,17 @@ def side_by_side(parts: Mapping[str, AnySchema]) -> AnySchema | MixedSchema:
     return join(tables) if len(tables) == len(parts) else MixedSchema(parts=dict(parts))
 
 
-def load_any(path: str | Path) -> PublicSchema | MixedSchema:
+def load_any(path: str | Path) -> PublicSchema | MixedSchema | SeveralVisits:
     """Read the schema of a generator, of whichever kind, from a .toml or .json file."""
-    return read(
-        path, lambda data: MixedSchema.from_dict(data) if data.get("kind") == "mixed" else schema_from(data)
-    )
+    joint: dict[Any, type[MixedSchema] | type[SeveralVisits]] = {
+        schema.kind: schema for schema in (MixedSchema, SeveralVisits)
+    }
+
+    def build(data: dict[str, Any]) -> PublicSchema | MixedSchema | SeveralVisits:
+        kind = data.get("kind")
+        return joint[kind].from_dict(data) if isinstance(kind, str) and kind in joint else schema_from(data)
+
+    return read(path, build)
 
 
 def _names(party: str, part: AnySchema) -> list[str]:

@@ -5,6 +5,7 @@ of day likewise, and a datetime an ISO day with its time, whatever the other row
 Parquet keeps types, so values go there as they are; the order of an ordinal column's text stays with it.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
 from understudy.data.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Schema
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 
 
 def write_table(frame: pd.DataFrame, path: str | Path, schema: object) -> None:
@@ -34,6 +35,17 @@ def write_visits(
     for name, frame, part in zip(("people", "events"), frames, (schema.people, schema.events), strict=True):
         if part is not None:
             write_table(frame, folder / f"{name}{suffix}", part)
+
+
+def write_several(
+    frames: Mapping[str, pd.DataFrame], folder: Path, schema: SeveralVisits, suffix: str
+) -> None:
+    """A file for people, where they have columns, and one for each kind of events, by its title."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {"people": schema.people} | {part.title: part.events for part in schema.parts}
+    for name, part in parts.items():
+        if part is not None:
+            write_table(frames[name], folder / f"{name}{suffix}", part)
 
 
 def csv_text(frame: pd.DataFrame, schema: object) -> str:

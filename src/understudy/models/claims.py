@@ -70,6 +70,13 @@ def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
             numbers = (_listed(pair) for pair in _listed(description.get("numbers")))
             sizes = (*_listed(description.get("people")), *_listed(description.get("events")))
             return (*sizes, *(bound for pair in numbers for bound in pair), description.get("ordered"))
+        case "chains-together":
+            found = [
+                _outputs(member)
+                for member in _listed(description.get("members"))
+                if isinstance(member, Mapping)
+            ]
+            return tuple(size for own in found for size in own or ())
         case "bayes-net":
             return tuple(next(iter(_listed(column)), None) for column in _listed(description.get("columns")))
         case "branched":

@@ -17,7 +17,7 @@ from understudy.data.images import ImageSchema
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
 
@@ -168,12 +168,14 @@ def _audit(path: Path) -> dict[str, Any]:
     return body
 
 
-def _schema(path: Path) -> PublicSchema | MixedSchema:
+def _schema(path: Path) -> PublicSchema | MixedSchema | SeveralVisits:
     if not path.exists():
         raise FileNotFoundError(path)
     return load_any(path)
 
 
-def _drawn(described: PublicSchema | MixedSchema | None) -> str:
+def _drawn(described: PublicSchema | MixedSchema | SeveralVisits | None) -> str:
     """The file of synthetic rows."""
+    if isinstance(described, SeveralVisits):
+        return f"synthetic/{described.parts[0].title}.parquet"
     return "synthetic/events.parquet" if isinstance(described, VisitSchema) else "synthetic.parquet"

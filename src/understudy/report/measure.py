@@ -28,6 +28,7 @@ KINDS = {
     "series": "the rows are series",
     "image": "the rows are images",
     "visits": "the rows are people and their events",
+    "several-visits": "the rows are people with events of several kinds",
     "mixed": "the rows are of several kinds, series or images among them",
 }
 

@@ -44,8 +44,59 @@ _LEAST, _MOST = 6, 24  # so many at least and at most: a kind is measured at mos
 MOST_CELLS = 1 << 24
 
 
+class Blocks:
+    """Tables one after the other in one long vector."""
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All tables, in their order."""
+        raise NotImplementedError
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        """(levels,) of a table of one column, (levels, levels) of two."""
+        raise NotImplementedError
+
+    def unit_of(self, kind: str, unit: int) -> int:
+        """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
+        raise NotImplementedError
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each block begins in the vector, and its length."""
+        sizes = [math.prod(self.shape(block)) for block in self.blocks]
+        return (0, *map(int, np.cumsum(sizes)))
+
+    @property
+    def size(self) -> int:
+        """The number of cells of all blocks."""
+        return self.starts[-1]
+
+    def units(self, unit: int) -> tuple[int, ...]:
+        """In how many parts each block counts a person."""
+        return tuple(self.unit_of(kind, unit) for kind, _, _ in self.blocks)
+
+    def reach(self, unit: int) -> float:
+        """By how much a person moves all blocks together, in L2."""
+        return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
+
+    def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
+        """The tables in a vector of all cells."""
+        return {
+            block: vector[start:stop].reshape(self.shape(block))
+            for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
+        }
+
+    def check_size(self) -> None:
+        """SchemaError where there are too many cells."""
+        if self.size > MOST_CELLS:
+            raise SchemaError(
+                f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
+                "declare fewer bins. Nothing was read."
+            )
+
+
 @dataclass(frozen=True)
-class VisitLayout:
+class VisitLayout(Blocks):
     """Which tables are counted, and where each lies in one long vector. `even`: all are measured alike."""
 
     people: tuple[int, ...]  # levels of the person columns, the number of events last
@@ -54,11 +105,7 @@ class VisitLayout:
     even: bool = False
 
     def __post_init__(self) -> None:
-        if self.size > MOST_CELLS:
-            raise SchemaError(
-                f"the tables of people and events have {self.size:,} cells, more than {MOST_CELLS:,}: "
-                "declare fewer bins. Nothing was read."
-            )
+        self.check_size()
 
     @classmethod
     def of(cls, schema: VisitSchema) -> "VisitLayout":
@@ -91,17 +138,6 @@ class VisitLayout:
         return (first[a],) if a == b and kind in ("person", "event") else (first[a], second[b])
 
     @cached_property
-    def starts(self) -> tuple[int, ...]:
-        """Where each block begins in the vector, and its length."""
-        sizes = [math.prod(self.shape(block)) for block in self.blocks]
-        return (0, *map(int, np.cumsum(sizes)))
-
-    @property
-    def size(self) -> int:
-        """The number of cells of all blocks."""
-        return self.starts[-1]
-
-    @cached_property
     def weights(self) -> dict[str, int]:
         """How closely each kind of tables is measured, in twelfths of what it would be if all were alike."""
         cells: dict[str, list[int]] = {}
@@ -119,21 +155,6 @@ class VisitLayout:
     def unit_of(self, kind: str, unit: int) -> int:
         """In how many parts tables of a kind count a person, where the average ones do in `unit`."""
         return max(1, unit * self.weights[kind] // _PARTS)
-
-    def units(self, unit: int) -> tuple[int, ...]:
-        """The same, of every block."""
-        return tuple(self.unit_of(kind, unit) for kind, _, _ in self.blocks)
-
-    def reach(self, unit: int) -> float:
-        """By how much a person moves all blocks together, in L2."""
-        return math.sqrt(sum(own**2 for own in self.units(unit))) * (1 + 2.0**-40)
-
-    def split(self, vector: NDArray[np.generic]) -> dict[Block, NDArray[np.generic]]:
-        """The tables in a vector of all cells."""
-        return {
-            block: vector[start:stop].reshape(self.shape(block))
-            for block, start, stop in zip(self.blocks, self.starts, self.starts[1:], strict=False)
-        }
 
 
 def count_visits(codes: VisitCodes, layout: VisitLayout, unit: int) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@
     cut = "first"                   # of who has more, the first; "draw": so many, drawn by the holder's secret chance
     time = "admitted"               # the events' column that orders them; without it what comes next is not counted,
                                     # and the first are those that come first in the file
+    title = "visits"                # what the events are called, where two holders have some; default: events
     gaps = [0, 1, 8, 31]            # where bins of the time between two events begin, in the time's own steps (here
                                     # days); default: 0, 1, 2, 4, 8, …
 
@@ -27,14 +28,16 @@
     when = "sex == 'm'"             # so does every person, where a rule speaks of no event
     then = "ward != 'maternity'"
 
-Three columns follow from these. To a person's belong the `number_of_events` that count, and with a time that of the
-first (`first_admitted`; missing for who has none). To an event's belongs, in the place of the time, the time since the
-one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in time.
+Three columns follow from these. To a person's belong the `number_of_events` that count (or of what `title` calls them),
+and with a time that of the first (`first_admitted`; missing for who has none). To an event's belongs, in the place of
+the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in
+time.
 
 Guarantee: everything here is declared, nothing is fitted on rows.
 Edges: two events at one time keep the order of the file. A bound that nobody reaches costs nothing but a level.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,10 +52,11 @@ from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 
-NUMBER = "number_of_events"
+TITLE = "events"
+_TITLES = re.compile(r"[a-z][a-z0-9_]{0,39}")
 CUTS = ("first", "draw")
 MOST_EVENTS = 4096
-_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "note", "rules", "people", "events")
+_KEYS = ("kind", "person", "most_events", "cut", "time", "gaps", "title", "note", "rules", "people", "events")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +71,7 @@ class VisitSchema(Document):
     cut: str = "first"
     time: str | None = None
     gaps: tuple[int, ...] | None = None
+    title: str = TITLE
     note: str = ""
     rules: tuple[Rule, ...] = ()
 
@@ -79,6 +84,10 @@ class VisitSchema(Document):
             )
         if self.cut not in CUTS:
             raise SchemaError(f"cut must be {' or '.join(CUTS)}, not {self.cut!r}.")
+        if not isinstance(self.title, str) or not _TITLES.fullmatch(self.title) or self.title == "people":
+            raise SchemaError(
+                f"title is what events are called, a plain word in small letters, not {self.title!r}."
+            )
         if not isinstance(self.note, str):
             raise SchemaError(f"note must be text, not {self.note!r}.")
         rules = read_rules(self.rules)
@@ -147,7 +156,7 @@ class VisitSchema(Document):
         if self.clock is not None:
             columns.append(replace(self.clock, name=f"first_{self.time}", nullable=True))
         bins = None if self.most_events <= 32 else grid(self.most_events, single=16, factor=1.25)
-        columns.append(Integer(name=NUMBER, low=0, high=self.most_events, bins=bins))
+        columns.append(Integer(name=f"number_of_{self.title}", low=0, high=self.most_events, bins=bins))
         return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
     @cached_property
@@ -189,7 +198,12 @@ class VisitSchema(Document):
 
     def to_dict(self) -> dict[str, Any]:
         head = {"kind": self.kind, "person": self.person, "most_events": self.most_events, "cut": self.cut}
-        more = {"time": self.time, "gaps": None if self.gaps is None else [*self.gaps], "note": self.note}
+        more = {
+            "title": "" if self.title == TITLE else self.title,
+            "time": self.time,
+            "gaps": None if self.gaps is None else [*self.gaps],
+            "note": self.note,
+        }
         parts = {"people": self.people, "events": self.events}
         return (
             head

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.visits import Visits, VisitSchema, count_visits
+from understudy.data.visits import VisitLayout, Visits, VisitSchema, count_visits
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD
@@ -60,7 +60,11 @@ class VisitsAudit:
         def score(party: Any, replies: list[Reply]) -> float:
             (done,) = seen
             own, rest = (
-                count_visits(self._rows(first, last).codes(SecureRng.from_seed(0)), holders.layout, done.unit)
+                count_visits(
+                    self._rows(first, last).codes(SecureRng.from_seed(0)),
+                    VisitLayout.of(self.schema),
+                    done.unit,
+                )
                 for first, last in ((0, 1), (1, self.people))
             )
             left = done.cells.numpy() - rest - own / 2

@@ -1,7 +1,8 @@
 """People with many rows: the released tables, and the mixture of kinds of people that is fitted to them."""
 
 from understudy.models.visits.chains import ChainTables, MixtureOfChains
-from understudy.models.visits.fit import fit_visits
+from understudy.models.visits.fit import fit_together, fit_visits
 from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.together import ChainsTogether
 
-__all__ = ["ChainTables", "MixtureOfChains", "VisitTables", "fit_visits"]
+__all__ = ["ChainTables", "ChainsTogether", "MixtureOfChains", "VisitTables", "fit_together", "fit_visits"]

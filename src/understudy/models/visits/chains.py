@@ -43,7 +43,8 @@ class ChainTables:
     `people` (people's width, people's width), `across` (people's width, events' width), `events`, `after` and `later`
     (events' width twice; the latter two have an event's levels in rows, and those of the next one, or of the one after
     that, in columns). Only cells of different columns have a meaning in `people` and `events`; `ways` and `event_ways`
-    are the one-way tables.
+    are the one-way tables. `known` (kinds, people's width) and `mean` (kinds, events' width) are what each kind's
+    people and their events are like.
     """
 
     people: Tensor
@@ -53,6 +54,8 @@ class ChainTables:
     later: Tensor
     ways: Tensor
     event_ways: Tensor
+    known: Tensor
+    mean: Tensor
 
 
 class MixtureOfChains(nn.Module):
@@ -186,6 +189,8 @@ class MixtureOfChains(nn.Module):
             later=ahead(self.spaced, onward @ onward),
             ways=ways,
             event_ways=mean.mean(0),
+            known=self._known(own, number),
+            mean=mean,
         )
 
     def rows(self, z: Tensor) -> Tensor:
@@ -227,15 +232,17 @@ class MixtureOfChains(nn.Module):
         People, steps and columns are drawn by Latin hypercubes over all that share a kind, as a mixture draws rows.
         Edges: a person whose number of events is 0 has none.
         """
-        order = torch.argsort(uniform(self.kinds))
-        kind = order[torch.arange(n) % self.kinds][torch.argsort(uniform(n))]
+        return self.draw_of(some_kinds(n, self.kinds, uniform), uniform)
+
+    def draw_of(self, kind: Tensor, uniform: Callable[[int], Tensor]) -> VisitCodes:
+        """People of these kinds, and their events."""
         odds = torch.cat(self.person_odds(), 1)
         people = by_kind(kind, _split(odds, self.people), uniform)
         level = people[:, -1].long()
         if self.ordered:
             people[level == 0, -2] = self.people[-2] - 1
         low, high = torch.tensor(self.numbers).T[:, level]
-        number = low + (uniform(n) * (high - low + 1)).long()
+        number = low + (uniform(len(kind)) * (high - low + 1)).long()
         starts = functional.pad(number.cumsum(0), (1, 0))
         return VisitCodes(people.numpy(), self.events_of(kind, number, uniform).numpy(), starts.numpy())
 
@@ -279,6 +286,12 @@ class MixtureOfChains(nn.Module):
         if kind != "chains" or not plain or not isinstance(given["ordered"], bool):
             raise ConfigError(f"this describes no mixture of chains: {description!r}.")
         return cls(**given)
+
+
+def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:
+    """The kinds of `n` people, each as often as the others, in any order."""
+    order = torch.argsort(uniform(kinds))
+    return order[torch.arange(n) % kinds][torch.argsort(uniform(n))]
 
 
 def _split(odds: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:

@@ -16,17 +16,23 @@ Edges: of events without an order nothing is read of those that follow.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import combinations
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from understudy.check import positive, whole
-from understudy.data.visits.counts import KINDS
+from understudy.data.visits import SeveralLayout, VisitLayout
+from understudy.errors import ConfigError
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.noisy_tables import Tables, read_tables
-from understudy.models.visits.chains import ChainTables, MixtureOfChains
+from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.steps import Numbers
 from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.together import ChainsTogether, TogetherTables
 
 _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
@@ -34,13 +40,11 @@ _STRAY = 0.015  # of a pair's people, in cells that should be empty
 _SURE = 10.0  # times as precise as its measurement: a cell is surely empty
 _LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
-_JITTER = 0.5  # of the initial logits: enough for the kinds to part
-_CRISP = (
-    3.0  # of those of events: states begin as events of few values, so that the next depends on what was seen
-)
-_EVEN = 0.1  # of those of the next state
+_JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds of their events, to part
 
 _Matrix = tuple[Tensor, Tensor]  # a Gram matrix in people, and the deviation of its cells' noise
+_Of = Callable[[TogetherTables], Tensor]
+Fitted = TypeVar("Fitted", MixtureOfChains, ChainsTogether)
 
 
 def fit_visits(
@@ -66,6 +70,8 @@ def fit_visits(
     whole(steps=steps)
     positive(rate=rate)
     layout = tables.layout
+    if not isinstance(layout, VisitLayout):
+        raise ConfigError("these are tables of several kinds of events: see fit_together.")
     mixture = MixtureOfChains(
         layout.people,
         layout.events,
@@ -75,59 +81,146 @@ def fit_visits(
         chains=chains,
         states=states,
     )
-    parts = _read(tables, torch.device(device))
+    return _fitted(mixture, tables, steps, rate, seed, device, watch)
+
+
+def fit_together(
+    tables: VisitTables,
+    numbers: Sequence[Numbers],
+    *,
+    kinds: int = 256,
+    chains: int = 256,
+    states: int = 6,
+    steps: int = 1200,
+    rate: float = 0.2,
+    seed: int | None = None,
+    device: torch.device | str = "cpu",
+    watch: Watch | None = None,
+) -> ChainsTogether:
+    """The same of several kinds of events, with the `numbers` of each."""
+    whole(steps=steps)
+    positive(rate=rate)
+    layout = tables.layout
+    if not isinstance(layout, SeveralLayout):
+        raise ConfigError("these are tables of one kind of events: see fit_visits.")
+    members = [
+        MixtureOfChains(
+            member.people,
+            member.events,
+            own,
+            ordered=member.ordered,
+            kinds=kinds,
+            chains=chains,
+            states=states,
+        )
+        for member, own in zip(layout.members, numbers, strict=True)
+    ]
+    return _fitted(ChainsTogether(members), tables, steps, rate, seed, device, watch)
+
+
+def _fitted(
+    mixture: Fitted,
+    tables: VisitTables,
+    steps: int,
+    rate: float,
+    seed: int | None,
+    device: torch.device | str,
+    watch: Watch | None,
+) -> Fitted:
+    """Read what the tables say, begin with one-way tables, jittered, and descend."""
+    parts, ways = _read(tables, torch.device(device))
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    width = sum(layout.people)
-    starts = {
-        mixture.person_logits: parts[0].tables.ways,
-        mixture.event_logits: parts[1].tables.ways[width:],
-        mixture.first_logits: torch.ones(()),
-        mixture.next_logits: torch.ones(()),
-    }
+    members = mixture.each if isinstance(mixture, ChainsTogether) else (mixture,)
+    own, at = parts[0].tables.ways, 0
     with torch.no_grad():
-        for logits, ways in starts.items():
-            jitter = torch.randn(logits.shape, generator=generator) * _JITTER
-            logits.copy_(ways.clamp(min=_RAREST).log().cpu() + jitter)
+        for member, events in zip(members, ways, strict=True):
+            starts = {
+                member.person_logits: own[at : at + sum(member.people)],
+                member.event_logits: events,
+                member.first_logits: torch.ones(()),
+                member.next_logits: torch.ones(()),
+            }
+            for logits, begin in starts.items():
+                jitter = torch.randn(logits.shape, generator=generator) * _JITTER
+                logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
+            at += sum(member.people)
     return _descend(mixture.to(device), parts, steps, rate, watch)
 
 
-def _read(tables: VisitTables, device: torch.device) -> "list[_Part]":
-    """What the tables say: of all people, of those with an event, and of those with two."""
+def _read(tables: VisitTables, device: torch.device) -> "tuple[list[_Part], list[Tensor]]":
+    """What the tables say, and the one-way tables of each kind of events.
+
+    Of all people; of those with an event, with one that is followed by another, by two others, for each kind of events;
+    of those with events of two kinds.
+    """
     layout = tables.layout
-    own, events, across, after, later = (_laid_out(tables, kind, device) for kind in KINDS)
-    width = sum(layout.people)
-    everyone = read_tables(own[0], layout.people, noise=own[1])
-    parts = [_Part(everyone, 1.0, lambda chain: (chain.people, chain.ways))]
+    members, titles = (
+        (layout.members, layout.titles) if isinstance(layout, SeveralLayout) else ((layout,), ("",))
+    )
+    people, width = layout.people, sum(layout.people)
+    own = _laid_out(tables, "person", (people, people), device)
+    everyone = read_tables(own[0], people, noise=own[1])
+    parts, ways = [_Part(everyone, 1.0, lambda chain: chain.people)], []
     unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
-    counts, noise = (
-        torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
-        for first, a, e in zip((own[0], unread), across, events, strict=True)
-    )
-    some = read_tables(counts, (*layout.people, *layout.events), noise=noise)
-    parts.append(_Part(some, some.people / everyone.people, _people_and_events, skip=width))
-    for (cells, noise), of in ((after, lambda chain: chain.after), (later, lambda chain: chain.later)):
+
+    def two_sided(kind: str, sides: tuple[Sequence[int], Sequence[int]], of: _Of) -> None:
+        cells, noise = _laid_out(tables, kind, sides, device)
         if torch.isfinite(noise).any():
-            two = _two_sided(cells, noise, layout.events)
-            parts.append(_Part(two, two.people / everyone.people, _one_and_other(of, layout.events[0])))
-    return parts
+            two = _two_sided(cells, noise, sides)
+            first = (sides[0][0], sides[1][0])
+            parts.append(_Part(two, two.people / everyone.people, _one_and_other(of, first)))
+
+    for place, member in enumerate(members):
+        end = f" {titles[place]}".rstrip()
+        across = _laid_out(tables, f"across{end}", (people, member.events), device)
+        events = _laid_out(tables, f"event{end}", (member.events, member.events), device)
+        counts, noise = (
+            torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
+            for first, a, e in zip((own[0], unread), across, events, strict=True)
+        )
+        some = read_tables(counts, (*people, *member.events), noise=noise)
+        ways.append(some.ways[width:])
+        of = partial(_people_and_events, place=place)
+        parts.append(_Part(some, some.people / everyone.people, of, skip=width))
+        both = (member.events, member.events)
+        two_sided(f"next{end}", both, partial(_after, place=place))
+        two_sided(f"later{end}", both, partial(_later, place=place))
+    for one, other in combinations(range(len(members)), 2):
+        sides = (members[one].events, members[other].events)
+        two_sided(f"between {titles[one]} {titles[other]}", sides, partial(_between, one=one, other=other))
+    return parts, ways
 
 
-def _two_sided(cells: Tensor, noise: Tensor, sizes: Sequence[int]) -> Tables:
-    """Tables of an event's columns and of a following one's."""
-    blank = torch.zeros_like(cells)
-    gram, deviation = (
-        torch.cat((torch.cat((none, own), 1), torch.cat((none, none), 1)))
-        for none, own in ((blank, cells), (blank + torch.inf, noise))
-    )
-    return read_tables(gram, (*sizes, *sizes), noise=deviation)
+def _after(chain: TogetherTables, place: int) -> Tensor:
+    return chain.members[place].after
 
 
-def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> _Matrix:
+def _later(chain: TogetherTables, place: int) -> Tensor:
+    return chain.members[place].later
+
+
+def _between(chain: TogetherTables, one: int, other: int) -> Tensor:
+    return chain.between(one, other)
+
+
+def _two_sided(cells: Tensor, noise: Tensor, sides: tuple[Sequence[int], Sequence[int]]) -> Tables:
+    """Tables of an event's columns and of another event's."""
+    high, wide = cells.shape
+
+    def whole_gram(own: Tensor, none: float) -> Tensor:
+        gram = torch.full((high + wide, high + wide), none, dtype=own.dtype, device=own.device)
+        gram[:high, high:] = own
+        return gram
+
+    return read_tables(whole_gram(cells, 0.0), (*sides[0], *sides[1]), noise=whole_gram(noise, torch.inf))
+
+
+def _laid_out(
+    tables: VisitTables, kind: str, sides: tuple[Sequence[int], Sequence[int]], device: torch.device
+) -> _Matrix:
     """All tables of one kind, as one matrix, one-way tables on the diagonal, and the deviation of the noise."""
-    layout = tables.layout
-    rows = layout.people if kind in ("person", "across") else layout.events
-    columns = layout.people if kind == "person" else layout.events
+    rows, columns = sides
     counts = torch.zeros(sum(rows), sum(columns), dtype=torch.float64)
     noise = torch.full_like(counts, torch.inf)
     for (one, a, b), table in tables.tables.items():
@@ -138,21 +231,20 @@ def _laid_out(tables: VisitTables, kind: str, device: torch.device) -> _Matrix:
     return counts.to(device), noise.to(device)
 
 
-def _people_and_events(chain: ChainTables) -> tuple[Tensor, Tensor]:
-    upper = torch.cat((chain.people, chain.across), 1)
-    gram = torch.cat((upper, torch.cat((chain.across.T, chain.events), 1)))
-    return gram, torch.cat((chain.ways, chain.event_ways))
+def _people_and_events(chain: TogetherTables, place: int) -> tuple[Tensor, Tensor]:
+    (people, ways), across, own = chain.people, chain.across(place), chain.members[place]
+    gram = torch.cat((torch.cat((people, across), 1), torch.cat((across.T, own.events), 1)))
+    return gram, torch.cat((ways, own.event_ways))
 
 
-def _one_and_other(
-    which: Callable[[ChainTables], Tensor], first: int
-) -> Callable[[ChainTables], tuple[Tensor, Tensor]]:
+def _one_and_other(which: _Of, first: tuple[int, int]) -> Callable[[TogetherTables], tuple[Tensor, Tensor]]:
     """One-way tables are sums over the `first` levels of the other side, which are those of its first column."""
 
-    def of(chain: ChainTables) -> tuple[Tensor, Tensor]:
-        after, none = which(chain), torch.zeros_like(which(chain))
-        gram = torch.cat((torch.cat((none, after), 1), torch.cat((after.T, none), 1)))
-        return gram, torch.cat((after[:, :first].sum(1), after[:first].sum(0)))
+    def of(chain: TogetherTables) -> tuple[Tensor, Tensor]:
+        table = which(chain)
+        high, wide = table.shape
+        gram = functional.pad(table, (high, 0, 0, wide))
+        return gram + gram.T, torch.cat((table[:, : first[1]].sum(1), table[: first[0]].sum(0)))
 
     return of
 
@@ -168,7 +260,7 @@ class _Part:
         self,
         tables: Tables,
         share: float,
-        of: Callable[[ChainTables], tuple[Tensor, Tensor]],
+        of: Callable[[TogetherTables], tuple[Tensor, Tensor]],
         *,
         skip: int = 0,
     ) -> None:
@@ -200,9 +292,7 @@ class _Part:
         return self.basis.T @ gram @ self.basis
 
 
-def _descend(
-    mixture: MixtureOfChains, parts: Sequence[_Part], steps: int, rate: float, watch: Watch | None
-) -> MixtureOfChains:
+def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, watch: Watch | None) -> Fitted:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
@@ -213,7 +303,7 @@ def _descend(
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
     end = steps
     for step in range(steps + 1):
-        chain = mixture.tables()
+        chain = _together(mixture)
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():
@@ -233,3 +323,8 @@ def _descend(
         optimizer.step()
         schedule.step()
     return mixture.requires_grad_(False)
+
+
+def _together(mixture: MixtureOfChains | ChainsTogether) -> TogetherTables:
+    """The expected tables; one kind of events is the only member."""
+    return mixture.tables() if isinstance(mixture, ChainsTogether) else TogetherTables((mixture.tables(),))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.visits import VisitCodes, VisitLayout, count_visits
+from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
 from understudy.data.visits.counts import Block
 
 _FINE = 27_720  # divisible by every number up to 12
@@ -24,12 +24,14 @@ class VisitTables:
     consecutive ones, with three in those of events two apart. A table of one column is a vector, one of two a matrix.
     """
 
-    layout: VisitLayout
+    layout: VisitLayout | SeveralLayout
     tables: Mapping[Block, Tensor]
     noise: Mapping[Block, float]
 
     @classmethod
-    def read(cls, layout: VisitLayout, cells: Tensor, noise: float, unit: int) -> "VisitTables":
+    def read(
+        cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int
+    ) -> "VisitTables":
         """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
         split, units = (
             layout.split(cells.double().numpy()),

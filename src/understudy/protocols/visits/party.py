@@ -23,7 +23,7 @@ from understudy.check import in_range, whole
 from understudy.data.codec import Codec
 from understudy.data.described import schema_from
 from understudy.data.table import Table
-from understudy.data.visits import VisitCodes, Visits, count_visits
+from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
@@ -188,8 +188,9 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         scale = terms.share(alone, self._setting("colluding"))
         what = f"tables of people and their events with {agreement.peers or 'nobody'}"
         receipt = self.pay(moments_event(agree.multiplier), what, agreement, of=1)
-        if split is None and isinstance(self.held, Visits):
-            cells = count_visits(self.held.codes(self.rng), self.holders.layout, terms.unit)
+        layout = self.holders.layout
+        if split is None and isinstance(self.held, Visits) and isinstance(layout, VisitLayout):
+            cells = count_visits(self.held.codes(self.rng), layout, terms.unit)
             lines = list(agreement.channels.values())
         elif split is not None and agreement.codes is not None:
             cells, lines = count_visits(agreement.codes, split.own(self.name), terms.unit), []

@@ -9,9 +9,9 @@ grow with `most_events`. Everything after the one release is free (`models/visit
 Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/moments.py`; sums by Bonawitz et al. 2017
 (`privacy/secure/sums.py`). What is released is our own.
 
-Holders have people of their own under one schema (over rows); or one holder has people with their events and the others
-tables of the same people (over columns), and tables across holders are products of their people's vectors, by Beaver
-1991 (`privacy/secure/product.py`).
+Holders have people of their own under one schema (over rows); or one holder or more have events of the same people, and
+others tables of them (over columns), and tables across holders are products of their people's vectors, by Beaver 1991
+(`privacy/secure/product.py`).
 
 Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
 them), against the server, an outsider, and up to `colluding` other holders, who may pool what they know with the
@@ -33,12 +33,12 @@ from understudy.answers.rules import with_rules
 from understudy.check import a_seed, positive, whole
 from understudy.data.rules import read_rules
 from understudy.data.table import Table
-from understudy.data.visits import VisitLayout, Visits, VisitSchema
+from understudy.data.visits import SeveralVisits, VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.visits import MixtureOfChains, fit_visits
+from understudy.models.visits import ChainsTogether, MixtureOfChains, fit_together, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -61,12 +61,14 @@ OUTSIDE_ROWS = (
 )
 OUTSIDE_COLUMNS = (*OUTSIDE[:2], OUTSIDE_ROWS[0], OUTSIDE[3])
 SAVED = "released"
+FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 COUNTED = {
     "person": "a count of people",
     "event": "a count of people by an average event",
     "across": "a count of people by themselves and an average event",
     "next": "a count of people by two events that follow one another",
     "later": "a count of people by two events with one between",
+    "between": "a count of people by average events of two holders",
 }
 _FEW = 4  # so many deviations of its noise: people who are no more than that cannot be told from it
 
@@ -141,7 +143,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     holders, device = Holders.of(schemas), pick_device(config.device)
-    schema = with_rules(holders.schema, config.rules)
+    schema = _ruled(holders.schema, config)
     _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -171,18 +173,13 @@ def train(
 
     look()
     tables = done.tables(holders)
-    network = fit_visits(
-        tables,
-        number_bounds(schema),
-        kinds=config.kinds,
-        chains=config.chains,
-        states=config.states,
-        steps=config.steps,
-        rate=config.rate,
-        seed=config.seed,
-        device=device,
-        watch=lambda step, residual: look(),
-    )
+    settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
+    settings |= {"device": device, "watch": lambda step, residual: look()}
+    network: MixtureOfChains | ChainsTogether
+    if isinstance(schema, SeveralVisits):
+        network = fit_together(tables, [number_bounds(part) for part in schema.parts], **settings)
+    else:
+        network = fit_visits(tables, number_bounds(schema), **settings)
     look(2)
     people = max(1, round(tables.people)) if done.people is None else done.people
     noise = max(tables.noise.values())
@@ -194,16 +191,16 @@ def train(
         "ended": "after the one release",
         "left_out": [name for name in parties.names if name not in done.begun],
         "people": people,
-        "most_events": schema.most_events,
-        "cut": schema.cut,
+        "events": {part.title: {"most": part.most_events, "cut": part.cut} for part in _parts(schema)},
         "tables": len(tables.layout.blocks),
         "noise": {"people in a cell": noise},
         "privacy": privacy.to_dict(),
     }
     if holders.split is not None:
-        card["owners"] = dict(
-            zip(schema.person_schema.names, holders.split.owners, strict=True)
-        ) | dict.fromkeys((*schema.events.names, *schema.event_schema.names), holders.split.events)
+        counted = [name for part in _parts(schema) for name in part.person_schema.names]
+        card["owners"] = dict(zip(counted, holders.split.owners, strict=True))
+        for part, name in zip(_parts(schema), holders.split.events, strict=True):
+            card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
     if people <= _FEW * noise:
         card["warning"] = (
             f"{people:,} people, and noise of {noise:.4g} on every count: what is drawn here tells little of them. "
@@ -217,7 +214,7 @@ def forecast(
 ) -> Forecast:
     """What a run will release, and how uncertain that is. Reads no row."""
     holders = Holders.of(schemas)
-    schema, split = with_rules(holders.schema, config.rules), holders.split
+    schema, split = _ruled(holders.schema, config), holders.split
     holders.check(asdict(config))
     _check_fit(config, schema)
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
@@ -243,8 +240,11 @@ def forecast(
         people=people,
         facts=(
             f"{blocks:,} tables of people's columns, of events' and of both, in each of which a person weighs 1",
-            f"at most {schema.most_events:,} events of a person count"
-            + (", the first" if schema.cut == "first" else ", drawn by chance"),
+            *(
+                f"at most {part.most_events:,} {part.title} of a person count"
+                + (", the first" if part.cut == "first" else ", drawn by chance")
+                for part in _parts(schema)
+            ),
         ),
         stages=(
             Stage(
@@ -255,7 +255,7 @@ def forecast(
             ),
         ),
         errors=tuple(
-            Error(what=COUNTED[kind], least=one / own, largest=several / own) for kind, own in units.items()
+            Error(what=counted(kind), least=one / own, largest=several / own) for kind, own in units.items()
         ),
         warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
         if few
@@ -263,19 +263,39 @@ def forecast(
     )
 
 
-def _check_fit(config: Config, schema: VisitSchema) -> None:
+def counted(kind: str) -> str:
+    """What a cell of a table of this kind counts, in words."""
+    first, *titles = kind.split()
+    return COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
+
+
+def _parts(schema: VisitSchema | SeveralVisits) -> tuple[VisitSchema, ...]:
+    return schema.parts if isinstance(schema, SeveralVisits) else (schema,)
+
+
+def _ruled(schema: VisitSchema | SeveralVisits, config: Config) -> VisitSchema | SeveralVisits:
+    """The schema with the run's rules."""
+    if isinstance(schema, VisitSchema):
+        return with_rules(schema, config.rules)
+    if config.rules:
+        raise ConfigError("rules are not kept where several holders have events. Nothing was charged.")
+    return schema
+
+
+def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
     """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
-    layout = VisitLayout.of(schema)
-    with torch.device("meta"):
-        MixtureOfChains(
-            layout.people,
-            layout.events,
-            number_bounds(schema),
-            ordered=layout.ordered,
-            kinds=config.kinds,
-            chains=config.chains,
-            states=config.states,
-        )
+    for part in _parts(schema):
+        layout = VisitLayout.of(part)
+        with torch.device("meta"):
+            MixtureOfChains(
+                layout.people,
+                layout.events,
+                number_bounds(part),
+                ordered=layout.ordered,
+                kinds=config.kinds,
+                chains=config.chains,
+                states=config.states,
+            )
 
 
 def _statement(

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from understudy.check import whole
-from understudy.data.visits import VisitLayout, VisitSchema
+from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import LARGEST, noise_for
@@ -28,7 +28,7 @@ ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 class Holders:
     """Who takes part with what: rows of the same schema (`split` is None), or other columns of the same people."""
 
-    schema: VisitSchema  # of all together
+    schema: VisitSchema | SeveralVisits  # of all together
     names: tuple[str, ...]
     split: Split | None
 
@@ -41,20 +41,24 @@ class Holders:
                 "Nothing was charged."
             )
         first, *others = schemas.items()
-        if not all(isinstance(schema, VisitSchema) for schema in schemas.values()):
+        apart = not any(set(schema.names) & set(first[1].names) for _, schema in others)
+        if not all(isinstance(schema, VisitSchema) for schema in schemas.values()) or (others and apart):
             split = Split.of(schemas)
             return cls(split.schema, tuple(schemas), split)
         for name, schema in others:
             if public_of(schema) != public_of(first[1]):
                 raise SchemaError(
                     f"{first[0]} and {name} describe their rows differently: over rows all have one schema, over "
-                    "columns one holder has events. Nothing was charged."
+                    "columns no column is with two. Nothing was charged."
                 )
         return cls(first[1], tuple(schemas), None)
 
     @cached_property
-    def layout(self) -> VisitLayout:
-        return VisitLayout.of(self.schema) if self.split is None else self.split.layout
+    def layout(self) -> VisitLayout | SeveralLayout:
+        if self.split is not None:
+            return self.split.layout
+        assert isinstance(self.schema, VisitSchema)  # over rows
+        return VisitLayout.of(self.schema)
 
     def check(self, config: Mapping[str, Any]) -> None:
         """The settings that a price depends on."""

@@ -1,0 +1,163 @@
+"""The same people with events at several holders: visits at the hospital, claims at the insurer.
+
+The first part has the columns of people of all holders, the others events alone. What is counted is
+
+    person             two columns of people of any holder, the numbers of events and first times of all among them
+    event, next, later of each holder's events, as of one
+    across             a column of people and one of a holder's events
+    between            a column of one holder's events and one of another's: the product of a person's two averages
+
+In each a person with all events weighs 1 at most: the cells of a product of averages are no less than 0, and add up to
+the product of what these add up to.
+
+Guarantee: made of public schemas alone.
+Edges: events called alike, a column of one name at two holders, rules → SchemaError.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, combinations, combinations_with_replacement, product
+from typing import Any, ClassVar, Self
+
+from understudy.check import known_keys, repeated
+from understudy.data.column import Column
+from understudy.data.document import Document
+from understudy.data.schema import Schema
+from understudy.data.visits.counts import Block, Blocks, VisitLayout
+from understudy.data.visits.schema import VisitSchema
+from understudy.errors import SchemaError
+
+MOST = 8  # holders with events
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeveralVisits(Document):
+    """People, and events of several kinds, each ordered and bounded by itself."""
+
+    kind: ClassVar[str] = "several-visits"
+    parts: tuple[VisitSchema, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", tuple(self.parts))
+        if not 2 <= len(self.parts) <= MOST or not all(isinstance(part, VisitSchema) for part in self.parts):
+            raise SchemaError(f"events are of 2 to {MOST} holders here.")
+        if any(part.people is not None for part in self.parts[1:]):
+            raise SchemaError("the first part has the columns of people, and the others have events alone.")
+        if twice := repeated([part.title for part in self.parts]):
+            raise SchemaError(
+                f'two holders have events that are called "{twice[0]}": say in their schemas what each has, as '
+                'title = "claims". Nothing was charged.'
+            )
+        if any(part.rules for part in self.parts):
+            raise SchemaError("rules are not kept where several holders have events: leave them out.")
+        times = [part.time for part in self.parts if part.time is not None]
+        events = [name for part in self.parts for name in part.event_schema.names]
+        if twice := repeated([self.person, *times, *(column.name for column in self.columns), *events]):
+            raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
+
+    @property
+    def person(self) -> str:
+        return self.parts[0].person
+
+    @property
+    def people(self) -> Schema | None:
+        """The declared columns of people."""
+        return self.parts[0].people
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """What is counted of a person, part after part."""
+        return tuple(column for part in self.parts for column in part.person_schema.columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The declared columns, of people first."""
+        return tuple(name for part in self.parts for name in part.names)
+
+    @property
+    def origin(self) -> Any:
+        """ "rows" where one of the parts was read from rows."""
+        return "rows" if any(part.origin == "rows" for part in self.parts) else "public"
+
+    def require_public(self, which: str = "this schema") -> None:
+        """Refuse a draft among the parts."""
+        for part in self.parts:
+            part.require_public(which)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "parts": [part.to_dict() for part in self.parts]}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        known_keys(data, ("kind", "parts"), "a schema of several kinds of events", raised=SchemaError)
+        parts = data.get("parts")
+        if not isinstance(parts, list | tuple):
+            raise SchemaError("parts are a list of schemas of visits.")
+        return cls(parts=tuple(VisitSchema.from_dict(part) for part in parts))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{part.title}: {part}" for part in self.parts)
+
+
+@dataclass(frozen=True)
+class SeveralLayout(Blocks):
+    """Which tables are counted of people with several kinds of events; all are measured alike.
+
+    Kinds of tables are those of `VisitLayout`, followed by the title of the events: "across claims"; "between visits
+    claims" are two kinds of events. A person's columns are those of all parts, one after the other.
+    """
+
+    titles: tuple[str, ...]
+    members: tuple[VisitLayout, ...]
+
+    def __post_init__(self) -> None:
+        self.check_size()
+
+    @classmethod
+    def of(cls, schema: SeveralVisits) -> "SeveralLayout":
+        return cls(tuple(part.title for part in schema.parts), tuple(map(VisitLayout.of, schema.parts)))
+
+    @cached_property
+    def people(self) -> tuple[int, ...]:
+        return tuple(size for member in self.members for size in member.people)
+
+    @cached_property
+    def begins(self) -> tuple[int, ...]:
+        """Where each part's columns of people begin."""
+        return tuple(accumulate((len(member.people) for member in self.members), initial=0))
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        own = range(len(self.people))
+        found: list[Block] = [("person", a, b) for a, b in combinations_with_replacement(own, 2)]
+        for title, member in zip(self.titles, self.members, strict=True):
+            alone = [block for block in member.blocks if block[0] in ("event", "next", "later")]
+            found += [(f"{kind} {title}", q, r) for kind, q, r in alone]
+            found += [(f"across {title}", a, q) for a, q in product(own, range(len(member.events)))]
+        for (one, first), (other, second) in combinations(zip(self.titles, self.members, strict=True), 2):
+            pairs = product(range(len(first.events)), range(len(second.events)))
+            found += [(f"between {one} {other}", q, r) for q, r in pairs]
+        return tuple(found)
+
+    def sides(self, kind: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The levels of the columns in rows, and of those in columns, of all tables of a kind."""
+        first, *named = kind.split()
+        events = [self.members[self.titles.index(title)].events for title in named]
+        if first == "person":
+            return self.people, self.people
+        return (self.people, events[0]) if first == "across" else (events[0], events[-1])
+
+    def shape(self, block: Block) -> tuple[int, ...]:
+        kind, a, b = block
+        rows, columns = self.sides(kind)
+        single = a == b and kind.split()[0] in ("person", "event")
+        return (rows[a],) if single else (rows[a], columns[b])
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """How closely each kind of tables is measured: all alike."""
+        return dict.fromkeys((kind for kind, _, _ in self.blocks), 1)
+
+    def unit_of(self, kind: str, unit: int) -> int:
+        return unit

@@ -1,0 +1,103 @@
+"""Chains of several kinds of events of the same people: a mixture of chains for each, of one kind of person.
+
+A person is drawn by picking a kind; each member then draws its columns of people and its events given the kind, by
+itself. So what one holder's events have to do with another's lies in the kind of person.
+
+Exact: every table. A person's average event of one member and that of another are independent given the kind, so that
+the table of both is a sum over kinds of products of means.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.data.visits import VisitCodes
+from understudy.errors import ConfigError
+from understudy.models.visits.chains import ChainTables, MixtureOfChains, some_kinds
+
+
+@dataclass(frozen=True)
+class TogetherTables:
+    """The expected tables of each member, and those of two."""
+
+    members: tuple[ChainTables, ...]
+
+    @cached_property
+    def people(self) -> tuple[Tensor, Tensor]:
+        """Two- and one-way tables of people's columns, of all members one after the other."""
+        rows = [
+            torch.cat(
+                [
+                    own.people if own is other else own.known.T @ other.known / len(own.known)
+                    for other in self.members
+                ],
+                1,
+            )
+            for own in self.members
+        ]
+        return torch.cat(rows), torch.cat([own.ways for own in self.members])
+
+    def across(self, place: int) -> Tensor:
+        """Of people's columns of all members, and the columns of one's events."""
+        mean = self.members[place].mean
+        return torch.cat(
+            [
+                own.across if own is self.members[place] else own.known.T @ mean / len(mean)
+                for own in self.members
+            ]
+        )
+
+    def between(self, one: int, other: int) -> Tensor:
+        """Of the columns of two members' events."""
+        mean = self.members[one].mean
+        return mean.T @ self.members[other].mean / len(mean)
+
+
+class ChainsTogether(nn.Module):
+    """Members with as many kinds of people each, which are the same."""
+
+    latent = 1
+
+    def __init__(self, members: Sequence[MixtureOfChains]) -> None:
+        super().__init__()
+        if len(members) < 2 or len({member.kinds for member in members}) != 1:
+            raise ConfigError("several kinds of events need as many kinds of people each.")
+        self.members = nn.ModuleList(members)
+
+    @property
+    def kinds(self) -> int:
+        return self.each[0].kinds
+
+    @property
+    def each(self) -> tuple[MixtureOfChains, ...]:
+        """The members by their own type."""
+        return tuple(member for member in self.members if isinstance(member, MixtureOfChains))
+
+    def tables(self) -> TogetherTables:
+        """What is expected of a person drawn at random."""
+        return TogetherTables(tuple(member.tables() for member in self.each))
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Standard normal latents (n, 1) → the odds of people's columns of the kinds that they pick, (n, width)."""
+        return torch.cat([member.rows(z) for member in self.each], 1)
+
+    def draw(self, n: int, uniform: Callable[[int], Tensor]) -> tuple[VisitCodes, ...]:
+        """`n` people, and their events of every kind."""
+        kind = some_kinds(n, self.kinds, uniform)
+        return tuple(member.draw_of(kind, uniform) for member in self.each)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values from which `from_description` builds the same network."""
+        return {"kind": "chains-together", "members": [member.describe() for member in self.each]}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "ChainsTogether":
+        """The network that `describe` described, with fresh weights. ConfigError for anything else."""
+        members = description.get("members") if isinstance(description, Mapping) else None
+        if not isinstance(members, list | tuple) or description.get("kind") != "chains-together":
+            raise ConfigError(f"this describes no chains together: {description!r:.200}.")
+        return cls([MixtureOfChains.from_description(member) for member in members])
