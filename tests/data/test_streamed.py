@@ -22,6 +22,7 @@ from understudy.data.writing import write_table
 from understudy.errors import AlignmentError, PartyError, SchemaError
 from understudy.evaluate import holdings
 from understudy.federation import Federation
+from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
@@ -219,3 +220,13 @@ def test_a_page_compares_some_rows_of_a_long_table_and_says_so(
         f"Of the 300 rows of one, {len(found.real)} that were drawn at random are compared.",
     )
     assert set(found.people) <= set(FRAME["id"])
+
+
+@pytest.mark.parametrize("again", [0, 7])
+def test_a_seat_counts_the_people_of_a_long_table_without_reading_it_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: int
+) -> None:
+    frame = pd.concat([FRAME, FRAME[:again]])
+    table = open_table(kept(tmp_path, "parquet", frame), SCHEMA, one_row_each=False)
+    monkeypatch.delattr(StreamedTable, "frame")
+    assert holder_people(table) == len(FRAME)

@@ -26,6 +26,7 @@ import numpy as np
 from understudy.check import known_keys
 from understudy.data.described import load_schema, one_kind_of_row
 from understudy.data.no_rows import NoRows
+from understudy.data.streamed import StreamedTable
 from understudy.durable import own_file, own_folder, read_toml, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
@@ -170,5 +171,7 @@ def seat_from(path: Path) -> Iterator[Seat]:
 
 
 def _people(opened: Opened) -> int:
+    if isinstance(opened, StreamedTable):
+        return opened.rows - opened.repeated
     people: Any = opened.people
     return int(people) if isinstance(people, int | np.integer) else len(np.unique(np.asarray(people)))
