@@ -156,6 +156,11 @@ def test_a_large_draw_never_reads_a_block_twice(monkeypatch):
     assert len(blocks) == len(set(blocks)) == int(rng.state_dict()["host"])
 
 
+def test_no_whole_numbers_can_be_read_as_halves_like_any_number_of_them(rng):
+    for n in (0, 1, 2):
+        assert rng.integers(2**63, n).view(torch.int32).shape == (2 * n,)
+
+
 def test_a_state_continues_exactly(rng):
     rng.normal(5)
     rng.uniform(3)

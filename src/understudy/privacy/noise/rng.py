@@ -102,7 +102,13 @@ class _FromWords(ABC):
 
     def integers(self, high: int, *shape: int, device: Device = "cpu") -> Tensor:
         """Edges: as `below`."""
-        return torch.as_tensor(self.below(high, math.prod(shape), device)).view(shape)
+        drawn = self.below(high, math.prod(shape), device)
+        # an empty array of numpy's would be a tensor without a stride, which cannot be viewed as another type
+        return (
+            torch.as_tensor(drawn).view(shape)
+            if len(drawn)
+            else torch.empty(shape, dtype=torch.int64, device=device)
+        )
 
     def below(self, high: int, n: int, device: Device) -> Any:
         """Edges: refuses words above the largest multiple of `high` and draws again, so a GPU waits here, unless
