@@ -1,5 +1,6 @@
 """Tied: what is released of several holders' rows is what was promised, and what is drawn of them is tied."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from forker import Forker
 from understudy.data.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
@@ -143,6 +145,21 @@ def test_what_is_drawn_is_tied_across_holders(tmp_path: Path) -> None:
     assert np.corrcoef(upper, lower)[0, 1] > 0.6
     assert abs(drawn["upper"].mean() - people(300)[0]["upper"].values.mean() * 255) < 8
     assert abs((drawn["registry"]["site"] == "a").mean() - 0.5) < 0.1
+
+
+def test_a_network_is_checked_without_the_compiler(forker: Forker, tmp_path: Path) -> None:
+    """To load torch's takes seconds."""
+    parts = [{"sizes": [3, 2]}, {**Frame.of(IMAGE, 10).describe(), "directions": 4}]
+    (script := tmp_path / "check.py").write_text(
+        "import json, sys\n"
+        "from understudy.generator import NETWORKS\n"
+        "from understudy.models.claims import expected\n"
+        "expected(NETWORKS['tied'].from_description, json.loads(sys.argv[1]))\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    said = json.dumps({"parts": parts, "components": 16, "label": 0})
+    done = forker.run(said, folder=tmp_path, to=tmp_path / "check", program=script)
+    assert done.end() == 0, done.err
 
 
 def test_tables_need_not_be_there_and_neither_needs_a_label() -> None:
@@ -479,6 +496,5 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(tmp_path:
     drawn: Any = Generator.load(out).parts(7, seed=0)
     assert drawn["upper"].shape == (7, 4, 6)
     assert list(drawn["registry"].columns) == ["side", "site"]
-    few = tied.Config(**dict(file.settings) | {"features": 4, "directions": 2})
-    found = audit_run_file(file, tied, few, trials=20, people=4)
+    found = audit_run_file(file, tied, tied.Config(**dict(file.settings)), trials=20, people=4)
     assert found.passed

@@ -104,7 +104,8 @@ class TiedGaussians(nn.Module):
         width, directions = sum(self.sizes), sum(part.directions for part in arrays)
         self.table = MixtureOfProducts(self.sizes, components) if self.sizes else None
         self.middle = nn.Parameter(torch.zeros(width))
-        self.mixing = nn.Parameter(torch.eye(directions))
+        # not torch.eye: on "meta" it loads torch's compiler, for seconds
+        self.mixing = nn.Parameter(torch.zeros(directions, directions).fill_diagonal_(1))
         self.arrays = nn.ModuleList(TiedArray(part, width, self.classes) for part in arrays)
         tails = sum(part.frame.features for part in arrays)
         self.latent = 1 + len(self.sizes) + directions + tails
