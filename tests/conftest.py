@@ -1,4 +1,8 @@
-"""What tests in several folders share."""
+"""What tests in several folders share.
+
+With workers, the process that hands out the tests loads this too, before it starts them: so what takes a while to
+import is imported where it is used.
+"""
 
 import gc
 import importlib.util
@@ -7,16 +11,14 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
 from forker import Forker
-from known_prices import OF_THE_ACCOUNTANT, KnownPrices
 from postgres import postgres
-from understudy import cli
-from understudy.privacy.accounts import accounting
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -25,19 +27,19 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
 
-WORKED_OUT = accounting._epsilon
-KNOWN = pytest.StashKey[KnownPrices]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Prices are kept in pytest's cache, where there is one."""
-    if (cache := getattr(config, "cache", None)) is not None:
-        config.stash[KNOWN] = KnownPrices(cache.mkdir("known-prices"))
+PRICES = pytest.StashKey[tuple[Any, Any]]()  # the accountant's own, and those that are kept
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    own = item.path.name in OF_THE_ACCOUNTANT
-    setattr(accounting, "_epsilon", WORKED_OUT if own else item.config.stash.get(KNOWN, WORKED_OUT))  # noqa: B010
+    """Prices are kept in pytest's cache, where there is one."""
+    from known_prices import OF_THE_ACCOUNTANT, KnownPrices, accounting
+
+    stash, cache = item.config.stash, getattr(item.config, "cache", None)
+    if PRICES not in stash:
+        own = accounting._epsilon
+        stash[PRICES] = own, own if cache is None else KnownPrices(cache.mkdir("known-prices"))
+    price = stash[PRICES][item.path.name not in OF_THE_ACCOUNTANT]
+    setattr(accounting, "_epsilon", price)  # noqa: B010
 
 
 def pytest_collection_finish() -> None:
@@ -102,6 +104,7 @@ def understudy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command in this process, as its entry point would: exit code, output, errors."""
+    from understudy import cli
 
     def run(*args: object) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["understudy", *map(str, args)])
