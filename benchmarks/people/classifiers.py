@@ -24,7 +24,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -51,8 +50,8 @@ from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.noise import DiscreteGaussianNoise, SecureRng
-from understudy.privacy.secure import gram_matrix, movable, noise_on
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import gram_matrix, mirrored, movable
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.run import train
 
@@ -165,17 +164,19 @@ def one_report(data: Data, job: Job) -> float:
 
 def two_aggregators(data: Data, job: Job) -> float:
     schema, table = data.schema(), data.table(data.x, data.y)
-    config = Config(aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, seed=job["seed"])
+    config = Config(
+        aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, target="class", public_people=len(table),
+        seed=job["seed"],
+    )  # fmt: skip
     plan = Plan.joint(config, {"people": schema, "second": schema})
     codec, device = Codec(schema), pick_device(job["device"])
-    gram, rng = gram_matrix(codec.codes(table), codec.sizes), SecureRng.from_seed(job["seed"])
-    moved = movable(codec.sizes)
+    gram, rng = gram_matrix(codec.codes(table), codec.sizes).triu(), SecureRng.from_seed(job["seed"])
     for _ in range(2):
-        gram = gram + noise_on(moved.triu(), Fraction(plan.sigma), rng)
-    spread = (2 * DiscreteGaussianNoise(Fraction(plan.sigma)).variance) ** 0.5
+        gram = gram + plan.matrix(plan.noise(rng).numpy())
+    noise = torch.where(movable(codec.sizes), mirrored(plan.matrix(plan.spread)), torch.inf).float()
     network = fit_gram(
-        gram.to(device), codec.sizes, noise=torch.where(moved, spread, torch.inf).to(device), people=len(table),
-        components=config.components, steps=config.steps, rate=config.rate, seed=config.seed,
+        gram.to(device), codec.sizes, noise=noise.to(device), people=len(table), components=config.components,
+        steps=config.steps, rate=config.rate, seed=config.seed, target=len(codec.sizes) - 1,
     ).cpu()  # fmt: skip
     return of_table(data, Generator(network, schema, {"config": {}}), job["seed"])
 
