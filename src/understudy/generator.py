@@ -58,6 +58,7 @@ from understudy.models.nets import (
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
 from understudy.models.tables import BayesNet, GaussianCopula, MixtureOfProducts
+from understudy.models.tables.offered import OfferedGram
 from understudy.models.tied import TiedGaussians
 from understudy.models.visits import ChainsTogether, MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
@@ -77,6 +78,7 @@ NETWORKS: dict[str, Any] = {
     "copula": GaussianCopula,
     "gaussians": CellGaussians,
     "moments": OfferedMoments,
+    "gram": OfferedGram,
     "chains": MixtureOfChains,
     "chains-together": ChainsTogether,
     "tied": TiedGaussians,

@@ -78,7 +78,7 @@ WORDS = {
     "magnitude_share": "share of a report's ε for that flag",
     "decay": "what γ is multiplied by when it is lowered",
     "patience": "rounds before γ is lowered again",
-    "sgde.kind": "a network for each class, one-way tables of each, or sums of all that a pool adds: moments of images",
+    "sgde.kind": "a network for each class, one-way tables of each, or sums of all, which a pool adds",
     "beta": "weight of the latent term of the loss",
     "networks": "kinds of networks that the pool takes",
     "largest": "bytes of an offer at most",

@@ -347,6 +347,7 @@ CASES = [
         lambda: horizontal(4), one_payment=True,
     ),
     Case("SGDE by counts", "sgde", sgde, TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
+    Case("SGDE by pairs", "sgde", sgde, TRADED | {"kind": "gram"}, lambda: apart(2), one_payment=True),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
     Case(

@@ -74,7 +74,8 @@ def train(
         str | None,
         typer.Option(
             help="beta-vae: a network for each class; marginals: counts of levels, for silos with few rows; "
-            "moments: sums of images or series, which a pool adds. Default: moments for series, else beta-vae."
+            "gram: counts of all pairs of levels; moments: sums of images or series. A pool adds the last two. "
+            "Default: moments for series, else beta-vae."
         ),
     ] = None,
     token_file: TokenFile = None,

@@ -64,7 +64,7 @@ def _check_layers(part: Any) -> None:
 def _outputs(description: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """What a row of it has, as far as the description says so by itself."""
     match description.get("kind"):
-        case "mixture" | "class-decoder" | "decoder-table" | "copula":
+        case "mixture" | "class-decoder" | "decoder-table" | "copula" | "gram":
             return tuple(_listed(description.get("sizes")))
         case "chains":  # of whom, of what, how many, and whether in an order
             numbers = (_listed(pair) for pair in _listed(description.get("numbers")))

@@ -23,6 +23,7 @@ from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets import decoder_shapes, sides_of
 from understudy.models.pool import Pool
 from understudy.models.tables.mixture import MOST_COMPONENTS
+from understudy.models.tables.offered import gram_shapes
 from understudy.tensors_file import Shapes
 
 MOST_LAYERS = 16
@@ -43,7 +44,7 @@ class Plan:
     sizes: tuple[int, ...] | None
     values: tuple[int, ...] | None
     numbers: int  # held for one row, where they are most
-    label: tuple[int, int] | None = None  # the column and the level that it always draws
+    label: tuple[int, int | None] | None = None  # the column and the level that it always draws
     dtype: torch.dtype = torch.float32
     classes: int | None = None  # how many it draws, where it draws several
 
@@ -180,11 +181,18 @@ def _moments(shape: Any, sides: Any, features: Any, classes: Any, scales: Any, n
     )
 
 
+def _gram(sizes: Any, target: Any, noise: Any) -> Plan:
+    tensors = gram_shapes(sizes, target, noise)
+    label = (target, None)  # every level of it
+    return Plan(tensors, tuple(sizes), None, 3 * sum(sizes), label, dtype=torch.int64)
+
+
 PLANS: dict[str, tuple[tuple[str, ...], Callable[..., Plan]]] = {
     "class-decoder": (("latent", "hidden", "sizes", "label"), _class_decoder),
     "class-image-decoder": (("latent", "channels", "shape"), _class_image_decoder),
     "mixture": (("components", "sizes"), _mixture),
     "branched": (("latent", "common", "branches"), _branched),
+    "gram": (("sizes", "target", "noise"), _gram),
     "moments": (("shape", "sides", "features", "classes", "scales", "noise"), _moments),
 }
 

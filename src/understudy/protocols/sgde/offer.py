@@ -45,16 +45,17 @@ from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaEr
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
 from understudy.models.plan import MOST_NAME, pieces, plan_of
+from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
-from understudy.protocols.sgde.sums import check_sums
+from understudy.protocols.sgde.sums import check_counts, check_moments
 from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
 MORE = ("note", "rehearsal")  # a card may have these, too
 MOST_TEXT = 1000  # letters of a text on a card
-ADDED = ("moments",)  # kinds that are sums over people, of all classes: a pool adds them
+ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
 _LOOK = 256  # latent points at which an arriving network of a table is looked at
 _LOOK_AT_IMAGES = 4  # where the class is not in the output, and a look is a hundred times the work
@@ -284,7 +285,8 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
     said = said_of(card)
     if isinstance(schema, Schema):
         fits = plan.sizes == Codec(schema).sizes
-        column, level = schema.names.index(requirements.target), label_place(requirements, card["label"])
+        column = schema.names.index(requirements.target)
+        level = None if card["label"] is None else label_place(requirements, card["label"])
         if fits and plan.label not in (None, (column, level)):
             raise ArtefactError(f"{said} draws another class. Nothing was exchanged.")
     else:
@@ -312,8 +314,8 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape
     points = _LOOK if isinstance(schema, Schema) else _LOOK_AT_IMAGES
     said = said_of(offer.card)
-    if isinstance(network, OfferedMoments):
-        check_sums(network, said)
+    if isinstance(network, OfferedMoments | OfferedGram):
+        check_moments(network, said) if isinstance(network, OfferedMoments) else check_counts(network, said)
         return  # rows of a fit are cut to the schema, and a fit for every look is slow
     rng, mass = FastRng(0), 0.0
     for count in pieces(network, points, most=points, numbers=_NUMBERS):

@@ -30,13 +30,16 @@ from understudy.generator import NETWORKS, Generator
 from understudy.models.device import pick_device
 from understudy.models.moments.offered import MOST_FEATURES
 from understudy.models.nets.beta_vae import CHANNELS
-from understudy.privacy.accounts.accounting import ACCOUNTANTS, Spend, calibrate, epsilon
+from understudy.models.tables.offered import OfferedGram
+from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
+from understudy.protocols.gram.party import composed
+from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.fit import fit, step_event
@@ -66,9 +69,10 @@ OFFERED = {
     "beta-vae": "a generator for each",
     "marginals": "counts of levels for each",
     "moments": "counts, means and second moments",
+    "gram": "counts of all pairs of levels, and so",
 }
 LIES = ("none", "flip", "random")
-KINDS = ("beta-vae", "marginals", "moments")
+KINDS = ("beta-vae", "marginals", *ADDED)
 LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
 
 
@@ -78,7 +82,8 @@ class Recipe:
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
     `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
-    offers sums of images or series, in so many `features` of a public frame, which a pool adds.
+    offers sums of images or series, in so many `features` of a public frame, which a pool adds; `kind="gram"` counts
+    of all pairs of a table's levels.
     """
 
     kind: str = "beta-vae"
@@ -167,8 +172,7 @@ class SgdeParty(Party):
         price, delta = self.price
         if self.recipe.private:
             check_price(self.requirements, price, delta)
-        for event, count in self.spend.items():
-            self.ledger.afford(event, count)
+        self.ledger.afford(*self._uses)
         self.subscribed = ask
         limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
         stated = [price if math.isfinite(price) else None, delta]
@@ -198,6 +202,8 @@ class SgdeParty(Party):
             require_offerable(self.requirements, self.recipe.latent, self.recipe.channels)
         if self.recipe.kind == "moments":
             sgde_moments.frame_of(self.requirements, self.recipe.features)
+        if self.recipe.kind == "gram":
+            sgde_gram.blank(self.requirements, None)
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
@@ -211,11 +217,24 @@ class SgdeParty(Party):
         if self.recipe.kind == "marginals":
             budget = Budget(most, self._delta) if self.recipe.private else None
             return sgde_marginals.price(self.requirements, budget)
+        if self.recipe.kind == "gram":
+            return sgde_gram.price(self._blank_gram)
         if self.recipe.kind == "moments":
             return sgde_moments.price(Budget(most, self._delta) if self.recipe.private else None)
         if not self.recipe.private:
             return self.recipe.spend(0.0)
         return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
+
+    @property
+    def _blank_gram(self) -> OfferedGram:
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        return sgde_gram.blank(self.requirements, Budget(most, self._delta) if self.recipe.private else None)
+
+    @property
+    def _uses(self) -> tuple[DpEvent, int]:
+        """The spend as one event, and how often."""
+        first, *others = self.spend.items()
+        return (composed(self.spend), 1) if others else first
 
     @property
     def price(self) -> tuple[float, float]:
@@ -231,9 +250,9 @@ class SgdeParty(Party):
     # Push
 
     def _push(self) -> Pushed:
-        ((event, steps),) = self.spend.items()
+        event, uses = self._uses
         receipt = self.ledger.charge(
-            event, count=steps, run=self.run,
+            event, count=uses, run=self.run,
             what=f"{OFFERED[self.recipe.kind]} of {len(self.requirements.labels)} classes, on disjoint people",
         )  # fmt: skip
         networks = [self._counted()] if self.recipe.kind in ADDED else self._train()
@@ -253,6 +272,9 @@ class SgdeParty(Party):
 
     def _counted(self) -> nn.Module:
         """Sums of all classes. They have been paid for."""
+        if self.recipe.kind == "gram":
+            (found,) = self._lied([self._counts_of_pairs()])
+            return found
         ((event, _),) = self.spend.items()
         multiplier = event.noise_multiplier if self.recipe.private else 0.0
         offer = sgde_moments.blank(self.requirements, self.recipe.features, multiplier)
@@ -261,6 +283,15 @@ class SgdeParty(Party):
             rows = replace(rows, classes=(rows.classes + 1) % offer.classes)
         (made,) = self._lied([sgde_moments.counted(offer, rows, self.rng)])
         return made
+
+    def _counts_of_pairs(self) -> nn.Module:
+        held = self.data
+        if self.poison == "flip" and isinstance(held, Table):
+            place, labels = self.requirements.target, list(self.requirements.labels)
+            swapped = dict(zip(labels, labels[1:] + labels[:1], strict=True))
+            column = held.frame[place].map(swapped).astype(held.frame[place].dtype)
+            held = replace(held, frame=held.frame.assign(**{place: column}))
+        return sgde_gram.counted(self._blank_gram, held, self.requirements, self.rng)
 
     def _train(self) -> Sequence[nn.Module]:
         """One private decoder per class. It has been paid for."""

@@ -24,6 +24,7 @@ from understudy.generator import CHUNK, Generator
 from understudy.models.moments import CellGaussians, OfferedMoments, added
 from understudy.models.plan import pieces
 from understudy.models.pool import Pool
+from understudy.models.tables.offered import OfferedGram, added_grams
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements
 
@@ -38,15 +39,19 @@ def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[
     groups: dict[Any, list[Generator]] = defaultdict(list)
     for place, offer in enumerate(offers):
         network = offer.network
-        alike = (network.frame, network.classes) if isinstance(network, OfferedMoments) else place
+        alike: Any = place
+        if isinstance(network, OfferedMoments):
+            alike = (network.frame, network.classes)
+        elif isinstance(network, OfferedGram):
+            alike = (network.sizes, network.target)
         groups[alike].append(offer)
     whose = [
         {"silo": ", ".join(str(one.card["silo"]) for one in group), "label": group[0].card["label"]}
         for group in groups.values()
     ]
     told = {"members": whose, "classes": list(requirements.labels)}
-    members = [_one(group) for group in groups.values()]
-    if len(members) == 1 and isinstance(members[0], CellGaussians):
+    members: list[Any] = [_one(group) for group in groups.values()]
+    if len(members) == 1 and groups.keys().isdisjoint(range(len(offers))):
         return Generator(members[0], _labelled(requirements), {**card, **told})
     counts = dict.fromkeys(requirements.labels or (None,), 0)
     for group in groups.values():
@@ -64,6 +69,9 @@ def pool(offers: Sequence[Generator], requirements: Requirements, card: Mapping[
 
 def _one(group: Sequence[Generator]) -> nn.Module:
     networks = [offer.network for offer in group]
+    counts = [network for network in networks if isinstance(network, OfferedGram)]
+    if counts:
+        return added_grams(counts)
     sums = [network for network in networks if isinstance(network, OfferedMoments)]
     return added(sums) if sums else networks[0]  # type: ignore[return-value]
 

@@ -21,6 +21,7 @@ from understudy.data.triangles import on_diagonal
 from understudy.errors import ArtefactError, PrivacyError
 from understudy.models.moments import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_reach
+from understudy.models.tables.offered import OfferedGram
 
 FAR = 12.0  # deviations
 NEAR = 0.02  # of ε: accountants round
@@ -32,10 +33,17 @@ _SMOOTH = 9.0  # what whole numbers take off σ² (`privacy/secure/moments.py`)
 def check_noise(card: Mapping[str, Any]) -> None:
     """PrivacyError unless the noise of the sums on this card is worth its ε, at its δ. Other offers state no noise."""
     network = card["network"]
-    if network["kind"] != "moments":
+    if network["kind"] == "moments":
+        reaches = (FIRST, *map(moments_reach, network["scales"]))
+        moved = [
+            (reach, sigma**2 - _SMOOTH, 1) for reach, sigma in zip(reaches, network["noise"], strict=True)
+        ]
+    elif network["kind"] == "gram":
+        m = len(network["sizes"])
+        cells = (m, m * (m - 1) // 2)  # of the class, and others
+        moved = [(1.0, sigma**2, count) for sigma, count in zip(network["noise"], cells, strict=True)]
+    else:
         return
-    reaches = (FIRST, *map(moments_reach, network["scales"]))
-    moved = ((reach, sigma, 1) for reach, sigma in zip(reaches, network["noise"], strict=True))
     worth = gaussian_epsilon(_multiplier(moved), card["delta"])
     if worth == math.inf or not abs(worth - card["epsilon"]) <= NEAR * worth:
         raise PrivacyError(
@@ -45,12 +53,12 @@ def check_noise(card: Mapping[str, Any]) -> None:
 
 
 def _multiplier(moved: Iterable[tuple[float, float, int]]) -> float:
-    """The noise multiplier of all releases together: of each what a person moves, σ, and how often."""
+    """The noise multiplier of all releases together: of each what a person moves, the variance, and how often."""
     total = 0.0
-    for reach, sigma, times in moved:
-        if sigma**2 <= _SMOOTH:
+    for reach, variance, times in moved:
+        if times and variance <= 0:
             return 0.0
-        total += times * reach**2 / (sigma**2 - _SMOOTH)
+        total += times * reach**2 / variance if times else 0.0
     return 1 / math.sqrt(total)
 
 
@@ -74,7 +82,7 @@ def _normal(x: float) -> float:
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
-def check_sums(offer: OfferedMoments, said: str) -> None:
+def check_moments(offer: OfferedMoments, said: str) -> None:
     """ArtefactError unless people can have these moments."""
     frame, classes, noise = offer.frame, offer.classes, [FAR * sigma for sigma in offer.noise]
     at = classes * (1 + frame.features)
@@ -110,3 +118,26 @@ def check_sums(offer: OfferedMoments, said: str) -> None:
         raise ArtefactError(
             f"{said}: the radius, the energy or a histogram is below what there can be. Nothing was exchanged."
         )
+
+
+def check_counts(offer: OfferedGram, said: str) -> None:
+    """ArtefactError unless people can have these one- and two-way tables."""
+    counts, far = offer.counts.double(), FAR * offer.deviations
+    column = torch.repeat_interleave(torch.tensor(offer.sizes))
+    same = (column[:, None] == column) & ~torch.eye(len(column), dtype=torch.bool)
+    if bool((offer.gram.abs() > _MOST).any()) or bool((offer.gram < -_MOST).any()):
+        raise ArtefactError(f"{said}: a number beyond 2⁵² is no count of people. Nothing was exchanged.")
+    if bool((counts[same] != 0).any()):
+        raise ArtefactError(f"{said}: somebody has two levels of one column. Nothing was exchanged.")
+    if bool((counts < -far).any()):
+        raise ArtefactError(f"{said}: a cell has fewer people than none. Nothing was exchanged.")
+    one_way = counts.diagonal()
+    most = torch.minimum(one_way[:, None] + far.diagonal()[:, None], one_way + far.diagonal()) + far
+    if bool((counts > most)[~same].any()):
+        raise ArtefactError(
+            f"{said}: a pair of levels has more people than one of them. Nothing was exchanged."
+        )
+    totals = torch.zeros(len(offer.sizes), dtype=torch.float64).index_add_(0, column, one_way)
+    near = torch.zeros_like(totals).index_add_(0, column, far.diagonal().square()).sqrt()
+    if float((totals - near).max()) > float((totals + near).min()):
+        raise ArtefactError(f"{said}: two columns have different numbers of people. Nothing was exchanged.")

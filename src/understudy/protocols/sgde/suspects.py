@@ -28,6 +28,7 @@ from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
 from understudy.models.plan import pieces
+from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.noise import FastRng
 from understudy.protocols.sgde.offer import Requirements, label_place
 
@@ -98,11 +99,23 @@ def _features(requirements: Requirements, offer: Generator, label: int, rows: in
         points = (rng.normal(count, network.latent) for count in pieces(network, rows, most=rows))
         if isinstance(network, OfferedMoments):
             points = (network.fit.aimed(some, label) for some in points)
+        if isinstance(network, OfferedGram):  # those of its components that have most of the class
+            points = (_of_class(network, label, len(some), rng) for some in points)
         drawn = torch.cat([network.rows(some).flatten(1) for some in points])
     if not isinstance(requirements.schema, Schema):
         return drawn
     block = Codec(requirements.schema).blocks[requirements.schema.names.index(requirements.target)]
     return torch.cat([drawn[:, : block.start], drawn[:, block.stop :]], 1)
+
+
+def _of_class(network: OfferedGram, label: int, count: int, rng: FastRng) -> Tensor:
+    """Latent points (count, 1) of components, each as likely as it has this class."""
+    odds = network.fit.odds()
+    own = odds[:, of_column(network.sizes, network.target)][:, label].double()
+    ends = own.clamp(min=1e-12).cumsum(0)
+    pick = torch.searchsorted(ends, rng.uniform(count) * ends[-1]).clamp(max=len(ends) - 1)
+    z: Tensor = torch.special.ndtri((pick + 0.5) / len(ends))
+    return z[:, None].float()
 
 
 def _read_by_the_rest(x: Tensor, labels: Tensor, own: Tensor, rows: int, silos: int, classes: int) -> Tensor:

@@ -1,0 +1,116 @@
+"""A Gram matrix of counts that one silo has released by itself, as it stands in a file; added up, and the fit to it.
+
+It holds every one- and two-way table of the silo's people. Counts of several silos are added with their noise, and one
+mixture of products is fitted to the sum (`fit_gram`).
+
+Guarantee: reads released numbers alone. The same numbers give the same fit.
+Edges: one silo is a pool of one; what is drawn of it alone comes from a small fit, fast enough to be looked at.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from understudy.check import not_negative, whole
+from understudy.data.triangles import unpacked
+from understudy.errors import ConfigError
+from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.mixture import MixtureOfProducts
+
+MOST_WIDTH = 1024
+LOOK = {"components": 64, "steps": 120}  # of a fit to look at
+
+
+class OfferedGram(nn.Module):
+    """`gram`: the upper triangle of the counts, row by row. The levels of the column `target` have noise of the first
+    σ, alone and with those of the other columns; all other cells have the second.
+    """
+
+    gram: Tensor
+    latent = 1
+
+    def __init__(self, sizes: Sequence[int], *, target: int, noise: Sequence[float]) -> None:
+        super().__init__()
+        shapes = gram_shapes(sizes, target, noise)
+        self.sizes, self.target, self.noise = tuple(sizes), target, tuple(map(float, noise))
+        self.gram = nn.Parameter(torch.zeros(shapes["gram"], dtype=torch.int64), requires_grad=False)
+
+    @property
+    def counts(self) -> Tensor:
+        """The whole matrix: (width, width)."""
+        return unpacked(self.gram.detach(), sum(self.sizes))
+
+    @property
+    def deviations(self) -> Tensor:
+        """The σ of every cell: (width, width)."""
+        own = of_column(self.sizes, self.target)
+        return torch.where(own[:, None] | own, self.noise[0], self.noise[1]).double()
+
+    @cached_property
+    def fit(self) -> MixtureOfProducts:
+        """The mixture that these counts alone give, to be looked at."""
+        return added_grams([self], **LOOK)
+
+    def rows(self, z: Tensor) -> Tensor:
+        """Latent points (n, 1) → odds of all columns' levels (n, width)."""
+        return self.fit.rows(z)
+
+    def forward(self, z: Tensor) -> Tensor:
+        """As `rows`."""
+        return self.rows(z)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "gram", "sizes": list(self.sizes), "target": self.target, "noise": list(self.noise)}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "OfferedGram":
+        """The inverse of `describe`, before the numbers are loaded."""
+        return cls(description["sizes"], target=description["target"], noise=description["noise"])
+
+
+def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...]]:
+    """The tensors of an offer, by arithmetic. ConfigError for what no offer has."""
+    for some in (sizes, noise):
+        if not isinstance(some, list | tuple):
+            raise ConfigError("a Gram matrix has a list of sizes and one of noise.")
+    for size in sizes:
+        whole(sizes=size)
+    if type(target) is not int or not 0 <= target < len(sizes) or len(noise) != 2:
+        raise ConfigError("a Gram matrix has a column for its target, and the noise of two kinds of cells.")
+    if (width := sum(sizes)) > MOST_WIDTH:
+        raise ConfigError(f"a Gram matrix is offered of at most {MOST_WIDTH:,} levels in all, not {width:,}.")
+    for sigma in noise:
+        not_negative(noise=sigma)
+    return {"gram": (width * (width + 1) // 2,)}
+
+
+def of_column(sizes: Sequence[int], column: int) -> Tensor:
+    """Which levels are of this column: (width,)."""
+    ends = list(accumulate(sizes))
+    at = torch.arange(ends[-1])
+    return (at >= ends[column] - sizes[column]) & (at < ends[column])
+
+
+def added_grams(
+    offers: Sequence[OfferedGram], *, components: int | None = None, steps: int = 800
+) -> MixtureOfProducts:
+    """One fit to the counts of several silos. They are of the same columns: ConfigError if not.
+
+    Without a number of `components` there are four for each level, from 64 to 512.
+    """
+    one = offers[0]
+    components = components or max(64, min(4 * sum(one.sizes), 512))
+    if any((other.sizes, other.target) != (one.sizes, one.target) for other in offers):
+        raise ConfigError("counts of other columns cannot be added.")
+    counts = torch.stack([offer.counts for offer in offers]).sum(0).double()
+    noise = torch.stack([offer.deviations.square() for offer in offers]).sum(0).sqrt()
+    with torch.enable_grad():  # a fit may be asked for while something is drawn
+        fitted = fit_gram(counts, one.sizes, noise=noise, components=components, steps=steps, seed=0)
+    if not math.isfinite(float(fitted.logits.sum())):
+        raise ConfigError("nothing can be fitted to these counts.")
+    return fitted.eval()

@@ -1,0 +1,163 @@
+"""SGDE by counts of all pairs: what they cost, that they add, and what is refused."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from understudy.data.population import Population
+from understudy.data.schema import Categorical, Schema
+from understudy.data.table import read_table
+from understudy.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.offered import OfferedGram
+from understudy.privacy.accounts.accounting import epsilon
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde import gram as sgde_gram
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.party import Recipe, pack_offer, train_offers, unpack_offer
+from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.suspects import suspicions
+from understudy.run import train
+
+BUDGET = Budget(4.0, 1e-5)
+SCHEMA = Schema(
+    columns=(
+        Categorical(name="one", categories=("a", "b", "c")), Categorical(name="class", categories=("left", "right")),
+        Categorical(name="two", categories=("x", "y")), Categorical(name="three", categories=("x", "y")),
+    )
+)  # fmt: skip
+POOL = Requirements(schema=SCHEMA, target="class", epsilon=4.0, delta=1e-5)
+
+
+def rows(count: int, seed: int = 0) -> pd.DataFrame:
+    """ "left" is a or b, "right" b or c; "two" and "three" are the same in nine of ten rows, whatever the class."""
+    rng = np.random.default_rng(seed)
+    left, b, two, odd = (rng.random(count) < share for share in (0.7, 0.3, 0.5, 0.1))
+    return pd.DataFrame(
+        {"one": np.where(b, "b", np.where(left, "a", "c")), "class": np.where(left, "left", "right"),
+         "two": np.where(two, "x", "y"), "three": np.where(two ^ odd, "x", "y")}
+    )  # fmt: skip
+
+
+def offers(frame: pd.DataFrame, silo: str = "s", seed: int = 1) -> tuple[Generator, Ledger]:
+    ledger = Ledger.rehearsal(silo, BUDGET)
+    (made,) = train_offers(
+        silo, read_table(frame, SCHEMA), ledger, POOL, budget=BUDGET, run="r", recipe=Recipe(kind="gram"),
+        rng=SecureRng.from_seed(seed),
+    )  # fmt: skip
+    return made, ledger
+
+
+def test_a_silo_pays_for_every_column_and_pair_and_offers_all_classes_in_one() -> None:
+    made, ledger = offers(rows(100))
+    network = made.network
+    assert isinstance(network, OfferedGram)
+    assert {event.sigma: count for event, count in ledger.spend().items()} == dict(
+        zip(network.noise, (4, 6), strict=True)
+    )
+    assert made.card["label"] is None
+    assert made.card["epsilon"] == pytest.approx(epsilon(ledger.spend(), 1e-5))
+    assert 3.9 < made.card["epsilon"] <= 4.0
+    assert network.noise[0] < network.noise[1]
+
+
+def test_the_counts_without_noise_are_those_of_the_rows_and_a_person_adds_one_to_each_table() -> None:
+    frame = rows(60)
+    blank = sgde_gram.blank(POOL, None)
+    exact = sgde_gram.counted(blank, read_table(frame, SCHEMA), POOL, SecureRng.from_seed(0)).counts
+    assert exact.diagonal()[3:5].tolist() == [(frame["class"] == name).sum() for name in ("left", "right")]
+    both = ((frame["class"] == "left") & (frame["one"] == "c")).sum()
+    assert exact[3, 2] == exact[2, 3] == both
+    more = pd.concat([frame, frame[:1]])
+    other = sgde_gram.counted(
+        sgde_gram.blank(POOL, None), read_table(more, SCHEMA), POOL, SecureRng.from_seed(0)
+    )
+    moved = (other.counts - exact).triu()
+    assert int(moved.sum()) == sum(sgde_gram.moved(4))
+    assert set(moved.flatten().tolist()) == {0, 1}
+
+
+def test_a_pool_adds_the_counts_and_columns_depend_on_each_other_within_a_class() -> None:
+    made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
+    generator = pool(made, POOL, {"protocol": "sgde"})
+    assert isinstance(generator.network, MixtureOfProducts)
+    assert generator.card["members"] == [{"silo": "s0, s1, s2, s3", "label": None}]
+    drawn = generator.sample(3000, seed=0)
+    assert (drawn["two"] == drawn["three"]).mean() > 0.8
+    assert (drawn["class"] == "left").mean() == pytest.approx(0.7, abs=0.06)
+    assert ((drawn["class"] == "left") & (drawn["one"] == "c")).mean() < 0.06
+
+
+def tampered(place: Any = None, value: int = 0, **changes: Any) -> dict[str, Any]:
+    made, _ = offers(rows(100))
+    offer = pack_offer(dict(made.card), made.network)  # type: ignore[arg-type]
+    offer["card"]["network"] = {**offer["card"]["network"], **changes}
+    if place is not None:
+        offer["weights"]["gram"] = offer["weights"]["gram"].clone()
+        offer["weights"]["gram"][place] = value
+    return offer
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "said"),
+    [
+        ({"noise": [1.0, 1.0]}, PrivacyError, "is worth ε="),
+        ({"noise": [0.0, 0.0]}, PrivacyError, "is worth ε=inf"),
+        ({"noise": [float("inf"), 5.0]}, ConfigError, "noise"),
+        ({"noise": [5.0]}, ConfigError, "noise of two"),
+        ({"target": 2}, ArtefactError, "draws another class"),
+        ({"target": 9}, ConfigError, "a column for its target"),
+        ({"sizes": [3, 2, 2, 1 << 40]}, ConfigError, "at most 1,024 levels"),
+        ({"sizes": [3, 2, 2, 3]}, ArtefactError, "draws no rows"),
+        ({"place": 0, "value": -(10**6)}, ArtefactError, "fewer people than none"),
+        ({"place": 0, "value": 10**6}, ArtefactError, "different numbers of people"),
+        ({"place": 1, "value": 1}, ArtefactError, "two levels of one column"),
+        ({"place": 3, "value": 10**6}, ArtefactError, "more people than one of them"),
+        ({"place": 3, "value": -(1 << 63)}, ArtefactError, "beyond 2⁵²"),
+    ],
+)
+def test_counts_that_people_cannot_have_or_whose_noise_is_not_its_price_are_refused(
+    changes: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    unpack_offer(POOL, tampered())
+    with pytest.raises(error, match=said):
+        unpack_offer(POOL, tampered(**changes))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_silo_with_one_person_or_an_empty_class_offers_as_any_other_does(count: int) -> None:
+    made, _ = offers(rows(50)[lambda frame: frame["class"] == "left"][:count])
+    assert len(made.sample(5, seed=0)) == 5
+
+
+def test_images_have_no_pairs() -> None:
+    images = Population.from_arrays(np.zeros((4, 3, 3), dtype=np.float32), [0, 1, 0, 1], classes=2)
+    federation = Federation.rehearsal({"a": images, "b": images}, budget=BUDGET, seed=0, same_people=False)
+    with pytest.raises(ConfigError, match='kind="gram" is for tables'):
+        train("sgde", federation, kind="gram", epsilon=4.0)
+
+
+def test_swapped_classes_show_in_a_pool_of_counts() -> None:
+    made = [offers(rows(400, seed), f"s{seed}", seed)[0] for seed in range(4)]
+    lie = rows(400, 9)
+    lie["class"] = lie["class"].map({"left": "right", "right": "left"})
+    judged = suspicions(POOL, [*made, offers(lie, "liar")[0]])
+    assert [one.flagged for one in judged] == [False] * 4 + [True]
+
+
+def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
+    held = {f"s{seed}": rows(300, seed) for seed in range(5)}
+    federation = Federation.rehearsal(
+        held, dict.fromkeys(held, SCHEMA), budget=BUDGET, seed=0, same_people=False
+    )
+    result = train("sgde", federation, kind="gram", target="class", epsilon=4.0, poison="flip")
+    assert [one["flagged"] for one in result.generator.card["offers"]].count(True) == 1
+    assert len(result.generator.sample(10, seed=0)) == 10
+    assert torch.isfinite(result.generator.network.logits).all()  # type: ignore[union-attr]
