@@ -12,7 +12,7 @@ import tomli_w
 from desk import Desk
 from test_exchange_load import certificate
 
-from forker import Terminal
+from forker import Terminal, until
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.generator import Generator
@@ -82,6 +82,9 @@ def test_phones_upload_to_who_collects_which_may_be_killed_and_nobody_pays_twice
     phones.says("Collecting uploads")
     for person in (0, 1):
         assert (done := send(study, person, port, key)).end() == 0, done.err
+    note = study.folder / "phones" / "status.json"
+    until(lambda: json.loads(note.read_text()).get("uploads") == 2, 60)
+    assert "2 uploads, 0 refused" in study.done("status", "phones", "--once")
     other = send(study, 3, port, "ab" * 32)
     assert other.end() == 1
     assert "not the second aggregator's key" in other.err

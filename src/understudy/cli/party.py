@@ -129,7 +129,11 @@ def sit_down(
             book = str((ledger or folder / f"{mine.party}.ledger").resolve())
             where = dial["address"] or mine.address
             facts = {"party": mine.party, "federation": mine.federation, "address": where}
-            with Status(folder, more=lambda: log.counts, role="party", book=book, **facts) as status:
+
+            def counts() -> dict[str, Any]:
+                return log.counts if box is None else log.counts | box.counts
+
+            with Status(folder, more=counts, role="party", book=book, **facts) as status:
                 status.say(state="joined")
                 take_part(seat, **dial)
                 if box is not None:

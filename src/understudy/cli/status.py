@@ -64,7 +64,8 @@ def _party(status: Mapping[str, Any]) -> str:
     run = f"run {status['run']}" if status["run"] else "no run yet"
     traffic = f"{status['asks']:,} asks, {size(status['down'])} in, {size(status['up'])} out"
     spent = f"; {status['ledger']}" if status.get("ledger") else ""
-    return f"{line}; {run}; {traffic}{spent}"
+    taken = f"; {status['uploads']:,} uploads, {status['refused']:,} refused" if "uploads" in status else ""
+    return f"{line}; {run}; {traffic}{taken}{spent}"
 
 
 def _ago(now: float, then: float) -> str:

@@ -104,6 +104,13 @@ class Box:
         found = b"".join(self._batch.store.read(places.tolist()))
         return torch.from_numpy(np.frombuffer(found, np.uint8).reshape(len(places), -1).copy())
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were taken and refused so far, for who looks after it."""
+        if (batch := self._batch) is None:
+            return {}
+        return {"uploads": batch.store.count, "refused": sum(batch.store.refused.copy().values())}
+
     def close(self) -> None:
         if self._batch is not None:
             self._batch.store.close()

@@ -298,7 +298,10 @@ def _statement(
         for name, info in saved["begun"].items()
     )
     names = f"the server and {plan.aggregator}"
-    both = f"everything against both aggregators together: {names} could put any upload together"
+    both = (
+        f"everything against both aggregators together: {names} could put any upload together, and so could "
+        f"{plan.aggregator} with a party that collected it"
+    )
     whose = (
         "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
         "fingerprint"
