@@ -3,13 +3,17 @@
 import itertools
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from understudy.answers import cases, people_law
+from understudy.cli import app
 from understudy.data.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import VisitSchema
@@ -266,3 +270,42 @@ def test_a_schema_with_rules_survives_the_way_to_a_file_and_back() -> None:
         "when sex == 'm' then ward != 'a'",
         "when number_of_events == 2 then severity >= 1",
     ]
+
+
+def test_a_check_says_how_many_people_of_a_holder_break_each_rule(tmp_path: Path) -> None:
+    said = [
+        {"when": "sex == 'm'", "then": "ward != 'a'"},
+        {"always": "day_gap >= 2 or day_gap is missing"},
+        {"when": "number_of_events == 0", "then": "smoker == false"},
+        {"always": "first_day <= day"},
+    ]
+    schema(time="day", rules=said).save(tmp_path / "schema.toml")
+    people = pd.DataFrame(
+        {"patient": [1, 2, 3, 4], "sex": ["m", "m", "f", "f"], "smoker": [False, False, True, True]}
+    )
+    events = pd.DataFrame(
+        {"patient": [2, 1, 2, 3], "day": [5, 1, 6, 0], "severity": [0, 1, 2, 0], "ward": ["a", "b", "a", "a"]}
+    )
+    home = tmp_path / "tables"
+    home.mkdir()
+    people.to_csv(home / "people.csv", index=False)
+    events.to_csv(home / "events.csv", index=False)
+    done = CliRunner().invoke(app, ["schema", "check", str(home), str(tmp_path / "schema.toml")])
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.output.split())
+    assert "ward != 'a': 1 of 4 people break it" in text
+    assert "day_gap is missing: 1 of 4 people break it" in text
+    assert "smoker == false: 1 of 4 people break it" in text
+    assert "first_day <= day: all people keep it" in text
+
+
+def test_what_takes_too_many_cases_is_drawn_and_kept_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, where = generator(schema()), "severity == 2 and sex == 'f'"
+    exact = made.visits(10, where=where, seed=1)[0].attrs
+    monkeypatch.setattr(people_law, "_MOST_NUMBERS", 100_000)
+    monkeypatch.setattr(cases, "MOST", 1)
+    people, events = made.visits(3_000, where=where, seed=1)
+    assert people.attrs["answer"] != "exact"
+    assert people.attrs["probability"] == pytest.approx(exact["probability"], rel=0.1)
+    assert set(people["sex"]) == {"f"}
+    assert set(events.loc[events["severity"] == 2, "patient"]) == set(people["patient"])

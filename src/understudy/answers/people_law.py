@@ -10,7 +10,7 @@ An order between two columns of one table is kept as a table's rules keep it: le
 values then drawn until they do. Two orders that share a column are taken as independent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.answers.cases import Case, Split
+from understudy.answers.cases import Case, Split, TooManyCasesError
 from understudy.answers.drawn_people import Drawn, starts_of
 from understudy.answers.products import Products
 from understudy.answers.rules import each_keeps, replaced
@@ -37,6 +37,10 @@ from understudy.models.visits import MixtureOfChains
 _TINY = 1e-300  # a divisor in place of 0: kinds of people who never have events
 _TRIES = 100  # to find values in the order that rules need
 _AT_ONCE = 1 << 22  # numbers held at a time
+_MOST_NUMBERS = 1 << 28  # held by all cases together: 2 GiB
+
+
+ANYBODY = Case(([{}], {}), ([{}], {}), ((), {}), wanted=False, free=True)
 
 
 class PeopleLaw:
@@ -44,7 +48,9 @@ class PeopleLaw:
 
     def __init__(self, network: MixtureOfChains, split: Split, *, told: bool = True) -> None:
         self.network, self.split, self.told = network, split, told
-        cases = split.cases() if told else [Case(([{}], {}), ([{}], {}), ((), {}), wanted=False, free=True)]
+        cases = list(split.cases()) if told else [ANYBODY]
+        if told:
+            _check_room(network, cases)
         kinds = kinds_of(network)
         found = [
             (part, chance) for case in cases if (chance := (part := _Part(network, split, case)).given(kinds))
@@ -153,6 +159,14 @@ def _values(levels: Codec, drawn: Codes, pieces: Mapping[int, Pieces], rng: Unif
             for name in map(str, found.columns):
                 found[name] = replaced(found[name], wrong, again[name])
     return found
+
+
+def _check_room(network: MixtureOfChains, cases: Sequence[Case]) -> None:
+    """TooManyCasesError where all cases together would hold too many numbers."""
+    boxes = sum(len(case.people[0]) for case in cases)
+    walks = sum(2 * network.longest * network.chains * network.states for case in cases if not case.free)
+    if 2 * boxes * network.kinds * (sum(network.people) + network.kinds) + walks > _MOST_NUMBERS:
+        raise TooManyCasesError
 
 
 def _compares(rule: Rule) -> bool:

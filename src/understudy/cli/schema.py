@@ -47,6 +47,15 @@ def schema_check(
             check_rules(public)
         read_rows(table, public)  # the first violation is its error
         out.print(f"{table.name} fits {schema.name}.")
+        if isinstance(public, VisitSchema) and public.rules:
+            from understudy.answers.drawn_people import as_drawn
+            from understudy.answers.drawn_people import broken as broken_by_people
+            from understudy.evaluate.utility.visits import visit_tables
+
+            people = as_drawn(visit_tables(table, public), public)
+            for rule, count in zip(public.rules, broken_by_people(people, public), strict=True):
+                said = f"{count:,} of {len(people.people):,} people break it; what is drawn will not"
+                out.print(f"Rule {rule}: {said if count else 'all people keep it'}.", markup=False)
         return
     check_rules(public)
     found = check_table(table, public)
