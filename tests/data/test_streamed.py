@@ -11,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from test_cli import Run
 from understudy.data import batches, databases, files
 from understudy.data.column import Binned
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
 from understudy.data.sources import TableSource
-from understudy.data.streamed import StreamedTable, open_table
-from understudy.data.table import Table, read_table
+from understudy.data.streamed import StreamedTable, check_rows, open_table
+from understudy.data.table import Table, check_table, read_table
 from understudy.data.writing import write_table
 from understudy.errors import AlignmentError, PartyError, SchemaError
 from understudy.evaluate import holdings
@@ -230,3 +231,39 @@ def test_a_seat_counts_the_people_of_a_long_table_without_reading_it_whole(
     table = open_table(kept(tmp_path, "parquet", frame), SCHEMA, one_row_each=False)
     monkeypatch.delattr(StreamedTable, "frame")
     assert holder_people(table) == len(FRAME)
+
+
+def test_a_check_of_batches_finds_what_a_check_of_the_whole_finds(tmp_path: Path) -> None:
+    schema = Schema(
+        person="id",
+        columns=(
+            Integer(name="x", low=0, high=9),
+            Integer(name="y", low=0, high=9),
+            Integer(name="z", low=0, high=1),
+        ),
+    )
+    lines = [f"{n},{n % 11},{n % 10},w" for n in range(2000)]
+    lines[1500] += ",1"
+    (tmp_path / "t.csv").write_text("\n".join(["id,x,y,other", *lines, ""]))
+    found = [str(one) for one in check_rows(tmp_path / "t.csv", schema)]
+    assert len(found) == len(set(found)) > 100
+    assert set(found) == {str(one) for one in check_table(tmp_path / "t.csv", schema)}
+    twice = [*(f"{n},1,1,1" for n in range(900)), "0,1,1,1", "5,1,1,1"]
+    (tmp_path / "t.csv").write_text("\n".join(["id,x,y,z", *twice, ""]))
+    (again,) = check_rows(tmp_path / "t.csv", schema)
+    assert str(again) == 't.csv, column "id": 2 rows have the id of an earlier row: a person has one row.'
+
+
+def test_the_command_checks_cells_and_rules_in_batches(
+    understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = Schema(
+        columns=(Integer(name="x", low=0, high=9), Integer(name="y", low=0, high=9)),
+        rules=({"always": "x <= y"},),
+    )
+    schema.save(tmp_path / "t.toml")
+    pd.DataFrame({"x": [3] * 700, "y": [5] * 500 + [1] * 200}).to_parquet(tmp_path / "t.parquet")
+    monkeypatch.delattr(StreamedTable, "frame")
+    code, out, err = understudy("schema", "check", tmp_path / "t.parquet", tmp_path / "t.toml")
+    assert (code, err) == (0, "")
+    assert "200 of 700 rows break it" in out

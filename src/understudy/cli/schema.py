@@ -38,7 +38,7 @@ def schema_check(
     from understudy.data.described import load_schema, read_rows
     from understudy.data.rules import broken
     from understudy.data.schema import Schema
-    from understudy.data.table import check_table, read_table
+    from understudy.data.streamed import check_rows, open_table
     from understudy.data.visits import VisitSchema
 
     public = load_schema(schema)
@@ -58,7 +58,7 @@ def schema_check(
                 out.print(f"Rule {rule}: {said if count else 'all people keep it'}.", markup=False)
         return
     check_rules(public)
-    found = check_table(table, public)
+    found = check_rows(table, public)
     for violation in found:
         out.print(str(violation), markup=False)
     wrong = [violation for violation in found if violation.error]
@@ -67,10 +67,11 @@ def schema_check(
         raise typer.Exit(1)
     out.print(f"{table.name} fits {schema.name}.")
     if public.rules:
-        rows = read_table(table, public).frame
-        for rule, count in zip(public.rules, broken(public.rules, rows, public.columns), strict=True):
+        rows = open_table(table, public)
+        breaks = [broken(public.rules, batch, public.columns) for batch in rows.batches()]
+        for rule, count in zip(public.rules, map(sum, zip(*breaks, strict=True)), strict=True):
             said = (
-                f"{count:,} of {len(rows):,} rows break it; what is drawn will not"
+                f"{count:,} of {rows.rows:,} rows break it; what is drawn will not"
                 if count
                 else "all rows keep it"
             )

@@ -5,7 +5,7 @@ so it depends on no batch.
 Edges: workbooks and frames are in memory as they are, and are never long. How long a CSV file is, is told by its bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,20 +55,27 @@ def is_long(source: TableSource, columns: int) -> bool:
 
 def batches_of(source: TableSource, want: Want, name: str) -> Iterator[Raw]:
     """The table in parts, in order. A row's number is its place in the whole."""
-    read = 0
     for raw in _parts(source, want, name):
-        found = declared(replace(raw, numbers=raw.numbers + read), source, want)
-        read += len(raw.numbers)
-        yield found
+        yield declared(raw, source, want)
 
 
 def _parts(source: TableSource, want: Want, name: str) -> Iterator[Raw]:
     if source.is_database:
-        for answer in query_batches(source):
-            yield from_query(answer, want, name)
+        yield from _numbered(from_query(answer, want, name) for answer in query_batches(source))
         return
     with in_words(source):
-        yield from (_parquet if suffix_of(source) == ".parquet" else _csv)(source, want, name)
+        if suffix_of(source) == ".parquet":
+            yield from _numbered(_parquet(source, want, name))
+        else:
+            yield from _csv(source, want, name)
+
+
+def _numbered(parts: Iterable[Raw]) -> Iterator[Raw]:
+    """The same with rows numbered on from one part to the next."""
+    read = 0
+    for raw in parts:
+        yield replace(raw, numbers=raw.numbers + read)
+        read += len(raw.numbers)
 
 
 def _parquet(source: TableSource, want: Want, name: str) -> Iterator[Raw]:
@@ -84,9 +91,14 @@ def _csv(source: TableSource, want: Want, name: str) -> Iterator[Raw]:
     if not file.include:
         yield nothing
         return
+    first = 1  # the number of the row that comes next
     with pyarrow.csv.open_csv(source.table, **file.options) as reader:
         for batch in reader:
-            # A row that is broken ends the reading, so that no number after it is needed.
-            numbers, columns = np.arange(1, len(batch) + 1), file.columns(pa.Table.from_batches([batch]))
+            columns = file.columns(pa.Table.from_batches([batch]))
+            rows = np.arange(first, first + len(batch) + len(file.broken))
+            numbers = rows[~np.isin(rows, list(file.broken))][
+                : len(batch)
+            ]  # those of broken rows are skipped
+            first = int(numbers[-1]) + 1 if len(numbers) else first
             yield replace(nothing, columns=columns, numbers=numbers, faults=file.faults())
     yield replace(nothing, faults=file.faults())  # of rows at the end

@@ -11,19 +11,32 @@ refused, never the other way round.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.batches import batches_of, is_long
-from understudy.data.files import Source
+from understudy.data.files import Raw, Source
 from understudy.data.schema import Schema
 from understudy.data.sources import TableSource, source_at
-from understudy.data.table import LISTED, Table, judged, read_table, readers_of, wanted
+from understudy.data.table import (
+    LISTED,
+    Reader,
+    Table,
+    Violation,
+    check_table,
+    judged,
+    read_table,
+    readers_of,
+    scan,
+    violations,
+    wanted,
+)
 from understudy.errors import SchemaError
 
 
@@ -72,11 +85,16 @@ class StreamedTable(Table):
     def _read(self) -> Iterator[pd.DataFrame]:
         readers = readers_of(self.schema, one_row_each=False)
         hint = f" in the same part of it{LISTED}"
-        for raw in batches_of(self.origin, wanted(readers), self.source):
-            some = len(raw.numbers) > 0  # else it is of use for its header and its faults alone
-            cells = judged(raw if some else replace(raw, columns={}), readers, hint)
-            if some:
+        for raw in _parts(self.origin, readers):
+            cells = judged(raw, readers, hint)
+            if len(raw.numbers):
                 yield pd.DataFrame(cells)
+
+
+def _parts(source: TableSource, readers: Mapping[str, Reader]) -> Iterator[Raw]:
+    for raw in batches_of(source, wanted(readers), source.name):
+        # One without rows is of use for its header and its faults alone.
+        yield raw if len(raw.numbers) else replace(raw, columns={})
 
 
 class Ids:
@@ -109,16 +127,40 @@ def require_one_row_each(name: str, schema: Schema, repeated: int) -> None:
         )
 
 
+def check_rows(source: Source, schema: Schema) -> list[Violation]:
+    """As `check_table`, of a table of any length: of a long one, rows whose ids came before are counted, not listed."""
+    if (origin := _long(source, schema)) is None:
+        return check_table(source, schema)
+    readers, ids = readers_of(schema, one_row_each=False), Ids()
+    found: dict[Any, Violation] = {}
+    for raw in _parts(origin, readers):
+        cells, faults = scan(raw, readers)
+        # What is wrong with the header, or with a line that was read ahead, is said with every part.
+        found |= {(one.column, one.row, one.reason): one for one in violations(raw.name, faults)}
+        if len(raw.numbers) and not any(fault.error for fault in faults):
+            ids.note(pd.DataFrame(cells), schema.person)
+    if ids.repeated:
+        reason = f"{ids.repeated:,} rows have the id of an earlier row: a person has one row."
+        again = Violation(source=origin.name, column=schema.person, row=None, value=None, reason=reason)
+        found[again.column, again.row, again.reason] = again
+    return list(found.values())
+
+
+def _long(source: Source, schema: Schema) -> TableSource | None:
+    """Where the rows lie, if they are too many to hold."""
+    if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
+        return None
+    described = source if isinstance(source, TableSource) else source_at(source)
+    return described if is_long(described, len(schema.names) + (schema.person is not None)) else None
+
+
 def open_table(
     source: Source, schema: Schema, name: str | None = None, *, one_row_each: bool = True
 ) -> Table:
     """The table, checked: held in memory, or where it is long, read in batches when it is needed."""
-    if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
+    if (origin := _long(source, schema)) is None:
         return read_table(source, schema, name, one_row_each=one_row_each)
-    described = source if isinstance(source, TableSource) else source_at(source)
-    if not is_long(described, len(schema.names) + (schema.person is not None)):
-        return read_table(described, schema, name, one_row_each=one_row_each)
-    table = StreamedTable(described, schema)
+    table = StreamedTable(origin, schema)
     if one_row_each:
         require_one_row_each(table.source, schema, table.repeated)
     return table

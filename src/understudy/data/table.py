@@ -53,6 +53,10 @@ class Table:
             return np.arange(self.rows)
         return self.frame[self.schema.person].to_numpy()
 
+    def batches(self) -> Iterator[pd.DataFrame]:
+        """All rows, in parts that are read one after the other; here all at once."""
+        yield self.frame
+
     def take(self, rows: ArrayLike) -> "Table":
         """The table with these rows alone, in this order."""
         return Table(self.frame.iloc[np.asarray(rows)].reset_index(drop=True), self.schema, self.source)
@@ -101,9 +105,9 @@ def read_columns(
 
 def judged(raw: Raw, readers: Mapping[str, "Reader"], hint: str = LISTED) -> dict[str, "pd.Series[Any]"]:
     """The cells of a table or of a part of it, each in its column's type. SchemaError where one does not fit."""
-    cells, faults = _scan(raw, readers)
+    cells, faults = scan(raw, readers)
     if count := sum(fault.count for fault in faults if fault.error):
-        first = next(_violations(raw.name, [fault for fault in faults if fault.error]))
+        first = next(violations(raw.name, [fault for fault in faults if fault.error]))
         more = f" (and {count - 1:,} more{hint})" if count > 1 else ""
         raise SchemaError(f"{str(first).rstrip('.')}{more}. Nothing was read further.")
     return cells
@@ -120,7 +124,7 @@ def check_table(
     """Everything that keeps the table from fitting the schema, and notices; at most `limit` of them."""
     readers = readers_of(schema, one_row_each)
     raw = open_source(source, wanted(readers), name)
-    return list(islice(_violations(raw.name, _scan(raw, readers)[1]), limit))
+    return list(islice(violations(raw.name, scan(raw, readers)[1]), limit))
 
 
 def readers_of(schema: Schema, one_row_each: bool) -> dict[str, "Reader"]:
@@ -152,7 +156,7 @@ def wanted(readers: Mapping[str, Reader]) -> dict[str, bool]:
     return {name: reader.numeric for name, reader in readers.items()}
 
 
-def _scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
+def scan(raw: Raw, readers: Mapping[str, Reader]) -> tuple[dict[str, "pd.Series[Any]"], list[Fault]]:
     """The cells in their own types (unusable where there is an error), and what is wrong with them."""
     faults = [*_header_faults(raw, readers), *raw.faults]
     cells: dict[str, pd.Series[Any]] = {}
@@ -177,7 +181,8 @@ def _header_faults(raw: Raw, declared: Mapping[str, Reader]) -> Iterator[Fault]:
             yield Fault(column=str(label), reason="is not in the schema, and is not read.", error=False)
 
 
-def _violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
+def violations(name: str, faults: list[Fault]) -> Iterator[Violation]:
+    """One for each row that a fault holds for."""
     for fault in faults:
         rows = (None,) if fault.rows is None else fault.rows.tolist()
         values = repeat(None, len(rows)) if fault.values is None else fault.values
