@@ -10,7 +10,7 @@ import pytest
 import torch
 from protocol_cases import CASES, Case, artefact, is_usable, weights
 from torch import Tensor
-from undisturbed import Recorded, paid_values, recorded, undisturbed
+from undisturbed import Recorded, paid_values, recorded, undisturbed, until_the_last_answer
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
@@ -28,7 +28,11 @@ from understudy.registry import PROTOCOLS, messages_of
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties
 
-every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# By case, and not by test, so that a worker trains few undisturbed runs.
+every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name, scope="session")
+one_of_each = pytest.mark.parametrize(
+    "case", {case.protocol: case for case in reversed(CASES)}.values(), ids=lambda case: case.name
+)
 every_protocol_in_rounds = pytest.mark.parametrize(
     "case", [case for case in CASES if not case.one_payment], ids=lambda case: case.name
 )
@@ -73,7 +77,7 @@ def rebuilt(case: Case, federation: Federation, name: str, folder: Path) -> Part
     return alone.parties(case.protocol, config=case.config(), run="contract", folder=folder / "parties")[name]
 
 
-@every_protocol
+@one_of_each
 def test_another_seed_gives_another_trajectory(case: Case) -> None:
     federation = case.federation(seed=12)
     other = weights(case.module.train(case.config(), recorded(case, federation), federation.schemas))
@@ -278,7 +282,7 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
         if hasattr(config, "rows_are_people"):
             config = replace(config, rows_are_people=True)  # or a real ledger would refuse
         parties = Recorded(federation.parties(case.protocol, config=config, run="contract"))
-        case.module.train(config, parties, federation.schemas)
+        until_the_last_answer(case, config, parties, federation)
         sent[run] = [pack(paid.value) for paid in paid_values(parties.log)]
     assert sent[0] != sent[1]
     assert len(drawn[0]) == len(drawn[1])

@@ -6,36 +6,32 @@ from typing import Any
 
 import pytest
 from protocol_cases import CASES, Case
-from undisturbed import undisturbed
+from undisturbed import Recorded, undisturbed, until_the_last_answer
 
 from understudy.errors import UnderstudyError
 from understudy.federation import Federation
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
-from understudy.runtime.local import LocalParties
 
-every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name, scope="session")
 
 
 def paid_in(reply: Reply) -> list[Paid]:
     return [value for value in vars(reply).values() if isinstance(value, Paid)]
 
 
-class Insistent(LocalParties):
+class Insistent(Recorded):
     """A server that puts every ask that costs nothing a second time, at once, and goes by the second answer."""
 
     def __init__(self, parties: Mapping[str, Party], federation: Federation) -> None:
         super().__init__(parties)
         self.inside, self.holders = parties, federation.holders
-        self.log: list[tuple[str, Ask]] = []
         self.refused: Counter[str] = Counter()
         self.answered: Counter[str] = Counter()
         self.words: list[str] = []
 
-    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
-        replies = super().ask(asks)
-        self.log += list(asks.items())
+    def answers(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
+        replies = super().answers(asks)
         again = {} if any(paid_in(reply) for reply in replies.values()) else asks
         return replies | {name: self.repeat(name, ask, replies[name]) for name, ask in again.items()}
 
@@ -61,7 +57,7 @@ ALIGNMENT = {kind.kind() for kind in AlignedParty.messages}
 def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: Case) -> None:
     insistent, config = case.federation(), case.config()
     parties = Insistent(insistent.parties(case.protocol, config=config, run="contract"), insistent)
-    case.module.train(config, parties, insistent.schemas)
+    until_the_last_answer(case, config, parties, insistent)
     asked = set(parties.refused) | set(parties.answered)
     assert asked - ALIGNMENT, "the opening ask of the protocol was put twice"
     assert all("Nothing was" in words for words in parties.words)
@@ -80,7 +76,7 @@ def test_an_ask_put_twice_changes_neither_the_price_nor_the_end_of_a_run(case: C
 
 def assert_replay_is_paid_for(parties: Insistent) -> None:
     """After the run: whoever puts all of its asks again gets nothing that is not paid for anew, within the budget."""
-    for name, ask in parties.log:
+    for name, ask, _ in parties.log:
         ledger = parties.holders[name].ledger
         spent, entries = ledger.spend(), len(ledger.entries())
         try:

@@ -1,6 +1,7 @@
 """One undisturbed run of every case, which the tests of the contract read and none of them changes."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,18 +13,29 @@ from understudy.protocols.core.base import Ask, Paid, Party, Reply
 from understudy.runtime.local import LocalParties
 
 
-class Recorded(LocalParties):
-    """Local parties that remember every ask and reply."""
+class Enough(Exception):  # noqa: N818 - nothing is wrong
+    """All that a test looks at has been said: what the server would make of it is not waited for."""
 
-    def __init__(self, parties: Mapping[str, Party]) -> None:
+
+class Recorded(LocalParties):
+    """Local parties that remember every ask and reply, and that end the run after so many times of asking."""
+
+    def __init__(self, parties: Mapping[str, Party], times: int | None = None) -> None:
         super().__init__(parties)
         self.log: list[tuple[str, Ask, Reply]] = []
+        self.asked, self.times = 0, times
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
-        replies = super().ask(message)
+        replies = self.answers(asks)
         self.log += [(name, asks[name], reply) for name, reply in replies.items()]
+        self.asked += 1
+        if self.asked == self.times:
+            raise Enough
         return replies
+
+    def answers(self, asks: Mapping[str, Ask]) -> dict[str, Any]:
+        return super().ask(asks)
 
 
 @dataclass(frozen=True)
@@ -49,3 +61,10 @@ def undisturbed(case: Case) -> Run:
     federation = case.federation()
     parties = recorded(case, federation)
     return Run(federation, parties, case.module.train(case.config(), parties, federation.schemas))
+
+
+def until_the_last_answer(case: Case, config: Any, parties: Recorded, federation: Federation) -> None:
+    """Train as far as the parties take part, who are asked as often as in the undisturbed run."""
+    parties.times = undisturbed(case).parties.asked
+    with suppress(Enough):
+        case.module.train(config, parties, federation.schemas)
