@@ -61,6 +61,17 @@ def horizontal(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]
     return tables, dict.fromkeys(names, schema)
 
 
+@cache
+def narrow(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
+    """The same people with four of the columns."""
+    tables, schemas = horizontal(parties)
+    some = ["colour", "grade", "smoker", "age"]
+    return (
+        {name: table[["id", *some]] for name, table in tables.items()},
+        {name: schema.select(some) for name, schema in schemas.items()},
+    )
+
+
 def aggregated(hosts: int) -> tuple[dict[str, Any], dict[str, Schema]]:
     """The same people, and a second aggregator who holds nobody."""
     tables, schemas = horizontal(hosts)
@@ -91,7 +102,8 @@ def undeclared(
 def grid() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     """Two holders of some columns of half of the people each, and one of the other columns of all."""
     frame, schema = toy(rows=24, seed=3)
-    columns = {"a0": schema.names[:5], "a1": schema.names[:5], "b": schema.names[5:]}
+    some = ["colour", "grade", "smoker", "age"]
+    columns = {"a0": some, "a1": some, "b": ["visits", "joined"]}
     rows = {"a0": frame.iloc[::2], "a1": frame.iloc[1::2], "b": frame}
     return (
         {name: rows[name][["id", *columns[name]]] for name in columns},
@@ -334,7 +346,7 @@ CASES = [
     Case(
         "One report each, all pairs, some liars, three hosts", "one-report", one_report,
         {"epsilon_total": 1.0, "liars": 0.1, "share": 0.5, "components": 8, "steps": 10, "device": "cpu"},
-        lambda: horizontal(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
+        lambda: narrow(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
     ),
     Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
     Case(
