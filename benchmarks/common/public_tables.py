@@ -139,7 +139,7 @@ def _bits(x: NDArray[np.bool_], y: NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame({f"x{i}": x[:, i] for i in range(x.shape[1])} | {"y": y})
 
 
-def _toy(rows: int = 1_200) -> pd.DataFrame:
+def _toy(rows: int = 800) -> pd.DataFrame:
     """Two columns for each of two holders, each a noisy copy of one bit, and the bit itself."""
     rng = np.random.default_rng(0)
     bit = rng.random(rows) < 0.5

@@ -16,7 +16,7 @@ def rng(request) -> Rng:
 
 
 def test_poisson_sampling_draws_each_person_at_the_rate(rng):
-    n, rate, draws = 50, 0.3, 1500
+    n, rate, draws = 50, 0.3, 600
     counts = torch.zeros(n)
     sizes = []
     for _ in range(draws):
@@ -25,7 +25,7 @@ def test_poisson_sampling_draws_each_person_at_the_rate(rng):
         sizes.append(len(drawn))
     assert stats.chisquare(counts.numpy(), np.full(n, counts.mean())).statistic < 2 * n
     assert np.mean(sizes) == pytest.approx(n * rate, abs=5 * math.sqrt(n * rate * (1 - rate) / draws))
-    assert np.var(sizes) == pytest.approx(n * rate * (1 - rate), rel=0.15)
+    assert np.var(sizes) == pytest.approx(n * rate * (1 - rate), rel=0.3)
 
 
 def test_poisson_sampling_at_its_edges(rng):
@@ -39,7 +39,7 @@ def test_poisson_sampling_at_its_edges(rng):
 @pytest.mark.parametrize("rate", [0.02, 0.3, 0.9])
 def test_poisson_samples_taken_together_are_independent_draws_at_the_rate(rate):
     """Who is drawn, who comes right after whom, and the same person in two batches: all as independent draws say."""
-    rng, n, times, trials = SecureRng.from_seed(4), 7, 5, 4000
+    rng, n, times, trials = SecureRng.from_seed(4), 7, 5, 2000
     hits = torch.zeros(trials, times, n)
     for together in hits.view(-1, 100 * times, n):
         batches = poisson_samples(rng, n, rate, 100 * times)

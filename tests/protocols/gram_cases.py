@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from torch import Tensor
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
-from understudy.data.table import read_table
+from understudy.data.table import Table, read_table
 from understudy.errors import PartyAway
 from understudy.privacy.accounts.accounting import DiscreteGaussian
 from understudy.privacy.accounts.budget import Budget
@@ -31,8 +32,23 @@ SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
 
 Schemas = dict[str, Schema]
 Parts = dict[str, pd.DataFrame]
+READ: dict[int, tuple[pd.DataFrame, Table]] = {}
 
 
+def kept(cut: Callable[..., tuple[Parts, Schemas]]) -> Callable[..., tuple[Parts, Schemas]]:
+    """The same frames again, in dicts of their own, unless the frame to cut is the caller's."""
+    known = cache(cut)
+
+    @wraps(cut)
+    def parts(*args: Any, **more: Any) -> tuple[Parts, Schemas]:
+        theirs = any(isinstance(one, pd.DataFrame) for one in (*args, *more.values()))
+        tables, schemas = (cut if theirs else known)(*args, **more)
+        return dict(tables), dict(schemas)
+
+    return parts
+
+
+@kept
 def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"holder {n}" for n in range(parties)]
     columns = {name: SCHEMA.names[n::parties] for n, name in enumerate(names)}
@@ -42,11 +58,13 @@ def by_columns(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schema
     return tables, {name: SCHEMA.select(columns[name]) for name in names}
 
 
+@kept
 def by_rows(parties: int, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
     names = [f"host {n}" for n in range(parties)]
     return {name: frame.iloc[n::parties] for n, name in enumerate(names)}, dict.fromkeys(names, SCHEMA)
 
 
+@kept
 def by_grid(frame: pd.DataFrame = FRAME, *, firsts: int = 2, seconds: int = 1) -> tuple[Parts, Schemas]:
     """`firsts` holders of three columns, `seconds` of two others, one of the rest: each group has all people."""
     groups = {"a": (firsts, SCHEMA.names[:3]), "b": (seconds, SCHEMA.names[3:5]), "c": (1, SCHEMA.names[5:])}
@@ -56,6 +74,15 @@ def by_grid(frame: pd.DataFrame = FRAME, *, firsts: int = 2, seconds: int = 1) -
             mine = frame.sample(frac=1, random_state=place).iloc[n::holders]
             tables[f"{letter}{n}"], schemas[f"{letter}{n}"] = mine[["id", *columns]], SCHEMA.select(columns)
     return tables, schemas
+
+
+def table(frame: pd.DataFrame, schema: Schema, name: str) -> Table:
+    """The frame as a table; to read one takes longer than most of what is asked of its holder."""
+    _, found = READ.get(id(frame), (None, None))
+    if found is None or (found.schema, found.source) != (schema, name):
+        found = read_table(frame, schema, name=name)
+        READ[id(frame)] = frame, found  # held, so that its id stays its own
+    return found
 
 
 def party(
@@ -71,7 +98,7 @@ def party(
     place = list(tables).index(name)
     return gram.build_party(
         name,
-        read_table(tables[name], schemas[name], name=name),
+        table(tables[name], schemas[name], name),
         ledger or Ledger.rehearsal(holder=name, budget=budget),
         run="r",
         budget=budget,

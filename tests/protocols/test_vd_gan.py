@@ -398,9 +398,9 @@ def lopsided(people: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
 def test_without_noise_the_generator_finds_the_shares_of_lopsided_columns(
     module: ModuleType, settings: dict[str, Any]
 ) -> None:
-    tables, schemas = lopsided(400)
+    tables, schemas = lopsided(200)
     held = Federation.rehearsal(tables, schemas, budget=Budget(math.inf, 0.0), seed=1)
-    sizes = {"rounds": 40, "critic_steps": 5, "critic_hidden": (16,), "learning_rate": 0.01}
+    sizes = {"rounds": 30, "critic_steps": 5, "critic_hidden": (16,), "learning_rate": 0.01}
     config = module.Config(**settings | sizes, private=False, device="cpu")
     outcome = module.train(config, parties(module, held), held.schemas)
     shares = outcome.generator.sample(2000, seed=0).mean()
