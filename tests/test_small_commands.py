@@ -12,6 +12,8 @@ import understudy as us
 from test_cli import Run
 from understudy.data.infer import draft
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
+from understudy.privacy.accounts.figures import shown
+from understudy.privacy.accounts.ledger import Ledger
 
 SCHEMA = Schema(
     person="id",
@@ -111,6 +113,29 @@ def test_shares_of_values_can_be_asked_for(understudy: Run, run: Path) -> None:
         code, out, err = understudy("sample", run, "--share", wrong)
         assert (code, out) == (1, "")
         assert "Nothing was drawn" in err
+
+
+def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
+    understudy: Run, run: Path, tmp_path: Path
+) -> None:
+    book = run.parent / "ledgers" / "table.ledger"
+    with Ledger(book) as held:
+        entries, (name,) = held.entries(), held.runs()
+    code, out, _ = understudy("ledger", "show", book, "--runs")
+    assert code == 0
+    (line,) = (line for line in out.splitlines() if line.strip().startswith(name))
+    assert line.split()[-1] == shown(entries[-1].total)
+    for kind in ("csv", "json"):
+        assert understudy("ledger", "export", book, "--out", tmp_path / f"book.{kind}")[0] == 0
+    table = pd.read_csv(tmp_path / "book.csv")
+    assert table["epsilon_in_all"].tolist() == [entry.total for entry in entries]
+    assert [row["what"] for row in json.loads((tmp_path / "book.json").read_text())["entries"]] == [
+        entry.what for entry in entries
+    ]
+    for wrong, why in (("book.csv", "there already"), ("book.txt", ".csv or .json")):
+        code, _, err = understudy("ledger", "export", book, "--out", tmp_path / wrong)
+        assert code == 1
+        assert why in err
 
 
 def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(

@@ -1,13 +1,35 @@
 """`understudy ledger`: what a holder has spent, and may spend."""
 
+import csv
+import json
 import re
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as Grid
 
-from understudy.cli.console import FileArg, escape, out
+from understudy.cli.console import FileArg, escape, out, print_table
+from understudy.errors import ConfigError
+
+if TYPE_CHECKING:
+    from understudy.privacy.accounts.entries import Entry
+    from understudy.privacy.accounts.ledger import Ledger
+
+RUN_HEADS = ("run", "first (UTC)", "last (UTC)", "entries", "ε alone")
+ENTRY_HEADS = (
+    "number",
+    "when",
+    "run",
+    "what",
+    "how",
+    "uses",
+    "people",
+    "epsilon_alone",
+    "epsilon_in_all",
+    "budget",
+)
 
 app = typer.Typer(
     no_args_is_help=True, help="What a holder has spent: when, on what, in which run; and the limit."
@@ -19,11 +41,21 @@ def ledger_show(
     ledger: FileArg,
     last: Annotated[int, typer.Option(help="How many of the last entries to show; 0 for all.")] = 20,
     keys: Annotated[bool, typer.Option("--keys", help="Show the fingerprints of keys, too.")] = False,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="One line for each run in place of its entries.")
+    ] = False,
 ) -> None:
     """Show each entry: when, what, which run, its price and the total."""
     from understudy.privacy.accounts.ledger import Ledger
 
     with Ledger(ledger) as book:
+        if runs:
+            rows = by_run(book)
+            print_table(tuple(rows[0]) if rows else RUN_HEADS, [row.values() for row in rows])
+            out.print(
+                f"Runs do not add up: together they cost less than their sum.\n{book.summary()}", markup=False
+            )
+            return
         entries = book.entries(merged=True)
         grid = Grid(title=f"Ledger of {book.holder}", box=SIMPLE_HEAD, title_justify="left", padding=(0, 0))
         grid.add_column("when (UTC)", no_wrap=True)
@@ -40,6 +72,57 @@ def ledger_show(
         if last and len(entries) > last:
             out.print(f"{len(entries) - last:,} earlier entries; --last 0 shows all.")
         out.print(book.summary(), markup=False)
+
+
+@app.command("export")
+def ledger_export(
+    ledger: FileArg,
+    to: Annotated[Path, typer.Option("--out", help="A .csv or .json file that is not there yet.")],
+) -> None:
+    """Write every entry to a file, for an auditor: when, run, what, uses, who, ε alone, ε in all, the limit."""
+    from understudy.privacy.accounts.ledger import Ledger
+
+    if to.suffix not in (".csv", ".json"):
+        raise ConfigError(f"{to}: a ledger is exported as .csv or .json. Nothing was written.")
+    if to.exists():
+        raise ConfigError(f"{to} is there already. Nothing was written.")
+    with Ledger(ledger) as book:
+        rows = [
+            dict(zip(ENTRY_HEADS, (entry.number, *exact(entry)), strict=True)) for entry in book.entries()
+        ]
+        holder = book.holder
+    with to.open("w", newline="") as file:
+        if to.suffix == ".json":
+            json.dump({"holder": holder, "entries": rows}, file, indent=1, ensure_ascii=False)
+        else:
+            lines = csv.DictWriter(file, ENTRY_HEADS, lineterminator="\n")
+            lines.writeheader()
+            lines.writerows(rows)
+    out.print(f"{len(rows):,} entries of {holder} written to {to}.", markup=False)
+
+
+def exact(entry: "Entry") -> tuple[object, ...]:
+    """An entry's cells, figures not rounded; `people` is None where everyone was charged."""
+    priced = entry.count > 0
+    return (
+        entry.when, entry.run, entry.what, entry.event if priced else "", entry.count, entry.people,
+        entry.price if priced else 0.0, entry.total, str(entry.budget),
+    )  # fmt: skip
+
+
+def by_run(book: "Ledger") -> list[dict[str, str]]:
+    """What each run cost the person with the highest spend in it, by itself."""
+    from understudy.privacy.accounts.accounting import epsilon
+    from understudy.privacy.accounts.figures import shown
+
+    budget, entries = book.budget, book.entries()
+    rows = []
+    for run in book.runs():
+        own = [entry for entry in entries if entry.run == run and entry.count]
+        cost = epsilon(book.spend(run=run, against=budget.against), budget.delta)
+        times = [entry.when[:16].replace("T", " ") for entry in (own[0], own[-1])]
+        rows.append(dict(zip(RUN_HEADS, (run, *times, f"{len(own):,}", shown(cost)), strict=True)))
+    return rows
 
 
 def without_keys(what: str) -> str:
