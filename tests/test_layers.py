@@ -15,7 +15,7 @@ LAYERS = [
     {"data"},
     {"models", "privacy"},
     {"answers"},
-    {"classifier"},
+    {"classifier", "generator_file"},
     {"generator"},
     {"protocols"},
     {"evaluate"},

@@ -4,12 +4,10 @@ What a network's output means follows from the schema: for a table, probabilitie
 a row is drawn; for series and images, values in [0, 1], which are brought back to the declared units; for parties
 with several of these, all side by side. People with many rows are drawn with their events, as two tables.
 
-On disk a generator is a folder: `weights.safetensors`, `schema.toml`, `card.json`; where a table's levels were bought
-`levels.safetensors`, and where noisy tables were released, which the card lists then, `release.safetensors`. The
-network is rebuilt from a description in the card, by name, from the short list below; nothing is unpickled or executed.
+On disk a generator is a folder (`generator_file`). Its network is rebuilt from a description in the card, by name, from
+the short list below.
 """
 
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,15 +18,11 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from understudy.answers import Answers, Release, Weights
 from understudy.answers.people import people_where
-from understudy.answers.release import FILE as RELEASE
 from understudy.answers.rules import keeping
-from understudy.bounded import read_json
 from understudy.check import not_negative, one_of, whole
 from understudy.classifier import Classifier
 from understudy.data.classes import Codes, class_values
@@ -36,15 +30,15 @@ from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, PublicSchema
 from understudy.data.features import DeclaredFeatures, Features, TableFeatures
 from understudy.data.images import ImageSchema
-from understudy.data.levels import Levels, level_shapes
-from understudy.data.mixed import MixedSchema, load_any
+from understudy.data.levels import Levels
+from understudy.data.mixed import MixedSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.visits.frames import number_bounds, visit_frames
+from understudy.data.visits.frames import visit_frames
 from understudy.errors import ArtefactError, ConfigError
+from understudy.generator_file import read_generator, write_generator
 from understudy.html import pre
-from understudy.models.claims import check_claim, expected
 from understudy.models.cohort import Mlp, Quadratic, learned
 from understudy.models.moments import CellGaussians, OfferedMoments, bayes_rule
 from understudy.models.nets import (
@@ -63,7 +57,6 @@ from understudy.models.tied import TiedGaussians
 from understudy.models.visits import ChainsTogether, MixtureOfChains
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.noise import FastRng
-from understudy.tensors_file import difference, read_header
 
 NETWORKS: dict[str, Any] = {
     "branched": BranchedGenerator,
@@ -84,10 +77,8 @@ NETWORKS: dict[str, Any] = {
     "tied": TiedGaussians,
 }
 
-LEVELS = "levels.safetensors"
 HIDDEN = 96  # units of the network that learns from drawn rows
 CHUNK = 16_384  # rows drawn at a time at most, so that memory does not grow with n
-_MOST_HEADER = 1 << 24  # a pool of many offers has many tensors
 
 
 class Network(Protocol):
@@ -388,27 +379,15 @@ class Generator:
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a generator."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            name: value.detach().cpu().contiguous() for name, value in self._module().state_dict().items()
-        }
-        save_file(state, folder / "weights.safetensors", metadata=first_said(self.card) or None)
-        if self.levels is not None:
-            save_file(self.levels.tensors(), folder / LEVELS)
-        else:
-            (folder / LEVELS).unlink(missing_ok=True)
-        if self.release is not None:
-            self.release.save(folder / RELEASE, first_said(self.card))
-        else:
-            (folder / RELEASE).unlink(missing_ok=True)
-        self.schema.save(folder / "schema.toml")
-        card = {**first_said(self.card), **self.card, "network": self.network.describe()}
-        card.pop("release", None)
-        if self.release is not None:
-            card["release"] = self.release.card
-        (folder / "card.json").write_text(json.dumps(card, indent=2, ensure_ascii=False) + "\n")
-        return folder
+        return write_generator(
+            Path(folder),
+            self._module(),
+            self.network.describe(),
+            self.schema,
+            self.card,
+            self.levels,
+            self.release,
+        )
 
     @classmethod
     def load(cls, folder: str | Path) -> "Generator":
@@ -416,36 +395,12 @@ class Generator:
 
         Guarantee: whoever wrote the folder, memory grows with its files and not with what they claim.
         """
-        folder = Path(folder)
-        if folder.is_file():
-            raise ArtefactError(
-                f"{folder} is one file, and a generator is a folder. A file from an exchange's page is checked by its "
-                "pool when it is taken: `understudy exchange pull --at URL --out FOLDER` makes the folder."
-            )
-        if not (folder / "card.json").exists() and (folder / "generator" / "card.json").exists():
-            folder = folder / "generator"
-        try:
-            card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
-            levels = _levels(schema, folder / LEVELS)
-            sizes = _outputs(schema) if levels is None else levels.sizes
-            network = _network(card["network"], sizes, folder / "weights.safetensors")
-            release = _release(schema, levels, card, folder / RELEASE)
-        except FileNotFoundError as error:
-            name = Path(error.filename).name if error.filename else "a file"
-            raise ArtefactError(f"{folder} does not hold a generator: {name} is missing.") from None
-        except OSError as error:
-            raise ArtefactError(f"{folder} does not hold a generator ({error.strerror}).") from None
-        except _DAMAGED as error:
-            raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
-        return cls(network.eval(), schema, card, levels, release)
+        return cls(*read_generator(Path(folder), NETWORKS))
 
     def _module(self) -> nn.Module:
         if not isinstance(self.network, nn.Module):
             raise TypeError("a generator's network is a torch module")
         return self.network
-
-
-_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, RuntimeError, OverflowError, SafetensorError)
 
 
 def _there(schema: Schema, target: str) -> Schema:
@@ -464,68 +419,6 @@ def _learned(features: Features, drawn: pd.DataFrame, seed: int) -> tuple[Mlp, T
     network = Mlp(math.prod(features.shape), HIDDEN, len(features.labels))
     rows, codes = features.rows(drawn), features.codes(drawn)
     return network, learned(network, lambda some: features.expand(rows[some]), codes, FastRng(seed))
-
-
-def _levels(schema: PublicSchema | MixedSchema | SeveralVisits, file: Path) -> Levels | None:
-    """A table's own levels, if there are any: read only when the file's header has as many cells as the schema."""
-    if not file.exists():
-        return None
-    if not isinstance(schema, Schema):
-        raise ValueError(f"{file.name} is for tables alone.")
-    if (claimed := level_shapes(schema)) != (found := read_header(file, most=_MOST_HEADER).shapes):
-        raise ValueError(f"the levels are not those of the schema: {difference(claimed, found)}.")
-    return Levels.from_tensors(schema, load_file(file))
-
-
-def _release(
-    schema: PublicSchema | MixedSchema | SeveralVisits,
-    levels: Levels | None,
-    card: Mapping[str, Any],
-    file: Path,
-) -> Release | None:
-    """What was released, where the card lists it."""
-    if "release" not in card:
-        if file.exists():
-            raise ValueError(f"{file.name} is not listed in the card.")
-        return None
-    if not isinstance(schema, Schema):
-        raise ValueError(f"{file.name} is for tables alone.")
-    return Release.load(file, levels or Codec(schema))
-
-
-def _network(description: dict[str, Any], sizes: tuple[int, ...], weights: Path) -> Any:
-    """The network, built only when the header of its weights says that they are all there."""
-    found = read_header(weights, most=_MOST_HEADER).shapes
-    check_claim(description, sizes, len(found))
-    build = NETWORKS[description["kind"]].from_description
-    if (claimed := expected(build, description)) != found:
-        raise ValueError(
-            f"the weights are not those of the network on the card: {difference(claimed, found)}."
-        )
-    network = build(description)
-    network.load_state_dict(load_file(weights))
-    return network
-
-
-def _outputs(schema: PublicSchema | MixedSchema | SeveralVisits) -> tuple[int, ...]:
-    """What a row has: the levels of each column of a table, the sides of series and images, part after part.
-
-    Of people with events: the levels of both, the bounds of each level of the number of events, and whether they have
-    an order.
-    """
-    if isinstance(schema, SeveralVisits):
-        return tuple(size for part in schema.parts for size in _outputs(part))
-    if isinstance(schema, VisitSchema):
-        bounds = (bound for pair in number_bounds(schema) for bound in pair)
-        return (
-            *Codec(schema.person_schema).sizes,
-            *Codec(schema.event_schema).sizes,
-            *bounds,
-            schema.ordered,
-        )
-    if isinstance(schema, MixedSchema):
-        return tuple(size for part in schema.parts.values() for size in _outputs(part))
-    return Codec(schema).sizes if isinstance(schema, Schema) else schema.shape
 
 
 def _drawn(codec: Codec | Levels, rows: Tensor, rng: FastRng, draw: str) -> pd.DataFrame:
