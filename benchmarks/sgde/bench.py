@@ -7,7 +7,8 @@
 Lomurno et al., "SGDE" (AIPR 2022), §IV, Tables I and III: 20 silos with 5 % of the training rows each; a model
 learned at each silo alone (local), by FedAvg over all (federated), or from the pool (synthetic), tested on silos' own
 rows (Table I) and on held-out rows (Table III). "synthetic, counts" has silos offer the levels' counts of each class
-under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`). A finished cell (data set, method, seed) is in the
+under the same ε, in place of β-VAEs (`protocols/sgde/marginals.py`); "synthetic, pairs" those of all pairs of levels,
+which the pool adds (`protocols/sgde/gram.py`). A finished cell (data set, method, seed) is in the
 file and is not computed again.
 """
 
@@ -38,8 +39,9 @@ from understudy.run import train
 HERE = Path(__file__).parent
 QUICK = quick()
 EPSILON, DELTA = 1.5, 1e-5
-METHODS = ("synthetic", "local", "federated", "synthetic, no noise", "synthetic, counts")
-PRICED = ("synthetic", "synthetic, counts")
+METHODS = ("synthetic", "local", "federated", "synthetic, no noise", "synthetic, counts", "synthetic, pairs")
+PRICED = ("synthetic", "synthetic, counts", "synthetic, pairs")
+KINDS = {"synthetic, counts": "marginals", "synthetic, pairs": "gram"}  # for tables
 SETTINGS, IMAGE_SETTINGS = (
     {name: getattr(recipe, name) for name in ("latent", "steps", "rate", "learning_rate")}
     for recipe in (Recipe(), FOR_IMAGES)
@@ -75,7 +77,7 @@ def measure(
             device=device,
             drawn=drawn,
             private=method in PRICED,
-            kind="marginals" if method == "synthetic, counts" else "beta-vae",
+            kind=KINDS.get(method, "beta-vae"),
             **settings,
         )
         predict = tasks.learn(task, rows, seed=seed, device=device)
@@ -152,7 +154,7 @@ def cell(job: dict[str, Any]) -> list[dict[str, Any]]:
 def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Every data set once before any twice, and what the paper is about first."""
     for seed, method, dataset in product(range(args.seeds), args.methods, args.only):
-        if method == "synthetic, counts" and dataset in tasks.IMAGES:
+        if method in KINDS and dataset in tasks.IMAGES:
             continue  # pixels have no levels
         yield {"dataset": dataset, "method": method, "seed": seed, "data": args.data,
                "silos": args.silos, "device": args.device, "steps": args.steps}  # fmt: skip

@@ -28,6 +28,7 @@ METHODS = {
     "federated": "federated",
     "synthetic": "synthetic, ε = 1.5",
     "synthetic, counts": "counts, ε = 1.5",
+    "synthetic, pairs": "pairs, ε = 1.5",
     "synthetic, no noise": "synthetic, no noise",
 }
 

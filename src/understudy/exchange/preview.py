@@ -4,6 +4,7 @@ Sums of all classes have a line of images for each class, and of series a pictur
 """
 
 import base64
+import math
 import struct
 import zlib
 from typing import Any
@@ -17,6 +18,7 @@ from understudy.data.images import ImageSchema
 from understudy.errors import ArtefactError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
+from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.noise import FastRng
 
 ROWS = 12
@@ -28,14 +30,28 @@ _SIDE = 56  # pixels on the screen for an image of the sheet, about
 def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
     """The same for the same seed: a few rows as text, or a row of images as one PNG in a data URL."""
     if isinstance(generator.network, OfferedMoments):
-        return _class_sheet(generator.network, seed)
+        return _class_sheet(generator.network, seed) | _told(generator.network)
     if isinstance(generator.schema, ImageSchema):
         return _image_sheet(_grey(generator.images(ROWS, seed=seed), generator.schema))
     frame = generator.sample(ROWS, seed=seed)
-    return {
+    figures = _told(generator.network) if isinstance(generator.network, OfferedGram) else {}
+    return figures | {
         "columns": [str(name) for name in frame.columns],
         "rows": [[_text(value) for value in row] for row in frame.itertuples(index=False)],
     }
+
+
+def _told(network: OfferedMoments | OfferedGram) -> dict[str, Any]:
+    """What released sums say of themselves: about how many people of each class there are, give or take two deviations
+    of the noise.
+    """
+    if isinstance(network, OfferedMoments):
+        first, _, _ = network.read()
+        people, noise = first["people"], float(first["people_noise"])
+    else:
+        own = of_column(network.sizes, network.target)
+        people, noise = network.counts.diagonal()[own].double(), network.noise[0]
+    return {"people": [max(0, round(one)) for one in people.tolist()], "beside": math.ceil(2 * noise)}
 
 
 def _text(value: Any) -> str:
