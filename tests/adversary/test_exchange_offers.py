@@ -62,9 +62,11 @@ def test_a_check_that_does_not_end_is_ended_and_the_next_one_is_served(
 
 
 def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_their_origin(
-    offers: ModuleType, tmp_path: Path
+    offers: ModuleType, checkers: Checkers, tmp_path: Path
 ) -> None:
-    data, checkers = offers.accepted["small"](0), Checkers()
+    data = offers.accepted["small"](0)
+    while checkers._idle:  # of earlier tests
+        checkers._idle.pop().end()
 
     def ended() -> tuple[int, int]:
         """Whom a look that took too long has ended, and whom it was forked from."""
@@ -80,7 +82,6 @@ def test_one_that_is_ended_is_gone_and_another_is_forked_whatever_happens_to_the
     assert origin == same
     os.kill(origin, signal.SIGKILL)
     assert ended()[1] != origin
-    checkers.close()
 
 
 def test_a_check_that_asks_for_more_memory_than_it_may_have_is_refused(
