@@ -11,6 +11,7 @@ import pytest
 import understudy as us
 from test_cli import Run
 from understudy.data.infer import draft
+from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
@@ -103,6 +104,23 @@ def test_a_generator_predicts_its_target_and_any_other_column(
     code, _, err = understudy("predict", run, tmp_path / "new.csv", "--target", "agee")
     assert code == 1
     assert 'Did you mean "age"?' in err
+
+
+def test_rows_are_read_as_the_schema_says_before_they_are_predicted(understudy: Run, tmp_path: Path) -> None:
+    """Cells are text in a file: true or false, a day, a decimal comma are not."""
+    frame, schema = toy(rows=300, seed=1)
+    home = tmp_path / "run"
+    us.synthesize(
+        frame, epsilon=8, schema=schema, folder=home, ledgers=tmp_path / "l", components=8, steps=20
+    )
+    understudy("sample", home, "-n", 20, "--out", tmp_path / "drawn.csv")
+    code, out, err = understudy("predict", home, tmp_path / "drawn.csv", "--target", "smoker")
+    assert (code, err) == (0, "")
+    assert len(out.splitlines()) == 21
+    (tmp_path / "wrong.csv").write_text("smoker,treated\nTrue,perhaps\n")
+    code, _, err = understudy("predict", home, tmp_path / "wrong.csv", "--target", "smoker")
+    assert code == 1
+    assert 'wrong.csv, column "treated", row 1: the cell' in " ".join(err.split())
 
 
 def test_shares_of_values_can_be_asked_for(understudy: Run, run: Path) -> None:

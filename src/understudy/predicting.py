@@ -4,15 +4,17 @@ Guarantee: post-processing of an artefact, at no price. What comes out is about 
 where they are.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from understudy.check import nearest
 from understudy.classifier import Classifier
-from understudy.data.files import Source, open_source
+from understudy.data.cells import read_cells
+from understudy.data.files import PLAIN_NUMBERS, Source, open_source
 from understudy.data.schema import Integer, Real, Schema
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, SchemaError
 from understudy.run import load
 
 
@@ -41,13 +43,25 @@ def predicted(
     if not isinstance(schema, Schema) or target not in schema.names:
         names = schema.names if isinstance(schema, Schema) else ()
         raise ConfigError(f'there is no column "{target}".{nearest(target, names)} Nothing was predicted.')
-    header = open_source(source, {}).header
-    known = {name: isinstance(schema.column(name), Integer | Real) for name in schema.names if name in header}
-    frame = pd.DataFrame(
-        {name: cells for name, cells in open_source(source, known).columns.items() if name != target}
-    )
+    frame = _known_columns(source, schema.drop([target]))
     if probabilities:
         return artefact.predict_proba(frame, target)
     if isinstance(schema.column(target), Integer | Real):
         return pd.DataFrame({target: artefact.expectation(frame, target)})
     return pd.DataFrame({target: artefact.predict_proba(frame, target).idxmax(axis=1)})
+
+
+def _known_columns(source: Source, schema: Schema) -> pd.DataFrame:
+    """Those columns of the schema that the rows have, read as it says; any cell may be missing."""
+    header = open_source(source, {}).header
+    here = {column.name: replace(column, nullable=True) for column in schema.columns if column.name in header}
+    raw = open_source(source, {name: column.kind in PLAIN_NUMBERS for name, column in here.items()})
+    frame = {}
+    for name, column in here.items():
+        frame[name], faults = read_cells(column, raw.columns[name], raw.numbers)
+        for fault in faults:
+            row = "" if fault.rows is None else f", row {int(fault.rows[0]):,}"
+            raise SchemaError(
+                f'{raw.name}, column "{name}"{row}: the cell {fault.reason} Nothing was predicted.'
+            )
+    return pd.DataFrame(frame)
