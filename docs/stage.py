@@ -18,6 +18,7 @@ def pages() -> dict[Path, str]:
     """Every page: where it is, and where it goes."""
     found = {ROOT / "README.md": "index.md"}
     found |= {path: path.name for path in sorted((ROOT / "docs").glob("*.md"))}
+    found |= {path: f"tutorials/{path.name}" for path in sorted((ROOT / "docs" / "tutorials").glob("*.md"))}
     found |= {
         path: f"benchmarks/{path.parent.name}.md" for path in sorted(ROOT.glob("benchmarks/*/README.md"))
     }
