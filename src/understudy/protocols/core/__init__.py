@@ -1,5 +1,5 @@
-"""What every protocol is written in: messages, parties, alignment, products over parties, and the loop of rounds with
-its checkpoints and outcomes.
+"""What every protocol is written in: messages, parties, alignment, keys and products over parties, and the loop of
+rounds with its checkpoints and outcomes.
 """
 
 from understudy.protocols.core.alignment import AlignedParty, Found, align_grid, align_people, watch_alignment
@@ -35,12 +35,9 @@ from understudy.protocols.core.products import (
     Products,
     Swap,
     Swapped,
-    confirm,
-    greetings,
     heard,
     relayed,
     said,
-    told_alike,
 )
 
 __all__ = [
@@ -79,8 +76,6 @@ __all__ = [
     "align_grid",
     "align_people",
     "common_features",
-    "confirm",
-    "greetings",
     "heard",
     "public_values",
     "relayed",
@@ -88,6 +83,5 @@ __all__ = [
     "run_rounds",
     "said",
     "settled",
-    "told_alike",
     "watch_alignment",
 ]
