@@ -160,7 +160,7 @@ def publish(
     if protocol != "dplt":
         settings = settings | {"device": args["device"], "seed": cell.seed}
     if cell.method == "Gram+target":
-        settings |= {"target": table.target}
+        settings |= {"target": table.target, "public_people": len(table.train)}
     if protocol != "dplt" and protocol != "gram" and args["rounds"]:
         settings |= {"rounds": args["rounds"], "batch": 100}
     federation = federated(cell, table, owner)

@@ -65,7 +65,7 @@ WORDS = {
     "refined": "so many other pairs, the strongest by the first release, are measured once more",
     "scouting": "share of the budget for all pairs, where some are measured twice; by default .8, less for few people",
     "public_people": "about how many people there are, if that is public; few of them, and a target's pairs get more",
-    "chosen_triples": "so many three-way tables of the target and two columns of its holder, by the first release",
+    "chosen_triples": "so many three-way tables of the target, by the first release; 4 for many public people",
     "triples": "three-way tables to measure besides, each of columns of one holder",
     "plus": "DPLT+ in place of DPLT",
     "clique": "a column and those that it depends on, at most",

@@ -1,6 +1,6 @@
 """Gram with three-way tables of the target that the first release chose."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -185,6 +185,34 @@ def test_a_number_of_tables_that_is_none_is_refused_and_nothing_is_charged(many:
     with pytest.raises(ConfigError, match="chosen_triples"):
         release(Seen(parties, odd), schemas, PLAN, choose_triples=first)
     assert not any(one.ledger.entries()[1:] for one in parties.values())
+
+
+@pytest.mark.parametrize(
+    ("target", "people", "wanted", "due"),
+    [
+        (TARGET, 10_000, None, 4),
+        (TARGET, 9_999, None, 0),
+        (TARGET, None, None, 0),
+        (None, 10**6, None, 0),
+        (TARGET, 10**400, 0, 0),
+        (TARGET, 50, 3, 3),
+    ],
+)
+def test_by_default_tables_are_chosen_where_many_people_are_public(
+    target: str | None, people: int | None, wanted: int | None, due: int
+) -> None:
+    config = gram.Config(target=target, public_people=people, chosen_triples=wanted)
+    assert config.plan.chosen_triples == due
+    tables, schemas = by_rows(2)
+    told = asdict(config)
+    release(
+        LocalParties(all_parties(tables, schemas)), schemas, config.plan, config=told, choose_triples=first
+    )
+    other = replace(config.plan, chosen_triples=due + 1)
+    with pytest.raises(
+        MessageError, match=f"chosen_triples={due + 1} was asked for, and {due} was agreed to"
+    ):
+        release(LocalParties(all_parties(tables, schemas)), schemas, other, config=told)
 
 
 def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -> None:

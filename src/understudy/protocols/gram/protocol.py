@@ -52,6 +52,7 @@ from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
 from understudy.protocols.gram.party import DEALT, GramParty
 from understudy.protocols.gram.releases import Plan, Released, release
+from understudy.protocols.gram.terms import tables_to_choose
 
 SAME_PEOPLE = None  # columns of the same people, rows of different ones, or both
 OUTSIDE_ROWS = (
@@ -88,7 +89,9 @@ class Config:
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
     `chosen_triples`: with a target, up to so many three-way tables of it and two other columns of its holder, the
-    strongest by the first release (`tables/strongest_triples.py`), in the second release.
+    strongest by the first release (`tables/strongest_triples.py`), in the second release. By default four where
+    `public_people` says that there are 10,000 or more, and else none: they make all of that release noisier, by a sixth
+    with 13 columns, and where people are few that costs more than it tells.
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
     measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
@@ -106,7 +109,7 @@ class Config:
     scouting: float | None = None
     public_people: int | None = None
     triples: tuple[tuple[str, str, str], ...] = ()
-    chosen_triples: int = 0
+    chosen_triples: int | None = None
     rules: tuple[dict[str, Any], ...] = ()
     colluding: int = 1
     at_least: int | None = None
@@ -123,7 +126,9 @@ class Config:
             whole(at_least=self.at_least)
         positive(rate=self.rate)
         a_seed(seed=self.seed)
-        not_negative(refined=self.refined, chosen_triples=self.chosen_triples)
+        not_negative(refined=self.refined)
+        if self.chosen_triples is not None:
+            not_negative(chosen_triples=self.chosen_triples)
         if self.public_people is not None:
             whole(public_people=self.public_people)
         if self.scouting is not None:
@@ -150,7 +155,7 @@ class Config:
             scouting=self.scouting if twice else 1.0,
             public_people=self.public_people,
             triples=self.triples,
-            chosen_triples=self.chosen_triples,
+            chosen_triples=tables_to_choose(self.chosen_triples, self.target, self.public_people),
             most_holders=self.most_holders,
         )
 

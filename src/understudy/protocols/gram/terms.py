@@ -28,9 +28,8 @@ from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE, Layout, Spre
 from understudy.protocols.gram.messages import Begin
 
 # Told as they stand in a run's settings
-_SETTLED = (
-    "private", "fine", "target", "refined", "public_people", "triples", "chosen_triples", "colluding", "most_holders",
-)  # fmt: skip
+_SETTLED = ("private", "fine", "target", "refined", "public_people", "triples", "colluding", "most_holders")
+_CHOSEN, _MANY = 4, 10_000  # three-way tables with the target, where so many people or more are public
 _AGAIN, _MOST_AGAIN = 0.2, 0.9  # of the pairs' budget, for those that are measured twice
 _FEW = 4.0  # that share is so much over the root of how many deviations of the noise the people are
 
@@ -135,12 +134,23 @@ def again_share(people: int, noise: float) -> float:
     return min(_MOST_AGAIN, max(_AGAIN, _FEW * math.sqrt(noise / min(people, 1 << 53))))
 
 
+def tables_to_choose(wanted: int | None, target: str | None, public_people: int | None) -> int:
+    """How many three-way tables with the target are chosen: as the settings say, and else by public numbers."""
+    if wanted is not None:
+        return wanted
+    return _CHOSEN if target is not None and public_people is not None and public_people >= _MANY else 0
+
+
 def _as_agreed(name: str, ask: Begin, agreed: Mapping[str, Any]) -> None:
     """What is to be released, held to the settings it came with, and to what the holder knows by itself."""
     told = vars(ask) | {"triples": tuple(map(tuple, ask.triples))}
     settings = {key: ask.config[key] for key in _SETTLED if key in ask.config}
     if "triples" in settings:
         settings["triples"] = tuple(map(tuple, settings["triples"]))
+    if "chosen_triples" in ask.config:
+        settings["chosen_triples"] = tables_to_choose(
+            ask.config["chosen_triples"], ask.target, ask.public_people
+        )
     for key, value in (settings | dict(agreed)).items():
         if key in told and told[key] != value:
             raise MessageError(
