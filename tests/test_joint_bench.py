@@ -149,7 +149,7 @@ def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chos
     monkeypatch.setattr(three, "STEPS", 30)
     monkeypatch.setattr(three, "DRAWS", 1)
     rows = [three.run("toy", 1.0, 0, method, tmp_path) for method in three.METHODS]
-    assert [row["triples"] > 0 for row in rows] == [False, False, True]
+    assert [row["triples"] > 0 for row in rows] == [False, False, True, True]
     assert all(set(three.FIELDS) == set(row) for row in rows)
-    assert len({row["auc"] for row in rows}) == 3
+    assert len({row["auc"] for row in rows[:3]}) == 3
     assert three.beside(rows).loc[("toy", 1.0)].notna().all()
