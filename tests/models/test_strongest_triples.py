@@ -47,6 +47,12 @@ def test_columns_of_others_are_never_chosen() -> None:
     assert chosen.tolist() == [[0, 2], [0, 4], [2, 4]]
 
 
+def test_a_table_that_is_released_anyhow_is_not_chosen() -> None:
+    listed = [frozenset({3, TARGET, 2})]
+    chosen = strongest_triples(tables(), SIZES, TARGET, 3, among=[0, 2, 3], noise=2.0, besides=listed)
+    assert chosen.tolist() == [[0, 2], [0, 3]]
+
+
 def test_tables_that_noise_would_fill_are_left_out_even_if_none_is_left() -> None:
     cells = 3 * 3 * 2
     noise = (

@@ -10,7 +10,7 @@ Edges: fewer than are wanted, or none, where no others can be told from noise.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 
 import torch
@@ -25,16 +25,26 @@ _LEAST = 1e-9  # frequency of a cell
 
 
 def strongest_triples(
-    tables: Tables, sizes: Sequence[int], target: int, wanted: int, *, among: Sequence[int], noise: float
+    tables: Tables,
+    sizes: Sequence[int],
+    target: int,
+    wanted: int,
+    *,
+    among: Sequence[int],
+    noise: float,
+    besides: Collection[frozenset[int]] = (),
 ) -> Tensor:
     """The numbers of the columns of each pair, the lower first: at most (wanted, 2), int64, in rising order.
 
-    `among`: the columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table.
+    `among`: the columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table; `besides`:
+    three columns each, of tables that are released anyhow.
     """
     told = information(tables, sizes, target)
 
     def fits(a: int, b: int) -> bool:
         cells = sizes[a] * sizes[b] * sizes[target]
+        if {a, b, target} in besides:
+            return False
         return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * tables.people
 
     pairs = [pair for pair in combinations(sorted(among), 2) if fits(*pair)]

@@ -212,7 +212,8 @@ def train(
     def choose_triples(released: Released, beside: list[int], most: int, noise: float) -> Tensor:
         tables, codec = _tables(released, schema), _codec(released, schema)
         place = schema.names.index(config.target or "")
-        return strongest_triples(tables, codec.sizes, place, most, among=beside, noise=noise)
+        listed = [frozenset(map(schema.names.index, names)) for names in config.triples]
+        return strongest_triples(tables, codec.sizes, place, most, among=beside, noise=noise, besides=listed)
 
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
