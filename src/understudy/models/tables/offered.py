@@ -23,7 +23,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 
 MOST_WIDTH = 1024
-LOOK = {"components": 64, "steps": 120}  # of a fit to look at
+LOOK = {"components": 64, "steps": 60}  # of a fit to look at
 
 
 class OfferedGram(nn.Module):

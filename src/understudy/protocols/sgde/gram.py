@@ -28,7 +28,7 @@ from understudy.privacy.secure import gram_matrix, mirrored, movable, noise_on, 
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.rows import Held
 
-SHARES = (0.5, 0.5)  # of the budget: cells of the class, and all others
+SHARES = (0.8, 0.2)  # of the budget: cells of the class, and all others
 
 
 def blank(requirements: Requirements, budget: Budget | None) -> OfferedGram:
