@@ -13,12 +13,15 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from exchange_cases import POOL as TABLES
 from exchange_cases import Served, served
 from PIL import Image
 from test_exchange_cli import run
 
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
+from understudy.data.samples import toy
+from understudy.data.table import read_table
 from understudy.errors import UnderstudyError
 from understudy.exchange import checker
 from understudy.exchange.offer_file import seal
@@ -153,7 +156,33 @@ def test_a_look_at_sums_holds_no_accountant_and_ends_the_process_of_no_damaged_f
         assert "card" in answer or answer.get("said"), answer
 
 
-def test_sums_that_are_shortened_or_of_another_pool_are_refused(exchange: Served) -> None:
+def pairs(silo: str, seed: int) -> Generator:
+    """Counts of all pairs of a toy table, as of a real ledger, but repeatable."""
+    (offer,) = train_offers(
+        silo, read_table(*toy(rows=300, seed=seed)), Ledger.rehearsal(silo, Budget(1.5, 1e-5)), TABLES,
+        budget=Budget(1.5, 1e-5), run="r", recipe=Recipe(kind="gram"), rng=SecureRng.from_seed(seed),
+    )  # fmt: skip
+    return replace(offer, card={key: value for key, value in offer.card.items() if key != "rehearsal"})
+
+
+def test_counts_of_pairs_are_pushed_shown_and_added(exchange: Served, tmp_path: Path) -> None:
+    for seed, silo in enumerate(("north", "south")):
+        with exchange.member(silo) as member:
+            said = member.push("ward", pairs(silo, seed))
+    assert said["label"] is None
+    assert said["network"] == "gram"
+    assert len(said["preview"]["rows"]) == 12
+    assert len(said["preview"]["people"]) == 2
+    token, to = exchange.token("north"), tmp_path / "pool"
+    assert "2 of 2 offers make one generator" in run(
+        "exchange", "pull", "--out", to, at=exchange.address, token=token
+    )
+    drawn = Generator.load(to).sample(50, seed=0)
+    assert list(drawn.columns) == list(TABLES.schema.names)
+    assert Generator.load(to).card["members"] == [{"silo": "north, south", "label": None}]
+
+
+def test_sums_of_other_classes_than_the_pools_are_refused(exchange: Served) -> None:
     other = replace(POOL, classes=(0, 1, 2))
     with exchange.admin() as admin:
         admin.found("three", other)
