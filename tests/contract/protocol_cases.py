@@ -16,6 +16,7 @@ from torch import Tensor
 
 from understudy.data.images import Images, ImageSchema
 from understudy.data.no_rows import NoRows
+from understudy.data.population import Population
 from understudy.data.samples import sines, toy
 from understudy.data.schema import Integer, Real, Schema
 from understudy.data.series import Series, SeriesSchema
@@ -150,6 +151,16 @@ def images(parties: int, rows: int = 60) -> tuple[dict[str, Any], dict[str, Sche
         name: Images.from_array(pixels[here], schema, who[here], labels=sides[here])
         for name, n in hosts.items()
         for here in [who // 3 % parties == n]
+    }, {}
+
+
+@cache
+def pictures(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """The same with their classes by number, as `sgde` takes them."""
+    held, _ = images(parties)
+    return {
+        name: Population.from_arrays(table.values, table.classes, classes=2, people=table.people)
+        for name, table in held.items()
     }, {}
 
 
@@ -360,6 +371,10 @@ CASES = [
     ),
     Case("SGDE by counts", "sgde", sgde, TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
     Case("SGDE by pairs", "sgde", sgde, TRADED | {"kind": "gram"}, lambda: apart(2), one_payment=True),
+    Case(
+        "SGDE by moments", "sgde", sgde, {"kind": "moments", "features": 12, "epsilon": 3.0, "device": "cpu"},
+        lambda: pictures(3), one_payment=True,
+    ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
     Case(
