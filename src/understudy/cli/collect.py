@@ -49,6 +49,7 @@ def collect(
     certificate: Annotated[Path | None, typer.Option(help="For TLS, with its key.")] = None,
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     proxied: Annotated[bool, typer.Option(help="A proxy in front speaks TLS.")] = False,
+    rate: Annotated[float, typer.Option(help="Requests a second for each address.")] = 20.0,
     ledger: Annotated[
         Path | None, typer.Option(help="What was passed on here, and its price; default: in the home.")
     ] = None,
@@ -82,7 +83,7 @@ def collect(
         raise ConfigError(f"--listen looks like 127.0.0.1:8700, not {listen!r}.")
     opened = partial(
         _opened, codes=codes, until=until, most=most, host=host.strip("[]"), port=int(port), certificate=certificate,
-        key=key, proxied=proxied,
+        key=key, proxied=proxied, rate=rate,
     )  # fmt: skip
     sit_down(
         invitation, table=None, schema=schema, policy=policy, ledger=ledger, home=home, noise="secure",
@@ -100,11 +101,15 @@ def _opened(
     codes: Path | None,
     until: datetime | None,
     most: int | None,
+    rate: float,
     **where: Any,
 ) -> Iterator["Box"]:
     """A box in the party's home, and a server before it."""
     from understudy.collect.box import MOST, Box, read_codes
     from understudy.collect.serve import serving
+    from understudy.exchange.limits import Limits
+
+    limits = Limits(rate=rate, burst=max(1, round(10 * rate)))
 
     def hear(event: str, facts: Mapping[str, Any]) -> None:
         log.write(event, **facts)
@@ -120,7 +125,7 @@ def _opened(
         watch=hear,
     )
     try:
-        with serving(box, **where) as port:
+        with serving(box, limits=limits, **where) as port:
             err.print(f"Listening for people's devices on port {port}.")
             yield box
     finally:
