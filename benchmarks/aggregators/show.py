@@ -1,6 +1,7 @@
 """The tables of README.md, from ours.csv and quality.csv: `make tables NAME=aggregators`."""
 
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
@@ -66,4 +67,33 @@ def ratio() -> str:
     return f"{fmean(found[d, METHODS[1], e]['avd2'] / found[d, METHODS[0], e]['avd2'] for d, e in pairs):.2f}"
 
 
-TABLES = {"ours": ours, "quality": quality, "ratio": ratio}
+def balance() -> str:
+    """Of every table and ε the mean over seeds, by power."""
+    cells = defaultdict(list)
+    for row in read(HERE / "balance.csv"):
+        cells[row["dataset"], row["epsilon"], row["power"]].append(row)
+    powers, rows = ("0", "1/8", "1/4", "1/3"), []
+    for dataset, epsilon in sorted({key[:2] for key in cells}):
+        means = [
+            [fmean(float(row[name]) for row in cells[dataset, epsilon, power]) for power in powers]
+            for name in ("avd2", "tstr_boosting_auc")
+        ]
+        rows.append(
+            (
+                dataset,
+                f"{float(epsilon):g}",
+                *(f"{one:.4f}" for one in means[0]),
+                *(f"{one:.3f}" for one in means[1]),
+            )
+        )
+    heads = [f"{figure}, {power}" for figure in ("2-way", "AUC") for power in powers]
+    return table(("table", "ε", *heads), rows, "lr")
+
+
+TABLES = {
+    "ours": ours,
+    "quality": quality,
+    "targeted": partial(quality, ", target"),
+    "balance": balance,
+    "ratio": ratio,
+}
