@@ -131,23 +131,31 @@ def fingerprint(ticket: dict[str, Any]) -> str:
     return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
 
-def paid(ledger: Path, ticket: dict[str, Any], most: float, out: Path) -> bool:
-    """Put the price of this upload on the disk, before anything is sent; False if the upload was made before."""
+def made_before(ledger: Path, ticket: dict[str, Any], most: float, *files: Path) -> bytes | None:
+    """The upload that was made in this run, if it is still here. Nothing, if there was none and it is within --most."""
     entries = [json.loads(text) for text in ledger.read_text().splitlines()] if ledger.exists() else []
-    price = {"run": ticket["run"], "epsilon": ticket["config"]["epsilon"], "delta": ticket["config"]["delta"]}
-    price |= {"upload": str(out)}
     for entry in entries:
         if entry["run"] == ticket["run"]:
-            if entry["upload"] == str(out) and out.exists():
-                return False
+            for data in (file.read_bytes() for file in files if file.exists()):
+                if hashlib.sha256(data).hexdigest() == entry["upload"]:
+                    return data
             raise SystemExit("You have uploaded in this run. Nothing was sent.")
-    if sum(entry["epsilon"] for entry in [*entries, price]) > most:
+    if sum(entry["epsilon"] for entry in entries) + ticket["config"]["epsilon"] > most:
         raise SystemExit(f"With this upload ε would be above {most:g} in all. Nothing was sent.")
-    with ledger.open("a") as file:
-        file.write(json.dumps(price) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    return True
+    return None
+
+
+def pay(ledger: Path, ticket: dict[str, Any], data: bytes) -> None:
+    """The price of this upload, on the disk before anything is sent."""
+    price = {"run": ticket["run"], "epsilon": ticket["config"]["epsilon"], "delta": ticket["config"]["delta"]}
+    keep(ledger, (json.dumps(price | {"upload": hashlib.sha256(data).hexdigest()}) + "\n").encode(), "ab")
+
+
+def keep(file: Path, data: bytes, mode: str = "wb") -> None:
+    with file.open(mode) as opened:
+        opened.write(data)
+        opened.flush()
+        os.fsync(opened.fileno())
 
 
 class Receiver:
@@ -200,10 +208,14 @@ def main() -> None:
     if args.key not in (None, ticket["key"]):
         raise SystemExit("This is not the second aggregator's key. Nothing was sent.")
     print("the second aggregator's key:", fingerprint(ticket))
-    context = context_of(ticket)
-    if paid(args.ledger, ticket, args.most, args.out):
-        args.out.write_bytes(upload(ticket["sizes"], levels, public, context))
-    data = args.out.read_bytes()
+    context, draft = context_of(ticket), args.out.with_name(f"{args.out.name}.draft")
+    data = made_before(args.ledger, ticket, args.most, args.out, draft)
+    if data is None:
+        data = upload(ticket["sizes"], levels, public, context)
+        keep(draft, data)  # so that what is paid for is there, whenever this is cut off
+        pay(args.ledger, ticket, data)
+    keep(args.out, data)
+    draft.unlink(missing_ok=True)
     if to is not None:
         to.ask(f"uploads/{context.hex()}", data)
     price = ticket["config"]["epsilon"]

@@ -1,6 +1,7 @@
 """The client that an app can follow makes uploads that both aggregators take, and pays before it sends."""
 
 import ast
+import hashlib
 import importlib.util
 import json
 import subprocess
@@ -101,9 +102,9 @@ def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
     assert "none against both together" in done.stdout
     assert fingerprint({"second": PAIR.public}) in done.stdout
     assert (tmp_path / "upload.bin").stat().st_size == PLAN.format.size
-    entry = {"run": "r", "epsilon": 1.0, "delta": 1e-6, "upload": "upload.bin"}
-    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     made = (tmp_path / "upload.bin").read_bytes()
+    entry = {"run": "r", "epsilon": 1.0, "delta": 1e-6, "upload": hashlib.sha256(made).hexdigest()}
+    assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     assert start(tmp_path).returncode == 0, "the same upload again, at no price"
     assert (tmp_path / "upload.bin").read_bytes() == made
     assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
@@ -111,6 +112,17 @@ def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
     assert "You have uploaded" in start(tmp_path).stderr
     assert "above 1.5 in all" in start(tmp_path, "--most", "1.5", run="s").stderr
     assert not (tmp_path / "upload.bin").exists()
+
+
+def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(tmp_path: Path) -> None:
+    assert start(tmp_path).returncode == 0
+    made, file = (tmp_path / "upload.bin").read_bytes(), tmp_path / "upload.bin"
+    file.rename(tmp_path / "upload.bin.draft")
+    file.write_bytes(made[:100])  # of another run, or half of it
+    assert start(tmp_path).returncode == 0
+    assert file.read_bytes() == made
+    assert not (tmp_path / "upload.bin.draft").exists()
+    assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 1
 
 
 def test_the_phone_needs_numpy_and_cryptography_alone() -> None:
