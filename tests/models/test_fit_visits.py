@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from understudy.data.visits import VisitCodes, VisitLayout
+from understudy.models.tables import Tie
 from understudy.models.visits import MixtureOfChains, VisitTables, fit_visits
 from visit_cases import random_codes
 
@@ -106,3 +107,20 @@ def test_events_alone_and_without_an_order_are_fitted() -> None:
     exact = VisitTables.exact(real, layout)
     chains = fit_visits(exact, NUMBERS, kinds=16, states=2, steps=100, seed=0)
     assert max(distances(exact, VisitTables.exact(drawn(chains, 20_000), layout)).values()) < 0.02
+
+
+def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> None:
+    codes = population(1_000)
+    codes.events[:, 1] = np.where(codes.people[codes.owner, 0] == 1, 1, codes.events[:, 1])
+    exact = VisitTables.exact(codes, LAYOUT)
+    noisy = with_noise(exact, 40.0)
+    noisy.tables["across", 0, 1][1, 0] = 120.0  # nobody is there
+    # Who has level 1 in the first column has no event with level 0 in its second: two boxes.
+    tie = Tie((0, 5), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])))
+    settings = {"kinds": 16, "chains": 16, "states": 4, "steps": 100, "seed": 0}
+    left = [
+        float(fit_visits(noisy, NUMBERS, ties=ties, **settings).tables().across[1, 3])  # type: ignore[arg-type]
+        for ties in ((), (tie,))
+    ]
+    assert left[0] > 0.03
+    assert left[1] < left[0] / 3

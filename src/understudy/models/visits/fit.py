@@ -28,7 +28,8 @@ from understudy.check import positive, whole
 from understudy.data.visits import SeveralLayout, VisitLayout
 from understudy.errors import ConfigError
 from understudy.models.tables.fit_gram import Watch
-from understudy.models.tables.noisy_tables import Tables, read_tables
+from understudy.models.tables.given_rules import Tie
+from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.steps import Numbers
 from understudy.models.visits.tables import VisitTables
@@ -56,12 +57,15 @@ def fit_visits(
     states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
+    ties: Sequence[Tie] = (),
     seed: int | None = None,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
 ) -> MixtureOfChains:
     """The mixture of chains whose tables match noisy ones.
 
+    `ties` are what public rules leave of people's and events' columns, side by side: what they forbid is known to be 0,
+    whatever was measured there.
     `numbers`: the least and the largest number of events that each level of the last person column stands for.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
     which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
@@ -81,7 +85,7 @@ def fit_visits(
         chains=chains,
         states=states,
     )
-    return _fitted(mixture, tables, steps, rate, seed, device, watch)
+    return _fitted(mixture, tables, steps, rate, seed, device, watch, ties)
 
 
 def fit_together(
@@ -126,9 +130,10 @@ def _fitted(
     seed: int | None,
     device: torch.device | str,
     watch: Watch | None,
+    ties: Sequence[Tie] = (),
 ) -> Fitted:
     """Read what the tables say, begin with one-way tables, jittered, and descend."""
-    parts, ways = _read(tables, torch.device(device))
+    parts, ways = _read(tables, torch.device(device), ties)
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     members = mixture.each if isinstance(mixture, ChainsTogether) else (mixture,)
@@ -148,7 +153,9 @@ def _fitted(
     return _descend(mixture.to(device), parts, steps, rate, watch)
 
 
-def _read(tables: VisitTables, device: torch.device) -> "tuple[list[_Part], list[Tensor]]":
+def _read(
+    tables: VisitTables, device: torch.device, ties: Sequence[Tie]
+) -> "tuple[list[_Part], list[Tensor]]":
     """What the tables say, and the one-way tables of each kind of events.
 
     Of all people; of those with an event, with one that is followed by another, by two others, for each kind of events;
@@ -160,8 +167,11 @@ def _read(tables: VisitTables, device: torch.device) -> "tuple[list[_Part], list
     )
     people, width = layout.people, sum(layout.people)
     own = _laid_out(tables, "person", (people, people), device)
-    everyone = read_tables(own[0], people, noise=own[1])
-    parts, ways = [_Part(everyone, 1.0, lambda chain: chain.people)], []
+    given = [tie.to(device, torch.float64) for tie in ties]
+    alone = [tie for tie in given if max(tie.columns) < len(people)]
+    everyone = read_tables(own[0], people, noise=own[1], ties=alone)
+    never = forbidden(people, alone, device)
+    parts, ways = [_Part(everyone, 1.0, lambda chain: chain.people, never=never)], []
     unread = torch.full((width, width), torch.inf, dtype=torch.float64, device=device)
 
     def two_sided(kind: str, sides: tuple[Sequence[int], Sequence[int]], of: _Of) -> None:
@@ -179,10 +189,11 @@ def _read(tables: VisitTables, device: torch.device) -> "tuple[list[_Part], list
             torch.cat((torch.cat((first, a), 1), torch.cat((a.T, e), 1)))
             for first, a, e in zip((own[0], unread), across, events, strict=True)
         )
-        some = read_tables(counts, (*people, *member.events), noise=noise)
+        sizes = (*people, *member.events)
+        some = read_tables(counts, sizes, noise=noise, ties=given)
         ways.append(some.ways[width:])
-        of = partial(_people_and_events, place=place)
-        parts.append(_Part(some, some.people / everyone.people, of, skip=width))
+        of, never = partial(_people_and_events, place=place), forbidden(sizes, given, device)
+        parts.append(_Part(some, some.people / everyone.people, of, skip=width, never=never))
         both = (member.events, member.events)
         two_sided(f"next{end}", both, partial(_after, place=place))
         two_sided(f"later{end}", both, partial(_later, place=place))
@@ -253,7 +264,7 @@ class _Part:
     """One Gram matrix: what was read of it, as shares of all people, and which part of the mixture's tables it is.
 
     `share` of all people are in it; `of` gives the mixture's own matrix and one-way tables, the first `skip` of which
-    are those of all people and not of these.
+    are those of all people and not of these. `never`: cells that rules forbid.
     """
 
     def __init__(
@@ -263,6 +274,7 @@ class _Part:
         of: Callable[[TogetherTables], tuple[Tensor, Tensor]],
         *,
         skip: int = 0,
+        never: Tensor | None = None,
     ) -> None:
         self.tables, self.of = tables, of
         self.basis, self.columns = tables.basis.float(), tables.columns.float()
@@ -270,11 +282,14 @@ class _Part:
         self.ways, self.target, self.measured = ((cells * share).float() for cells in known)
         single = tables.ways_precision.clone()
         single[:skip] = 0
-        inverse = (single, tables.precision, tables.weight, tables.empty)
+        empty = tables.empty
+        if never is not None:  # what rules forbid is surely empty
+            empty = torch.where(never, torch.maximum(empty, 2 * _SURE * tables.weight), empty)
+        inverse = (single, tables.precision, tables.weight, empty)
         self.ways_precision, self.precision, self.weight, self.empty = (
             (cells / share**2).float() for cells in inverse
         )
-        self.sure = (tables.empty > _SURE * tables.weight).float()
+        self.sure = (empty > _SURE * tables.weight).float()
 
     def loss(self, gram: Tensor, ways: Tensor) -> Tensor:
         """Half the squares over their variances, each pair of levels once."""

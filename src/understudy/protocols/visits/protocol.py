@@ -29,15 +29,19 @@ from typing import Any
 
 import torch
 
+from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.check import a_seed, positive, whole
-from understudy.data.rules import read_rules
+from understudy.data.codec import Codec
+from understudy.data.rules import about, read_rules
+from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, VisitLayout, Visits, VisitSchema
 from understudy.data.visits.frames import number_bounds
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
+from understudy.models.tables import Tie
 from understudy.models.visits import ChainsTogether, MixtureOfChains, fit_together, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -80,7 +84,7 @@ class Config:
 
     `steps` and `rate` are the fit's.
     `rules`: what every event keeps with its person, besides the rules of the schemas (`data/rules.py`), where columns
-    are with several holders. Nothing is measured for it: what is drawn keeps them.
+    are with several holders. Nothing is measured for it: the fit knows what they forbid, and what is drawn keeps them.
     `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
     ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
     before the release as long as `at_least` are left (None: all must stay). `chunk`: over columns, people per message.
@@ -179,7 +183,7 @@ def train(
     if isinstance(schema, SeveralVisits):
         network = fit_together(tables, [number_bounds(part) for part in schema.parts], **settings)
     else:
-        network = fit_visits(tables, number_bounds(schema), **settings)
+        network = fit_visits(tables, number_bounds(schema), ties=_ties(schema), **settings)
     look(2)
     people = max(1, round(tables.people)) if done.people is None else done.people
     noise = max(tables.noise.values())
@@ -280,6 +284,13 @@ def _ruled(schema: VisitSchema | SeveralVisits, config: Config) -> VisitSchema |
     if config.rules:
         raise ConfigError("rules are not kept where several holders have events. Nothing was charged.")
     return schema
+
+
+def _ties(schema: VisitSchema) -> list[Tie]:
+    """What rules leave of people's and events' columns, side by side; those on the time itself are left to drawing."""
+    columns = (*schema.person_schema.columns, *schema.event_schema.columns)
+    rules = about(schema.rules, [column.name for column in columns])
+    return rule_ties(Codec(Schema(columns=columns, rules=rules)))
 
 
 def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
