@@ -321,3 +321,29 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     page = Path("made/report.html").read_text()
     assert "Of the 3,000 rows of big" in page
     assert "that were drawn at random are compared" in page
+
+
+def test_a_long_file_without_a_schema_is_bought_and_fitted_in_batches(
+    understudy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(batches, "LONG", 0)
+    monkeypatch.setattr(batches, "BATCH", 500)
+    frame = FRAME.assign(who=[f"p{n}" for n in range(PEOPLE)])
+    frame.to_parquet("big.parquet")
+    monkeypatch.delattr(StreamedTable, "frame")
+    ask = ("synthesize", "big.parquet", "--epsilon", 4, "--person", "who", "--names-and-kinds-are-public")
+    code, _, err = understudy(*ask, "--out", "made", "--rows", 50)
+    assert (code, err) == (0, "")
+    fitted = tmp_path / "ledgers" / "big-fitted.parquet"
+    assert fitted.stat().st_mode & 0o777 == 0o600
+    rows, bought = pd.read_parquet(fitted), Schema.load("made/schema.toml")
+    assert not check_table(rows, bought)
+    assert len(rows) == PEOPLE
+    assert rows["age"].max() < 5_000  # one person's alone
+    assert set(rows["colour"]) == {"red", "blue", "(other)"}
+    assert "compared" in Path("made/report.html").read_text()
+    pd.concat([frame, frame[:1]]).to_parquet("big.parquet")
+    code, _, err = understudy(*ask, "--out", "again", "--ledgers", "others")
+    assert code == 1
+    assert "some have several. Nothing was charged." in err

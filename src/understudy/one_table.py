@@ -29,13 +29,14 @@ import pandas as pd
 import pyarrow as pa
 
 from understudy.check import plain_name
-from understudy.data.coarsen import coarsen
+from understudy.data.batches import batches_of
+from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
 from understudy.data.files import Source, open_source
 from understudy.data.infer import LARGEST, infer_schema
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.data.sources import TableSource
-from understudy.data.streamed import open_table
+from understudy.data.streamed import StreamedTable, long_source, open_table
 from understudy.data.table import Table, read_table
 from understudy.data.writing import csv_text
 from understudy.durable import own_folder, replace_json
@@ -53,7 +54,16 @@ from understudy.privacy.accounts.accounting import DiscreteGaussian, flatten
 from understudy.privacy.accounts.accounting import epsilon as epsilon_of
 from understudy.privacy.accounts.budget import USUAL_DELTA, Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.buy_schema import Kinds, Quote, as_bought, buy_schema, in_words, parts_of, quote
+from understudy.privacy.buy_schema import (
+    Kinds,
+    Quote,
+    as_bought,
+    buy_schema,
+    first_of,
+    in_words,
+    parts_of,
+    quote,
+)
 from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.protocols.core import Watcher
@@ -163,7 +173,7 @@ def kinds_of(
     Edges: a file of which nothing is declared or confirmed → ConfigError, which lists what was seen.
     """
     if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
-        draft = infer_schema(source, person)
+        draft = infer_schema(_beginning(source), person)
         seen: dict[str, str | Column] = {column.name: _buyable(column) for column in draft.columns}
         if confirmed:
             return seen | dict(declared or {})
@@ -187,6 +197,13 @@ def kinds_of(
             stacklevel=3,
         )
     return typed | dict(declared or {})
+
+
+def _beginning(source: Source) -> Source:
+    """The first rows of a long table: kinds are seen from them, and held against all rows before anything is bought."""
+    if (origin := long_source(source, max(1, len(open_source(source, {}).header)))) is None:
+        return source
+    return pd.DataFrame(next(batches_of(origin, None, origin.name)).columns)
 
 
 def _buyable(column: Column) -> str | Column:
@@ -225,10 +242,13 @@ def _require(source: Source, declared: Kinds, person: str | None, config: gram.C
     gram.forecast(config, {"one": names}, {"one": Budget(1.0, USUAL_DELTA)})
     if person is None:
         return
-    found = open_source(source, {person: False}).columns
-    if person not in found:
+    if open_source(source, {}).header.count(person) != 1:
         raise SchemaError(f'there is no id column "{person}". Nothing was charged.')
-    if found[person].duplicated().any():
+    if (origin := long_source(source, len(declared))) is not None:
+        several = not first_of(batches_of(origin, {person: False}, origin.name), person).all()
+    else:
+        several = bool(open_source(source, {person: False}).columns[person].duplicated().any())
+    if several:
         raise SchemaError(
             f'"{person}": a person has one row here, and some have several. Nothing was charged.'
         )
@@ -258,7 +278,7 @@ def _require_kinds(source: Source, declared: Kinds) -> None:
             form = {"written": written} if written else {}
             columns.append(widest[plain](name=name, nullable=True, **form))
     if columns:
-        read_table(source, Schema(columns=tuple(columns)))
+        open_table(source, Schema(columns=tuple(columns)))
 
 
 def _require_left(book: Ledger, whole: Budget) -> None:
@@ -287,7 +307,10 @@ def _bought(
         name=title,
         closer=False,
     )
-    return read_table(coarsen(source, public, title), public, name)
+    if (origin := long_source(source, len(declared))) is None:
+        return read_table(coarsen(source, public, title), public, name)
+    assert book.path is not None, "it was opened from a file"
+    return open_table(coarsen_long(origin, public, book.path.with_name(f"{name}-fitted.parquet")), public)
 
 
 def what_is_left(whole: Budget, offer: Quote) -> Budget:
@@ -358,8 +381,12 @@ def _note(
     ledger = holder.ledger.path.resolve()
     table.schema.save(home / "schema.toml")
     if source is None:
-        source = ledger.with_name(f"{holder.name}-fitted.csv")
-        write(source, csv_text(table.frame, table.schema).encode())
+        if isinstance(table, StreamedTable):
+            source = table.origin
+        else:
+            source = write(
+                ledger.with_name(f"{holder.name}-fitted.csv"), csv_text(table.frame, table.schema).encode()
+            )
     section = PartySection(
         **_place(source),
         schema="schema.toml",

@@ -13,6 +13,7 @@ from dp_accounting import GaussianDpEvent, get_epsilon_gaussian
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
+from understudy.data import batches
 from understudy.data.coarsen import OTHER, coarsen
 from understudy.data.codec import Codec
 from understudy.data.infer import infer_schema
@@ -509,3 +510,18 @@ def test_a_time_of_day_costs_nothing_and_is_read_as_it_is_written():
     bought = buy(table, kinds)
     assert bought.column("at") == replace(draft.column("at"), nullable=True)
     assert read_table(coarsen(table, bought), bought).frame["at"][0] == 870
+
+
+@pytest.mark.parametrize("person", [None, "id"])
+def test_a_long_table_is_bought_column_by_column_for_the_same_schema(tmp_path, monkeypatch, person):
+    frame, _ = toy(rows=4000, seed=2)
+    frame["id"] = [
+        None if n % 50 == 0 else n // 3 for n in range(4000)
+    ]  # some nobodies, and three rows a person
+    frame.to_parquet(tmp_path / "t.parquet")
+    bought = []
+    for most in (10**9, 0):
+        monkeypatch.setattr(batches, "LONG", most)
+        monkeypatch.setattr(batches, "BATCH", 333)
+        bought.append(buy(tmp_path / "t.parquet", KINDS, eps=4.0, person=person).columns)
+    assert bought[0] == bought[1]

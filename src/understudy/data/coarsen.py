@@ -1,16 +1,25 @@
 """Bring a table into the domains of a public schema."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
 from numpy.typing import NDArray
 
+from understudy.data.batches import batches_of
 from understudy.data.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.column import Binned
-from understudy.data.files import PLAIN_NUMBERS, Source, as_they_came, open_source
+from understudy.data.dtypes import dtype
+from understudy.data.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
 from understudy.data.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
+from understudy.data.sources import TableSource
+from understudy.data.table import read_table
+from understudy.durable import own_file
 from understudy.errors import SchemaError
 
 OTHER = "(other)"  # the category of every text that is none of the others
@@ -24,8 +33,43 @@ def coarsen(source: Source, schema: Schema, name: str | None = None) -> pd.DataF
     Edges: what is not of the column's kind stays, for `check_table` to name; a line of the file with too few or
     too many cells → SchemaError.
     """
+    return _coarse(open_source(source, _wanted(source, schema), name), schema)
+
+
+def coarsen_long(source: TableSource, schema: Schema, path: Path) -> Path:
+    """The same of a long table, a batch at a time, into a Parquet file that its owner alone can read.
+
+    Edges: what is not of the column's kind → SchemaError; ids are written as text.
+    """
+    types = pa.schema([(name, _TYPES.get(kind, pa.string())) for name, kind in _dtypes(schema).items()])
+    handle = own_file(path, os.O_WRONLY | os.O_TRUNC)
+    with os.fdopen(handle, "wb") as file, pyarrow.parquet.ParquetWriter(file, types) as writer:
+        for raw in batches_of(source, _wanted(source, schema), source.name):
+            if raw.columns and len(raw.numbers):
+                rows = read_table(_coarse(raw, schema), schema, raw.name, one_row_each=False).frame
+                if schema.person is not None:
+                    rows[schema.person] = rows[schema.person].astype(str)
+                writer.write_table(pa.Table.from_pandas(rows, types, preserve_index=False))
+    return path
+
+
+def _wanted(source: Source, schema: Schema) -> dict[str, bool]:
     numbers = [column.name for column in schema.columns if column.kind in PLAIN_NUMBERS and not _form(column)]
-    raw = open_source(source, as_they_came(source, schema.names, schema.person, numbers), name)
+    return as_they_came(source, schema.names, schema.person, numbers)
+
+
+def _dtypes(schema: Schema) -> dict[str, str]:
+    person = {} if schema.person is None else {schema.person: "object"}
+    return person | {column.name: str(dtype(column)) for column in schema.columns}
+
+
+_TYPES = {
+    "int64": pa.int64(), "Int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_(), "boolean": pa.bool_(),
+    "datetime64[ns]": pa.timestamp("ns"),
+}  # fmt: skip
+
+
+def _coarse(raw: Raw, schema: Schema) -> pd.DataFrame:
     if broken := [fault for fault in raw.faults if fault.column is None]:
         raise SchemaError(f"{raw.name}: a row {broken[0].reason} Nothing was read further.")
     known = {column.name: column for column in schema.columns}

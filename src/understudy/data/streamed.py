@@ -147,11 +147,15 @@ def check_rows(source: Source, schema: Schema) -> list[Violation]:
 
 
 def _long(source: Source, schema: Schema) -> TableSource | None:
-    """Where the rows lie, if they are too many to hold."""
+    return long_source(source, len(schema.names) + (schema.person is not None))
+
+
+def long_source(source: Source, columns: int) -> TableSource | None:
+    """Where the rows lie, if so many columns of them are too many to hold."""
     if isinstance(source, pd.DataFrame) or hasattr(source, "__arrow_c_stream__"):
         return None
     described = source if isinstance(source, TableSource) else source_at(source)
-    return described if is_long(described, len(schema.names) + (schema.person is not None)) else None
+    return described if is_long(described, columns) else None
 
 
 def open_table(

@@ -31,6 +31,7 @@ An order of texts cannot be bought: declare the column.
 """
 
 import math
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
@@ -44,6 +45,7 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.check import in_range, nearest, one_of, positive
+from understudy.data.batches import batches_of
 from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
@@ -61,6 +63,7 @@ from understudy.data.schema import (
     Real,
     Schema,
 )
+from understudy.data.streamed import long_source
 from understudy.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.accounts.ledger import Ledger
@@ -186,9 +189,9 @@ def buy_schema(
     what = f"domains of {', '.join(bought)}"
     receipt = ledger.charge(offer.event, run=run, what=f"schema of {title}: {what}")
     numbers = [c for c, (kind, written) in bought.items() if kind in PLAIN_NUMBERS and not written]
-    cells = _first_rows(open_source(source, as_they_came(source, bought, person, numbers), name), person)
+    cells = _reader(source, as_they_came(source, bought, person, numbers), person, name)
     found = {
-        c: _buy(c, kind, _values(kind, written, cells[c]), offer, rng)
+        c: _buy(c, kind, _values(kind, written, cells(c)), offer, rng)
         for c, (kind, written) in bought.items()
     }
     found = {c: column and _in_form(column, bought[c][1]) for c, column in found.items()}
@@ -250,12 +253,48 @@ def _check_header(raw: Raw, names: Iterable[str]) -> str:
     return raw.name
 
 
+def _reader(
+    source: Source, want: Mapping[str, bool], person: str | None, name: str | None
+) -> Callable[[str], "pd.Series[Any]"]:
+    """The cells of a column, with one row per person. Of a long table each column is read when it is asked for."""
+    if (origin := long_source(source, len(want))) is None:
+        return _first_rows(open_source(source, want, name), person).__getitem__
+    first = None if person is None else first_of(batches_of(origin, {person: False}, origin.name), person)
+
+    def column(c: str) -> "pd.Series[Any]":
+        cells = open_source(origin, {c: want[c]}, name).columns[c]
+        if first is None:
+            return cells
+        if len(cells) != len(first):
+            raise SchemaError(f"{origin.name}: it changed while it was read. The price stays charged.")
+        return cells[first].reset_index(drop=True)
+
+    return column
+
+
+def first_of(parts: Iterable[Raw], person: str) -> NDArray[np.bool_]:
+    """Which rows are the first with their id, by 16 bytes of each id under keys of this reading."""
+    keys, marks = [secrets.token_hex(8) for _ in range(2)], list[pd.DataFrame]()
+    for raw in parts:
+        words = _ids(raw.columns[person]) if person in raw.columns else pd.Series(dtype=object)
+        plain = words.fillna("").to_numpy(object)
+        hashed = {key: pd.util.hash_array(plain, hash_key=key, categorize=False) for key in keys}
+        marks.append(pd.DataFrame(hashed | {"there": words.notna().to_numpy()}))
+    seen = pd.concat(marks, ignore_index=True)
+    return np.asarray(seen["there"] & ~seen.duplicated())
+
+
+def _ids(cells: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Ids as text: 7 and "7" are the same one, and what is no single value is nobody, None."""
+    where, seen = distinct(cells, set(MISSING_WORDS))
+    return pd.Series(np.append(texts(seen), [None])[where])
+
+
 def _first_rows(raw: Raw, person: str | None) -> dict[str, "pd.Series[Any]"]:
-    """The columns, with one row per person: 7 and "7" are the same one, and what is no single value is nobody."""
+    """The columns, with one row per person."""
     if person is None:
         return raw.columns
-    where, seen = distinct(raw.columns[person], set(MISSING_WORDS))
-    ids = pd.Series(np.append(texts(seen), [None])[where])
+    ids = _ids(raw.columns[person])
     first = ids.notna() & ~ids.duplicated()
     return {name: cells[first].reset_index(drop=True) for name, cells in raw.columns.items()}
 
