@@ -2,6 +2,7 @@
 
 import datetime as dt
 import sqlite3
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import make_url
 
+from understudy.data.databases import count_rows
+from understudy.data.files import open_source
 from understudy.data.infer import infer_schema
 from understudy.data.schema import Categorical, Date, Integer, Real, Schema
 from understudy.data.sources import TableSource
@@ -239,3 +242,22 @@ def test_a_run_file_keeps_how_a_table_is_read(tmp_path: Path) -> None:
 def test_what_is_declared_wrongly_is_refused_in_words(keys: dict[str, object], says: str) -> None:
     with pytest.raises((ConfigError, SchemaError), match=says):
         read_table(TableSource.from_dict({"table": "x.csv", **keys}, "here"), COLUMNS)
+
+
+def test_the_header_of_a_query_is_there_before_its_last_row(tmp_path: Path) -> None:
+    sqlite3.connect(tmp_path / "t.db").close()
+    (tmp_path / "t.db").touch()
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i, i % 7 as day from n"
+    source = TableSource(table=f"sqlite:///{tmp_path / 't.db'}", query=endless)
+    assert open_source(source, {}).header == ["i", "day"]
+
+
+def test_a_query_with_a_word_after_it_is_counted_and_one_that_cannot_be_is_not(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.db") as base:
+        base.execute("create table t (x integer)")
+        base.executemany("insert into t values (?)", [(1,), (2,), (3,)])
+    base.close()
+    source = TableSource(table=f"sqlite:///{tmp_path / 't.db'}", query="select x from t -- all of them")
+    assert count_rows(source) == 3
+    assert count_rows(replace(source, query="select x from t order by x;")) == 3
+    assert count_rows(replace(source, query="no query")) is None

@@ -5,8 +5,8 @@ made, and stands in no message.
 Edges: a driver that is not installed, a database that does not answer, a query that fails → SchemaError in words.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -36,7 +36,13 @@ def query_rows(source: TableSource) -> Answer:
     return header, cells
 
 
-def query_batches(source: TableSource) -> Iterator[Answer]:
+def query_beginning(source: TableSource) -> Answer:
+    """Its first rows: enough for the names of the columns."""
+    with closing(query_batches(source)) as parts:
+        return next(parts)
+
+
+def query_batches(source: TableSource) -> Generator[Answer]:
     """What the query gives, `BATCH` rows at a time; one batch without rows where there are none."""
     with _in_words(source) as secret:
         yield from _duckdb(source) if _is_duckdb(source) else _sqlalchemy(source, secret)
@@ -45,7 +51,7 @@ def query_batches(source: TableSource) -> Iterator[Answer]:
 def count_rows(source: TableSource) -> int | None:
     """How many rows the query gives, by the database's own count; None where it takes no such question."""
     counting = replace(
-        source, query=f"select count(*) as n from ({(source.query or '').rstrip('; ')}) as counted"
+        source, query=f"select count(*) as n from (\n{(source.query or '').rstrip('; ')}\n) as counted"
     )
     try:
         found = query_rows(counting)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from understudy.check import nearest
 from understudy.data.cells import MISSING_WORDS, Fault
-from understudy.data.databases import Answer, query_rows
+from understudy.data.databases import Answer, query_beginning, query_rows
 from understudy.data.sources import SUFFIX, TableSource, source_at
 from understudy.data.written import as_declared
 from understudy.errors import SchemaError
@@ -181,7 +181,8 @@ def _viewless(cells: Any) -> Any:
 
 
 def _from_database(source: TableSource, want: Want, name: str) -> Raw:
-    return from_query(query_rows(source), want, name)
+    header_alone = want is not None and not want
+    return from_query(query_beginning(source) if header_alone else query_rows(source), want, name)
 
 
 def from_query(found: Answer, want: Want, name: str) -> Raw:
