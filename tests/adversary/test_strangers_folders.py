@@ -1,8 +1,6 @@
 """A folder or a file from somebody else costs what its size is, and what is wrong with it is said in words."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
+from forker import Forker
 from understudy.bounded import parse_json, parse_toml
 from understudy.classifier import Classifier
 from understudy.cli import app
@@ -111,16 +110,18 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
-def test_refusing_such_folders_takes_no_more_memory_than_a_few_times_their_files(tmp_path: Path) -> None:
+def test_refusing_such_folders_takes_no_more_memory_than_a_few_times_their_files(
+    forker: Forker, tmp_path: Path
+) -> None:
     """All of them one after the other, in a process of its own: 256 M weights, or 300,000 layers, were built before."""
     folders = [ask_for(honest(name, tmp_path / name), NETWORKS[name][2]) for name in NETWORKS]
     largest = max(sum(file.stat().st_size for file in folder.iterdir()) for folder in folders)
     assert largest < 3 * MB
     good = honest("mixture", tmp_path / "good")
-    run = [sys.executable, "-c", PEAK, str(good), *map(str, folders)]
-    done = subprocess.run(run, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < 25 * largest + 16 * MB
+    (program := tmp_path / "peak.py").write_text(PEAK)
+    done = forker.run(good, *folders, folder=tmp_path, to=tmp_path / "peak", program=program)
+    assert done.end() == 0, done.err
+    assert int(done.out) < 25 * largest + 16 * MB
 
 
 def test_a_classifier_whose_card_asks_for_more_is_refused(tmp_path: Path) -> None:
