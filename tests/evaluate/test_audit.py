@@ -314,7 +314,7 @@ def scores(case: Case, present: bool, runs: int) -> np.ndarray:
 
 def test_evidence_is_the_likelihood_ratio_of_the_noise() -> None:
     """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip norm."""
-    budget, runs = Budget(20.0, DELTA), 30
+    budget, runs = Budget(20.0, DELTA), 20
     case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=budget, people=2).case()
     mu = 1 / calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=20.0, delta=DELTA)
     for present, mean in ((True, mu**2 / 2), (False, -(mu**2) / 2)):

@@ -25,7 +25,7 @@ NUMBERS = Schema(columns=(Integer(name="age", low=0, high=40), Boolean(name="x")
 BUDGET = Budget(8.0, 1e-3)
 
 
-def audited(schemas: dict[str, Schema], trials: int = 100, **settings: Any) -> AuditResult:
+def audited(schemas: dict[str, Schema], trials: int = 50, **settings: Any) -> AuditResult:
     case = GramAudit(
         config=gram.Config(**settings),
         schemas=schemas,
