@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from understudy.data import samples
 from understudy.protocols.gram import protocol as gram
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -29,6 +30,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 def test_two_holders_print_rows_and_prices(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for setting, few in (("components", 64), ("steps", 50)):
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
+    tables, schemas = samples.rand_health()
+    fewer = {name: table[table["zper"] % 10 == 0] for name, table in tables.items()}
+    monkeypatch.setattr(samples, "rand_health", lambda: (fewer, schemas))
     out = run("two_holders.py")
     assert "coinsurance" in out
     assert "one person, over both holders: ε ≤" in out

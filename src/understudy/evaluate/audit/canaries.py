@@ -36,6 +36,7 @@ from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.transcript import Seen
 from understudy.models.nets import densify
+from understudy.models.nets.rmsprop import RmsProp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import clipped_gradient_sum
@@ -71,6 +72,16 @@ class World:
     alone: bool = False
 
 
+class _PlainDescent(RmsProp):
+    """As `torch.optim.SGD`, which would load PyTorch's compiler."""
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.add_(parameter.grad, alpha=-self.lr)
+
+
 class WatchedRound(CriticRound):
     """A party's real critic round, watched by somebody who knows all but the noise and one person."""
 
@@ -86,7 +97,7 @@ class WatchedRound(CriticRound):
         if world.alone:
             self.noise_multiplier = 0.0
             # Under much noise RMSprop divides by about the same everywhere: the mean moves as in plain descent.
-            self.optimizer = torch.optim.SGD(self.critic.parameters(), lr=0.01)  # type: ignore[assignment]
+            self.optimizer = _PlainDescent(self.critic.parameters(), lr=0.01)
         return self
 
     def __call__(self, batches: Sequence[Tensor], seed: int) -> Tensor:
