@@ -166,7 +166,8 @@ def test_liars_undo_it() -> None:
 def test_pretraining_begins_from_public_rows_or_from_even_ones() -> None:
     federation = of(*easy(30))
     public, _ = easy(200, seed=1)
-    settings = LEARNING | {"reporter": "none", "rounds": 1, "cohort": 1, "pretrain": 150, "global_rate": 1e-9}
+    settings = LEARNING | {"reporter": "none", "rounds": 1, "cohort": 1, "pretrain": 80, "global_rate": 1e-9}
+    settings |= {"learning_rate": 0.02}
 
     def generator(**more: Any) -> Generator:
         return train("fed-wae", federation, **settings | more).generator

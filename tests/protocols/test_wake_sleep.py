@@ -43,7 +43,7 @@ def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
 
 
 LEARNING = {
-    "rounds": 100, "cohort": 30, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
+    "rounds": 75, "cohort": 40, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
     "device": "cpu",
 }  # fmt: skip
 
