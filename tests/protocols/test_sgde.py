@@ -144,7 +144,7 @@ def test_a_person_with_many_rows_counts_with_one() -> None:
 
 def test_batches_hold_each_row_at_the_public_rate_whatever_its_class() -> None:
     codes = torch.tensor([0] * 5 + [2] * 95)
-    seen, steps = torch.zeros(100), 2000
+    seen, steps = torch.zeros(100), 800
     for places, mask in batches(codes, 3, 0.2, steps, SecureRng.from_seed(1)):
         assert places.shape == mask.shape
         assert len(mask) == 3
@@ -321,7 +321,7 @@ def test_labelled_images_are_exchanged_too(tmp_path: Path) -> None:
         {f"silo {k}": images(k) for k in range(3)}, budget=Budget(50.0, 1e-5), seed=1, same_people=False
     )
     result = train(
-        "sgde", federation, epsilon=50.0, steps=40, rate=0.5, learning_rate=0.02, latent=2,
+        "sgde", federation, epsilon=50.0, steps=25, rate=0.5, learning_rate=0.03, latent=2,
         channels=(4, 6), device="cpu",
     )  # fmt: skip
     again = Generator.load(result.generator.save(tmp_path / "pool"))
