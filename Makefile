@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: help demo docs test lint types check soak attack bench reference tables plot wheel-check format clean
+.PHONY: help demo docs test lint types check soak attack bench reference tables plot picture wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -51,6 +51,9 @@ tables: $(STAMP) ## make tables [NAME=critic]: the READMEs' tables, from the CSV
 
 plot: $(STAMP) ## the README's plot, docs/quality.svg, from the CSV file of benchmarks/joint
 	@$(BIN)/python benchmarks/joint/plot.py
+
+picture: $(STAMP) ## the README's picture of a report, docs/report.png, from a run of the demo; needs Chromium
+	@$(BIN)/python docs/picture.py
 
 docs: $(STAMP)  ## the documentation as a site, build/site/index.html
 	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
