@@ -24,6 +24,7 @@ from understudy.data.visits import VisitSchema
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
@@ -199,11 +200,13 @@ class Case:
         return getattr(self.module, "SAME_PEOPLE", True) is not False
 
     def federation(self, seed: int | None = 11, budget: Budget | None = None) -> Federation:
-        """A fresh rehearsal."""
-        tables, schemas = self.data()
-        return Federation.rehearsal(
-            tables, schemas, budget=budget or self.budget, seed=seed, same_people=self.same_people
-        )
+        """A fresh rehearsal on tables that were read before."""
+        allowed = budget or self.budget
+        holders = [
+            replace(holder, budget=allowed, ledger=Ledger.rehearsal(holder=name, budget=allowed))
+            for name, holder in opened(self, seed).holders.items()
+        ]
+        return Federation.of(holders, same_people=self.same_people)
 
     def real(self, ledgers: Path) -> Federation:
         """The same with ledgers in files."""
@@ -212,6 +215,12 @@ class Case:
 
     def config(self) -> Any:
         return self.module.Config(**self.settings)
+
+
+@cache
+def opened(case: Case, seed: int | None) -> Federation:
+    tables, schemas = case.data()
+    return Federation.rehearsal(tables, schemas, budget=case.budget, seed=seed, same_people=case.same_people)
 
 
 class RowsCase(Case):

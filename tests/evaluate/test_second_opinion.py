@@ -34,7 +34,7 @@ def test_on_levels_sdmetrics_is_one_minus_our_avd() -> None:
 
 
 def test_a_copy_is_told_from_the_real_rows_by_no_classifier_and_has_no_new_row() -> None:
-    frame, schema = toy(rows=400, seed=1)
+    frame, schema = toy(rows=120, seed=1)
     figures = {f.name: f for f in second_opinion(frame, frame.copy(), schema)}
     assert figures["sdmetrics_ks_complement"].value == 1
     assert figures["sdmetrics_logistic_detection"].value == pytest.approx(1, abs=0.15)
