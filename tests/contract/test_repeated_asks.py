@@ -13,7 +13,7 @@ from understudy.federation import Federation
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
 
-every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name, scope="session")
+every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
 def paid_in(reply: Reply) -> list[Paid]:
