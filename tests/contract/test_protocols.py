@@ -273,6 +273,7 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
 
         return spied
 
+    undisturbed(case)  # before anybody looks on
     for module, name in ((verti_gan_party, "poisson_samples"), (vd_gan_dpsgd, "poisson_samples"),
                          (sgde_train, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
