@@ -4,6 +4,7 @@ With workers, the process that hands out the tests loads this too, before it sta
 import is imported where it is used.
 """
 
+import atexit
 import gc
 import importlib.util
 import os
@@ -26,6 +27,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
+atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
 
 PRICES = pytest.StashKey[tuple[Any, Any]]()  # the accountant's own, and those that are kept
 
@@ -47,11 +49,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
-
-
-def pytest_unconfigure() -> None:
-    """Libraries that count at the end what nobody let go of find nothing."""
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
