@@ -109,7 +109,7 @@ def test_without_noise_a_table_and_series_are_both_learned(tmp_path: Path) -> No
     held = {"clinic": table, "monitor": series(150, ids)}
     result = train(
         "verti-gan", Federation.rehearsal(held, {"clinic": schema}, budget=FREE, seed=1),
-        rounds=40, critic_steps=5, batch=32, critic_hidden=(16,), **LEARNS | {"learning_rate": 0.006},
+        rounds=25, critic_steps=5, batch=32, critic_hidden=(16,), **LEARNS | {"learning_rate": 0.01},
     )  # fmt: skip
     drawn = result.generator.parts(200, seed=0)
     pulse = np.asarray(drawn["monitor"]).mean(0)[:, 0]  # 0.9, 0.9, 0.1 at the holder
