@@ -84,6 +84,16 @@ def counts() -> str:
     )
 
 
+def pairs() -> str:
+    """Counts of all pairs beside counts of levels, on the same seed."""
+    return ", ".join(
+        f"{on_test(name, 'synthetic, pairs', seed=0):.1f} % on {SETS[name]} "
+        f"(counts of levels {on_test(name, 'synthetic, counts', seed=0):.1f}, "
+        f"a silo alone {on_test(name, 'local', seed=0):.1f})"
+        for name in ("mushroom", "wine_quality", "breast_cancer_wisconsin", "titanic")
+    )
+
+
 def by_seed(dataset: str, method: str, metric: str, *seeds: int) -> str:
     return listed((on_test(dataset, method, metric, seed=seed) for seed in seeds), 1)
 
@@ -116,6 +126,7 @@ TABLES = {
         (on_test(name, "synthetic", "flagged") for name in ("mnist", "fashion_mnist")), 0
     ),
     "counts": counts,
+    "pairs": pairs,
     "speed": partial(as_it_stands, HERE / "speed.csv"),
     "fresh seeds": partial(by_seed, "wine_quality", "synthetic, counts", "accuracy", 1, 2),
     "seeds differ": partial(by_seed, "breast_cancer_diagnostic", "synthetic", "auc", 0, 1, 2),
