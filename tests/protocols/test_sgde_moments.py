@@ -361,3 +361,21 @@ def test_a_run_of_sums_is_one_generator_with_what_every_silo_paid() -> None:
     assert [one["label"] for one in result.generator.card["offers"]] == [None, None]
     assert len(result.generator.labelled(10, seed=0)[0]) == 10
     assert [one["epsilon"] for one in result.generator.card["offers"]] == pytest.approx([8.0] * 2, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("required", "budget", "recipe", "said"),
+    [
+        (replace(POOL, networks=("class-image-decoder",)), BUDGET, RECIPE, "network"),
+        (replace(POOL, networks=("moments",)), BUDGET, Recipe(channels=(2,), device="cpu"), "network"),
+        (POOL, Budget(0.001, 1e-5), RECIPE, "more than can be drawn"),
+        (replace(POOL, largest=1000), BUDGET, RECIPE, "takes 1,000"),
+    ],
+)
+def test_what_could_be_offered_to_nobody_is_not_charged(
+    required: Requirements, budget: Budget, recipe: Recipe, said: str
+) -> None:
+    ledger = Ledger.rehearsal("s", budget)
+    with pytest.raises(ConfigError, match=said):
+        train_offers("s", people(20), ledger, required, budget=budget, run="r", recipe=recipe)
+    assert not ledger.spend()

@@ -28,7 +28,7 @@ from understudy.durable import own_folder
 from understudy.errors import MessageError, PartyError, SchemaError
 from understudy.generator import NETWORKS, Generator
 from understudy.models.device import pick_device
-from understudy.models.moments.offered import MOST_FEATURES
+from understudy.models.moments.offered import MOST_FEATURES, OfferedMoments
 from understudy.models.nets.beta_vae import CHANNELS
 from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, calibrate, epsilon
@@ -57,6 +57,7 @@ from understudy.protocols.sgde.offer import (
 from understudy.protocols.sgde.rows import (
     Held,
     build_vae,
+    decoder_description,
     decoder_of,
     described,
     labelled_rows,
@@ -198,12 +199,7 @@ class SgdeParty(Party):
                 "Nothing was charged."
             )
         check_schema(self.requirements, described(self.data, self.requirements.schema))
-        if self.recipe.kind == "beta-vae":
-            require_offerable(self.requirements, self.recipe.latent, self.recipe.channels)
-        if self.recipe.kind == "moments":
-            sgde_moments.frame_of(self.requirements, self.recipe.features)
-        if self.recipe.kind == "gram":
-            sgde_gram.blank(self.requirements, None)
+        require_offerable(self.requirements, self._described())
         if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
@@ -229,6 +225,24 @@ class SgdeParty(Party):
     def _blank_gram(self) -> OfferedGram:
         most = min(self.budget.epsilon, self.requirements.epsilon)
         return sgde_gram.blank(self.requirements, Budget(most, self._delta) if self.recipe.private else None)
+
+    @property
+    def _blank_moments(self) -> OfferedMoments:
+        ((event, _),) = self.spend.items()
+        multiplier = event.noise_multiplier if self.recipe.private else 0.0
+        return sgde_moments.blank(self.requirements, self.recipe.features, multiplier)
+
+    def _described(self) -> dict[str, Any]:
+        """What an offer will be, as far as it is known before it is paid for."""
+        match self.recipe.kind:
+            case "moments":
+                return self._blank_moments.describe()
+            case "gram":
+                return self._blank_gram.describe()
+            case "marginals":
+                sgde_marginals.price(self.requirements, None)  # of a table
+                return decoder_description(self.requirements, 1, (), ())
+        return decoder_description(self.requirements, self.recipe.latent, self.recipe.channels)
 
     @property
     def _uses(self) -> tuple[DpEvent, int]:
@@ -275,9 +289,7 @@ class SgdeParty(Party):
         if self.recipe.kind == "gram":
             (found,) = self._lied([self._counts_of_pairs()])
             return found
-        ((event, _),) = self.spend.items()
-        multiplier = event.noise_multiplier if self.recipe.private else 0.0
-        offer = sgde_moments.blank(self.requirements, self.recipe.features, multiplier)
+        offer = self._blank_moments
         rows = sgde_moments.rows_in(offer.frame, self.data)
         if self.poison == "flip":
             rows = replace(rows, classes=(rows.classes + 1) % offer.classes)

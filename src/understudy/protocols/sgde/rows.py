@@ -4,13 +4,16 @@ Guarantee: of each person one row is read, the first; what is read depends on th
 Edges: a person without rows is nobody; a pixel outside [0, 1] → SchemaError at the holder, and nothing is charged.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from understudy.check import one_of
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, Rows
 from understudy.data.features import ArrayFeatures, Features, TableFeatures
@@ -86,18 +89,30 @@ def build_vae(
     return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
 
 
-def require_offerable(requirements: Requirements, latent: int, channels: Sequence[int]) -> None:
-    """ConfigError where a decoder of these sizes could be trained, and then be offered to nobody."""
+def decoder_description(
+    requirements: Requirements, latent: int, channels: Sequence[int], hidden: Sequence[int] = DECODER
+) -> dict[str, Any]:
+    """What a decoder of the first class would be described by, before it is trained."""
     schema = requirements.schema
-    if isinstance(schema, Schema):
-        label = (schema.names.index(requirements.target), 0)
-        sizes = {"hidden": DECODER, "sizes": Codec(schema).sizes, "label": label}
-        plan_of({"kind": "class-decoder", "latent": latent, **sizes})
-    elif isinstance(schema, SeriesSchema):
+    if isinstance(schema, SeriesSchema):
         raise ConfigError('series are offered with kind="moments" alone. Nothing was charged.')
-    else:
+    if isinstance(schema, ImageSchema):
         shape = {"channels": channels, "shape": schema.shape}
-        plan_of({"kind": "class-image-decoder", "latent": latent, **shape})
+        return {"kind": "class-image-decoder", "latent": latent, **shape}
+    label = (schema.names.index(requirements.target), 0)
+    sizes = {"hidden": hidden, "sizes": Codec(schema).sizes, "label": label}
+    return {"kind": "class-decoder", "latent": latent, **sizes}
+
+
+def require_offerable(requirements: Requirements, description: Mapping[str, Any]) -> None:
+    """ConfigError where what is described so could be trained or counted, and then be offered to nobody."""
+    one_of(requirements.networks, **{"a network of this pool": str(description["kind"])})
+    plan = plan_of(description)
+    size = sum(math.prod(shape) for shape in plan.tensors.values()) * plan.dtype.itemsize
+    if size > requirements.largest:
+        raise ConfigError(
+            f"an offer would have {size:,} bytes, and this pool takes {requirements.largest:,}. Nothing was charged."
+        )
 
 
 def decoder_of(vae: BetaVae, requirements: Requirements, number: int) -> nn.Module:
