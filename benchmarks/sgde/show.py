@@ -90,7 +90,7 @@ def pairs() -> str:
         f"{on_test(name, 'synthetic, pairs', seed=0):.1f} % on {SETS[name]} "
         f"(counts of levels {on_test(name, 'synthetic, counts', seed=0):.1f}, "
         f"a silo alone {on_test(name, 'local', seed=0):.1f})"
-        for name in ("mushroom", "wine_quality", "breast_cancer_wisconsin", "titanic")
+        for name in ("mushroom", "wine_quality", "adult", "breast_cancer_wisconsin", "titanic")
     )
 
 
