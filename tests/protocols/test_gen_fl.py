@@ -201,7 +201,7 @@ class Repeating(LocalParties):
 
     repeated = False
 
-    def ask(self, message: Ask | Mapping[str, Ask]) -> dict[str, Any]:
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         if isinstance(message, Mapping) and isinstance(message.get("host"), Round) and not self.repeated:
             self.repeated = True
             super().ask(message)

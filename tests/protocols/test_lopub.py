@@ -261,7 +261,7 @@ def test_parties_with_other_columns_or_arrays_are_refused() -> None:
 
 def test_reports_of_another_shape_are_discarded() -> None:
     class Short(LocalParties):
-        def ask(self, message: Any) -> dict[str, Any]:
+        def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
             replies = super().ask(message)
             for name, reply in replies.items():
                 if isinstance(reply, Reported):

@@ -17,13 +17,15 @@ from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table
-from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyError, SchemaError
+from understudy.errors import BudgetExceeded, ConfigError, MessageError, PartyAway, PartyError, SchemaError
 from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.core import Ask
+from understudy.protocols.core.base import Settle
 from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report import protocol
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round
@@ -321,6 +323,28 @@ def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) ->
     assert outcome.generator.card["ended"] == "after all rounds"
     assert outcome.generator.card["reports"]["all"] == 20
     assert outcome.privacy.epsilon("a") == 16.0  # what was cut off was paid for, too
+
+
+class GoneAtTheEnd(LocalParties):
+    """One host does not say what its ledger holds."""
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
+        if isinstance(asks.get("b"), Settle):
+            if at_least is None:
+                raise PartyAway("b is away.")
+            del asks["b"]
+        return super().ask(asks)
+
+
+def test_a_host_that_is_gone_when_all_have_reported_takes_no_report_along() -> None:
+    fed, config = federation(), protocol.Config(**QUICK)
+    inside = GoneAtTheEnd(fed.parties("one-report", run="r", config=config))
+    outcome = protocol.train(config, inside, fed.schemas)
+    assert outcome.generator.card["reports"]["all"] == 20
+    assert list(outcome.generator.card["gone"]) == ["b"]
+    assert outcome.privacy.epsilon("b") == 8.0, "what it was asked"
+    assert "what b has charged in its own ledger" in str(outcome.privacy)
 
 
 def test_everyone_on_single_columns_leaves_the_columns_independent() -> None:

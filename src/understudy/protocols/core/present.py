@@ -8,9 +8,9 @@ Where every person is with one party, an absence touches neither what the others
 Who has missed an ask is asked nothing more in this run, also after a restart: it has not kept the rounds since.
 
 Guarantee: a party is left out only when it is away (the runtime's word), never for what it says: a refusal is raised.
-Edges: without `at_least` all have to stay. Fewer left than `at_least` → PartyAway; what was saved stays, and the run
-can be resumed. What a party that is gone has charged stands in its own ledger; who states a price for it counts all
-that it was asked.
+Edges: without `at_least` all have to stay, until all has been said. Fewer left than `at_least` → PartyAway; what was
+saved stays, and the run can be resumed. What a party that is gone has charged stands in its own ledger; who states a
+price for it counts all that it was asked.
 """
 
 from collections.abc import Mapping
@@ -41,13 +41,17 @@ class Present:
         return tuple(name for name in self.parties.names if name not in self.gone)
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
-        """Ask those who are still there; who does not answer in time is gone from then on."""
+        """Ask those who are still there; who does not answer in time is gone from then on.
+
+        `at_least`: of the asked, so many suffice this once; 0 where all that matters has been said, as at a run's end.
+        """
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else dict(message)
         asks = {name: ask for name, ask in asks.items() if name not in self.gone}
-        if self.at_least is None:
-            return self.parties.ask(asks)
-        spare = len(self.names) - self.at_least
-        replies = self.parties.ask(asks, at_least=max(0, len(asks) - spare))
+        if at_least is None:
+            if self.at_least is None:
+                return self.parties.ask(asks)
+            at_least = max(0, len(asks) - (len(self.names) - self.at_least))
+        replies = self.parties.ask(asks, at_least=at_least)
         at = datetime.now(UTC).isoformat(timespec="seconds")
         self.gone |= {name: {"rounds": self.round, "at": at} for name in asks if name not in replies}
         return replies

@@ -153,7 +153,9 @@ class Collection(ABC):
 
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
-        spends = self.asked | {name: spends["anyone"] for name, spends in settled(self.parties).items()}
+        spends = self.asked | {
+            name: spends["anyone"] for name, spends in settled(self.parties, at_least=0).items()
+        }
         return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
 
     def card(self, ended: str, privacy: PrivacyStatement) -> dict[str, Any]:

@@ -168,7 +168,7 @@ class _Run:
 
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
-        spends, most = settled(self.parties), self.cohorts.most()
+        spends, most = settled(self.parties, at_least=0), self.cohorts.most()
         noise = needed_noise(self.config)
         gone = {n: g for n, g in self.parties.gone.items() if n in self.begun}
         for name in gone:

@@ -252,7 +252,9 @@ class Rounds:
 
     def privacy(self) -> PrivacyStatement:
         """What was paid, by the parties' ledgers."""
-        spends: dict[str, Spend] = {name: one["anyone"] for name, one in settled(self.parties).items()}
+        spends: dict[str, Spend] = {
+            name: one["anyone"] for name, one in settled(self.parties, at_least=0).items()
+        }
         most = self.cohorts.most()
         spends |= {name: {self.event: most[name]} for name in self.begun if name in self.parties.gone}
         return statement(self.begun, spends, gone=self.parties.gone, most_holders=self.config.most_holders)
