@@ -117,7 +117,7 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     noisy.tables["across", 0, 1][1, 0] = 120.0  # nobody is there
     # Who has level 1 in the first column has no event with level 0 in its second: two boxes.
     tie = Tie((0, 5), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])))
-    settings = {"kinds": 16, "chains": 16, "states": 4, "steps": 100, "seed": 0}
+    settings = {"kinds": 8, "chains": 8, "states": 2, "steps": 80, "seed": 0}
     left = [
         float(fit_visits(noisy, NUMBERS, ties=ties, **settings).tables().across[1, 3])  # type: ignore[arg-type]
         for ties in ((), (tie,))
