@@ -14,6 +14,7 @@ _FASHION = "Fashion-MNIST (github.com/zalandoresearch/fashion-mnist)"
 _PGM = "data/adult.csv and data/adult-domain.json of github.com/ryan112358/private-pgm"
 _TIMEGAN = "github.com/jsyoon0823/TimeGAN"
 ORIGINALS = {
+    "CDNOW_master.txt": "lifetimes/datasets/CDNOW_master.txt of lifetimes 0.11.3 (pypi.org)",
     "a9a.npz": f"LIBSVM a9a ({_LIBSVM}/binary.html)",
     "adult.csv.gz": f"UCI Adult ({_UCI}/2)",
     "adult_pgm.csv.gz": _PGM,

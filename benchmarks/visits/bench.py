@@ -14,12 +14,12 @@ in it. One holder has all rows; δ = 1e-5; as many people are drawn as there are
     independent   one-way tables alone, under the same noise: every column by itself
     bootstrap     real people, drawn with replacement: what chance alone does. Not private
 
-`avd_person`, `avd_events`, `avd_across` and `avd_next` are mean distances of two-way tables of the declared columns, in
-which a person weighs 1: of a person, of an event, of both, of an event and the next; `avd_second` that of a column
-and itself two events later, in which every event weighs the same. `mean_error` and `q90_error` are those of the sum
-of a person's first column of `Case.totals`, as a share; `mean_error_2` and `q90_error_2` of the second. `again_auc`
-is the AUC of a model that learned from the synthetic events who comes again, `again_real` of one that learned from
-real ones.
+`avd_person`, `avd_events`, `avd_across`, `avd_next` and `avd_later` are mean distances of two-way tables of the
+declared columns, in which a person weighs 1: of a person, of an event, of both, of an event and the next, of a column
+and itself two events later; `avd_second` is the last where every event weighs the same. `mean_error` and `q90_error`
+are those of the sum of a person's first column of `Case.totals`, as a share; `mean_error_2` and `q90_error_2` of the
+second. `again_auc` is the AUC of a model that learned from the synthetic events who comes again, `again_real` of one
+that learned from real ones.
 """
 
 import argparse
@@ -54,7 +54,13 @@ EPSILONS = (1.0, 0.5, 2.0, 8.0)
 METHODS = ("visits", *BESIDE)
 FREE = ("bootstrap",)
 UNIT = 27_720
-DISTANCES = {"person": "avd_person", "event": "avd_events", "across": "avd_across", "next": "avd_next"}
+DISTANCES = {
+    "person": "avd_person",
+    "event": "avd_events",
+    "across": "avd_across",
+    "next": "avd_next",
+    "later": "avd_later",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

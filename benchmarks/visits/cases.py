@@ -1,9 +1,11 @@
-"""People with many rows: two public data sets, and two laws that are known.
+"""People with many rows: three public data sets, and two laws that are known.
 
     randhie       RAND Health Insurance Experiment: 5,912 people, 20,190 years of them. A year's cost is counted up to
                   2,000 dollars, visits to a doctor up to 20, admissions up to 3 (of 100 years one has more of each)
     diabetes130   71,518 patients, 101,766 stays at 130 US hospitals, of a patient the first 10 (encounter numbers rise
                   with time; 97 patients have more)
+    cdnow         23,570 customers of a shop for CDs, 69,659 purchases in 18 months; of a customer the first 12 count,
+                  dollars up to 150, CDs up to 20 (of 100 purchases one has more)
     markov1       20,000 people of a known law: the state of an event depends on the last one's, and on the group of
                   the person
     markov2       the same, but on the last but one
@@ -13,6 +15,7 @@ Bins are round numbers. Levels of categories are those of the published codebook
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,10 +23,10 @@ import numpy as np
 import pandas as pd
 
 from common.sources import need
-from understudy.data.schema import Categorical, Column, Integer, Ordinal, Real, Schema
+from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
 from understudy.data.visits import VisitSchema
 
-NAMES = ("randhie", "diabetes130", "markov1", "markov2")
+NAMES = ("randhie", "diabetes130", "cdnow", "markov1", "markov2")
 HEALTH = ("excellent", "good", "fair", "poor")
 TOPS = {"mdvis": 20, "meddol": 2_000.0, "totadm": 3}
 _LAW = {"markov1": 1, "markov2": 2}
@@ -44,7 +47,7 @@ def load(name: str, folder: Path, seed: int = 0, people: int | None = None) -> C
     """The case of this name; with `people` only so many, drawn by the seed."""
     if name in _LAW:
         return drawn(_LAW[name], people or 20_000, seed)
-    case = randhie(folder) if name == "randhie" else diabetes130(folder)
+    case = {"randhie": randhie, "diabetes130": diabetes130, "cdnow": cdnow}[name](folder)
     if people is None:
         return case
     key, own = case.schema.person, case.frames["people"].sample(people, random_state=seed)
@@ -122,6 +125,31 @@ def diabetes130(folder: Path) -> Case:
         gaps=(0, 3_000_000, 10_000_000, 30_000_000, 100_000_000),
     )
     return _case(schema, people, rows, ("time_in_hospital",))
+
+
+def cdnow(folder: Path) -> Case:
+    (file,) = need(folder, "CDNOW_master.txt")
+    rows = pd.read_csv(file, sep=r"\s+", dtype={"customer_id": str})
+    rows.columns = pd.Index(["customer", "day", "cds", "dollars"])
+    rows["day"] = pd.to_datetime(rows["day"], format="%Y%m%d")
+    rows = rows.sort_values(["customer", "day"], kind="stable")
+    rows["cds"], rows["dollars"] = rows["cds"].clip(upper=20), rows["dollars"].clip(upper=150)
+    people = rows.groupby("customer", as_index=False).first()
+    people["cohort"] = people["day"].dt.month  # all came first in January, February or March 1997
+    bought: tuple[Column, ...] = (
+        Date(name="day", low=date(1997, 1, 1), high=date(1998, 6, 30), bins=18),
+        Integer(name="cds", low=1, high=20, bins=(1, 2, 3, 4, 5, 7, 10, 20)),
+        Real(name="dollars", low=0, high=150, bins=(0, 1, 12, 15, 20, 30, 45, 70, 100, 150)),
+    )
+    schema = VisitSchema(
+        person="customer",
+        people=Schema(columns=(Categorical(name="cohort", categories=(1, 2, 3)),)),
+        events=Schema(columns=bought),
+        most_events=12,
+        time="day",
+        gaps=(0, 1, 8, 15, 31, 61, 121, 241),
+    )
+    return _case(schema, people, rows, ("dollars", "cds"))
 
 
 def drawn(order: int, people: int, seed: int) -> Case:

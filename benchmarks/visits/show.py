@@ -9,7 +9,7 @@ from common.figures import bare
 from common.markdown import once, table
 
 HERE = Path(__file__).parent
-DATASETS = ("randhie", "diabetes130", "markov1", "markov2")
+DATASETS = ("randhie", "diabetes130", "cdnow", "markov1", "markov2")
 METHODS = ("visits", "aggregates", "rows", "rows_split", "independent", "bootstrap")
 DISTANCES = ("avd_person", "avd_events", "avd_across", "avd_next")
 ERRORS = ("mean_error", "q90_error", "mean_error_2", "q90_error_2")
@@ -73,6 +73,7 @@ def prices() -> str:
         )
         for dataset in DATASETS
         for epsilon in (0.5, 1.0, 2.0, 8.0)
+        if not pd.isna(mean("avd_events", dataset=dataset, method="visits", epsilon=epsilon))
     ]
     heads = once(line[0] for line in lines)
     return table(
@@ -84,18 +85,20 @@ def prices() -> str:
 
 def second() -> str:
     """A column and itself two events later, ε = 1 and 8, beside chance."""
+    asked = (("visits", 1.0), ("visits", 8.0), ("bootstrap", 0.0))
     lines = [
         (
             dataset,
             *(
-                said("avd_second", dataset=dataset, method="visits", epsilon=epsilon)
-                for epsilon in (1.0, 8.0)
+                said(name, dataset=dataset, method=method, epsilon=epsilon)
+                for name in ("avd_later", "avd_second")
+                for method, epsilon in asked
             ),
-            said("avd_second", dataset=dataset, method="bootstrap"),
         )
         for dataset in DATASETS
     ]
-    return table(("data set", "ε = 1", "ε = 8", "bootstrap"), lines, "lr")
+    heads = ("ε = 1", "ε = 8", "bootstrap", "every event alike: ε = 1", "ε = 8", "bootstrap")
+    return table(("data set", *heads), lines, "lr")
 
 
 def ratio(name: str) -> str:
@@ -104,7 +107,17 @@ def ratio(name: str) -> str:
     return f"{mean(name, method='visits', **key) / mean('avd_person', method='aggregates', **key):.2f}"
 
 
+def scale(name: str) -> str:
+    """What counting takes, by scale.csv."""
+    value = pd.read_csv(HERE / "scale.csv").loc[0, name]
+    return f"{value:,.1f}" if name == "seconds" else f"{value:,.0f}"
+
+
 TABLES = {
+    **{
+        f"scale {name}": (lambda name=name: scale(name))
+        for name in ("people", "events", "tables", "seconds", "peak_mb")
+    },
     "methods": methods,
     "prices": prices,
     "second": second,
