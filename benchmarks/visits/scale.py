@@ -23,13 +23,17 @@ LEVELS, COLUMNS, EVENTS = 8, 10, 10
 UNIT = 27_720
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--people", type=int, default=100_000)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "scale.csv")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     rng = np.random.default_rng(0)
     numbers = rng.poisson(EVENTS, args.people)
     starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
