@@ -271,7 +271,7 @@ def test_two_tables_are_put_beside_each_other_in_one_line(tmp_path: Path) -> Non
     found = us.evaluate(tmp_path / "real.csv", FRAME[::-1], tmp_path / "schema.toml")
     assert found.evaluation["avd1"].value == 0
     assert "What the figures are" in str(found)
-    assert found._repr_html_().startswith("<pre>")
+    assert found._repr_html_().startswith("<pre style=")
 
 
 def test_the_fitted_table_beside_the_ledger_is_written_as_its_schema_says(tmp_path: Path) -> None:

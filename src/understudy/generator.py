@@ -38,7 +38,7 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import visit_frames
 from understudy.errors import ArtefactError, ConfigError
 from understudy.generator_file import read_generator, write_generator
-from understudy.html import pre
+from understudy.html import line
 from understudy.models.cohort import Mlp, Quadratic, learned
 from understudy.models.moments import CellGaussians, OfferedMoments, bayes_rule
 from understudy.models.nets import (
@@ -375,7 +375,7 @@ class Generator:
         said = first_said(self.card).get("rehearsal", "")
         names = getattr(self.schema, "names", ())
         title = f"Generator by {self.card.get('protocol', 'an unknown protocol')}, {len(names)} columns. {said}".strip()
-        return pre(title) + (self.sample(5).to_html(index=False) if isinstance(self.schema, Schema) else "")
+        return line(title) + (self.sample(5).to_html(index=False) if isinstance(self.schema, Schema) else "")
 
     def save(self, folder: str | Path) -> Path:
         """Write the files. The card goes last: a folder without one is not a generator."""

@@ -3,17 +3,28 @@
 from collections.abc import Iterable
 from html import escape
 
+_LAID_OUT = (
+    "white-space:pre;overflow-x:auto;margin:0.5em 0"  # notebooks wrap long lines, and columns fall apart
+)
+_LEFT = "text-align:left"  # notebooks put every cell to the right, as if all were numbers
+
+
+def line(text: object) -> str:
+    """A sentence, as wide as there is room."""
+    return f"<p>{escape(str(text))}</p>"
+
 
 def pre(text: object) -> str:
-    """A text that stays as it is laid out."""
-    return f"<pre>{escape(str(text))}</pre>"
+    """A text that stays as it is laid out; where it is too wide it is scrolled, not wrapped."""
+    return f'<pre style="{_LAID_OUT}">{escape(str(text))}</pre>'
 
 
 def grid(heads: Iterable[object], rows: Iterable[Iterable[object]], *, title: str = "") -> str:
-    """A table, under a title."""
-    head = "".join(f"<th>{escape(str(one))}</th>" for one in heads)
+    """A table of words, under a title."""
+    head = "".join(f'<th style="{_LEFT}">{escape(str(one))}</th>' for one in heads)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+        "<tr>" + "".join(f'<td style="{_LEFT}">{escape(str(cell))}</td>' for cell in row) + "</tr>"
+        for row in rows
     )
     above = f"<p><b>{escape(title)}</b></p>" if title else ""
     return f"{above}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

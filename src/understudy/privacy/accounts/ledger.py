@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from understudy.check import not_negative, one_of, plain_name
 from understudy.errors import BudgetExceeded, ConfigError, LedgerError, PrivacyError
-from understudy.html import grid, pre
+from understudy.html import grid, line
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten
 from understudy.privacy.accounts.budget import AGAINST, Budget
 from understudy.privacy.accounts.entries import Entry, merge, read_entries, views
@@ -256,7 +256,7 @@ class Ledger:
     def _repr_html_(self) -> str:
         heads = ("when", "run", "what", "uses", "who", "ε alone", "ε in all")
         rows = [entry.cells() for entry in self.entries(merged=True)[-20:]]
-        return grid(heads, rows, title=f"Ledger of {self.holder}") + pre(self.summary())
+        return grid(heads, rows, title=f"Ledger of {self.holder}") + line(self.summary())
 
     @property
     def budget(self) -> Budget:
