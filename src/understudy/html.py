@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from html import escape
 
-_LAID_OUT = (
-    "white-space:pre;overflow-x:auto;margin:0.5em 0"  # notebooks wrap long lines, and columns fall apart
-)
-_LEFT = "text-align:left"  # notebooks put every cell to the right, as if all were numbers
+# Notebooks wrap long lines, so that columns fall apart, and put every cell to the right, as if all were numbers.
+_LAID_OUT, _LEFT = "white-space:pre;overflow-x:auto;margin:0.5em 0", "text-align:left"
 
 
 def line(text: object) -> str:
