@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONDONTWRITEBYTECODE :=  # where it is set, every process and every worker of the tests compiles everything anew
 
-.PHONY: help demo docs test lint types check soak attack bench reference tables plot picture wheel-check format clean
+.PHONY: help demo docs test lint types check soak attack bench reference tables plot picture diagrams wheel-check format clean
 help:           ## this text
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
@@ -54,6 +54,9 @@ plot: $(STAMP) ## the README's plot, docs/quality.svg, from the CSV file of benc
 
 picture: $(STAMP) ## the README's picture of a report, docs/report.png, from a run of the demo; needs Chromium
 	@$(BIN)/python docs/picture.py
+
+diagrams: $(STAMP) ## the pictures of docs/design.md
+	@$(BIN)/python docs/diagrams.py
 
 docs: $(STAMP)  ## the documentation as a site, build/site/index.html
 	@$(BIN)/python docs/stage.py && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
