@@ -1,6 +1,6 @@
 """The notebook runs from its first cell to its last in a kernel of its own, and shows what it should.
 
-A kernel imports everything anew: that, and prices, are most of its nine seconds of CPU.
+It takes about ten seconds of CPU, with the start of pytest: a kernel of its own imports everything anew.
 """
 
 from pathlib import Path
