@@ -54,11 +54,16 @@ def needed_noise(cells: int, budget: Budget) -> float:
 
 
 @lru_cache(maxsize=64)
-def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget, by: int = 1) -> tuple[float, ...]:
+def shared_noise(
+    releases: tuple[tuple[Moved, float], ...],
+    budget: Budget,
+    by: int = 1,
+    beside: tuple[tuple[float, int], ...] = (),
+) -> tuple[float, ...]:
     """The σ of several releases that are within the budget together: of each, its moved cells and its share.
 
     A share is that of Σ cells/σ², which is what Gaussian releases spend; shares add up to 1. A person moves each of the
-    cells `by` so much.
+    cells `by` so much. `beside`: (σ, moved cells) of what is released from the same budget and has its noise already.
     Guarantee: with the noise that `scaled` gives each kind of cells, all of them together are within the budget.
     Edges: δ=0, or a budget out of reach → PrivacyError.
     """
@@ -70,7 +75,7 @@ def shared_noise(releases: tuple[tuple[Moved, float], ...], budget: Budget, by: 
     def price(noise: float) -> Spend:
         each = zip(scales(noise), releases, strict=True)
         cells = ((sigma * factor, cells) for sigma, (moved, _) in each for factor, cells in moved)
-        return spend_of(cells, by)
+        return spend_of(cells, by) + spend_of(beside)
 
     found = calibrate(price, epsilon=budget.epsilon, delta=budget.delta)
     return tuple(float(rounded_up(sigma)) for sigma in scales(found))

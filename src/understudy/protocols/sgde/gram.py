@@ -6,7 +6,8 @@ mixture (`models/tables/offered.py`).
 
 Guarantee: a person is one row, the first, and adds 1 to one cell for each column and each pair of columns: with m
 columns the m cells of the class, and of the class with another column, have noise of one scale and the m(m−1)/2 others
-of another; all together are so many uses of `release_event`, for add/remove one person.
+of another; all together are so many uses of `release_event`, for add/remove one person. A figure of quality is two
+counts more, that a person moves by 1 at most, from the same budget.
 Edges: a class without rows is noise alone; images and series have no levels → ConfigError.
 """
 
@@ -14,25 +15,41 @@ from collections import Counter
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.data.triangles import packed
-from understudy.errors import ConfigError
+from understudy.errors import ConfigError, PrivacyError
+from understudy.generator import Generator
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import gram_matrix, mirrored, movable, noise_on, shared_noise, spend_of
+from understudy.privacy.secure import (
+    gram_matrix,
+    mirrored,
+    movable,
+    needed_noise,
+    noise,
+    noise_on,
+    shared_noise,
+    spend_of,
+)
 from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
 
 SHARES = (0.8, 0.2)  # of the budget: cells of the class, and all others
 
 
-def blank(requirements: Requirements, budget: Budget | None) -> OfferedGram:
-    """The offer, with its noise stated and nothing counted; None: without noise. ConfigError where nobody takes it."""
+def blank(requirements: Requirements, budget: Budget | None, figure: float = 0.0) -> OfferedGram:
+    """The offer, with its noise stated and nothing counted; None: without noise. ConfigError where nobody takes it.
+
+    `figure`: the noise of a figure of quality, which is paid from the same budget; 0: there is none.
+    """
     schema = requirements.schema
     if not isinstance(schema, Schema):
         raise ConfigError(
@@ -40,8 +57,9 @@ def blank(requirements: Requirements, budget: Budget | None) -> OfferedGram:
         )
     cells = moved(len(schema.columns))
     releases = tuple((((1.0, count),), share) for count, share in zip(cells, SHARES, strict=True))
-    noise = (0.0, 0.0) if budget is None else shared_noise(releases, budget)
-    return OfferedGram(Codec(schema).sizes, target=schema.names.index(requirements.target), noise=noise)
+    beside = ((figure, MOVED),) if figure else ()
+    sigmas = (0.0, 0.0) if budget is None else shared_noise(releases, budget, beside=beside)
+    return OfferedGram(Codec(schema).sizes, target=schema.names.index(requirements.target), noise=sigmas)
 
 
 def moved(columns: int) -> tuple[int, int]:
@@ -54,17 +72,43 @@ def price(offer: OfferedGram) -> Counter[DpEvent]:
     return spend_of(zip(offer.noise, moved(len(offer.sizes)), strict=True))
 
 
+def figure_noise(epsilon: float, budget: Budget) -> float:
+    """The noise of a figure of quality that costs this ε of the budget. PrivacyError if nothing would be left."""
+    if not epsilon < budget.epsilon:
+        raise PrivacyError(
+            f"a figure of ε={epsilon:g} leaves nothing for the offer: all together may cost ε={budget.epsilon:g}. "
+            "Nothing was charged."
+        )
+    return needed_noise(MOVED, Budget(epsilon, budget.delta))
+
+
+def figure(
+    offer: OfferedGram, data: Held, requirements: Requirements, sigma: float, rng: Rng
+) -> tuple[int, int]:
+    """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
+    one = Generator(offer, requirements.schema, {"silo": "", "label": None})
+    classifier = pool([one], requirements, {}).classifier(requirements.target)
+    own = _first_rows(data)
+    right = classifier.predict_proba(own).argmax(1) == classifier.features.codes(own).numpy()
+    beside = noise(Fraction(sigma), rng, MOVED)
+    return int(right.sum()) + int(beside[0]), len(own) + int(beside[1])
+
+
 def counted(offer: OfferedGram, data: Held, requirements: Requirements, rng: Rng) -> OfferedGram:
     """The offer with the counts of these rows in it. They have been paid for."""
     schema = requirements.schema
-    assert isinstance(data, Table)
     assert isinstance(schema, Schema)
-    first = np.sort(np.unique(data.people, return_index=True)[1])
-    codes = Codec(schema).codes(data.frame.iloc[first])
+    codes = Codec(schema).codes(_first_rows(data))
     cells = movable(offer.sizes).triu()
     own = of_column(offer.sizes, offer.target)
     own = own[:, None] | own
-    noise = noise_on(cells & own, Fraction(offer.noise[0]), rng)
-    noise = noise + noise_on(cells & ~own, Fraction(offer.noise[1]), rng)
-    offer.load_state_dict({"gram": packed(gram_matrix(codes, offer.sizes) + mirrored(noise))})
+    drawn = noise_on(cells & own, Fraction(offer.noise[0]), rng)
+    drawn = drawn + noise_on(cells & ~own, Fraction(offer.noise[1]), rng)
+    offer.load_state_dict({"gram": packed(gram_matrix(codes, offer.sizes) + mirrored(drawn))})
     return offer
+
+
+def _first_rows(data: Held) -> pd.DataFrame:
+    """One row of each person, the first."""
+    assert isinstance(data, Table)
+    return data.frame.iloc[np.sort(np.unique(data.people, return_index=True)[1])]

@@ -17,6 +17,7 @@ public schema (of a table, with the class among its columns, or of images or ser
     network     the description of the network: its `kind` is in `Requirements.networks`
     rehearsal   only where noise or ledger were not real: why; such an offer is refused
     note        a remark, where there is one
+    quality     a figure that the silo has paid for, where there is one (`quality`): a part of that price
 
 A card has these keys and no others, and its network is known by arithmetic (`models/plan`) before any of it is built.
 
@@ -49,11 +50,13 @@ from understudy.models.tables.offered import OfferedGram
 from understudy.privacy.accounts.budget import ADJACENCY
 from understudy.privacy.accounts.rehearsal import rehearsal_of
 from understudy.privacy.noise import FastRng
+from understudy.protocols.sgde.quality import check_people, check_quality
 from understudy.protocols.sgde.sums import check_counts, check_moments
 from understudy.tensors_file import Shapes, difference
 
 CARD = ("protocol", "silo", "target", "label", "epsilon", "delta", "accountant", "adjacency", "network")
-MORE = ("note", "rehearsal")  # a card may have these, too
+MORE = ("note", "rehearsal")  # texts that a card may have, too
+FIGURES = ("quality",)  # and figures
 MOST_TEXT = 1000  # letters of a text on a card
 ADDED = ("moments", "gram")  # kinds that are sums over people, of all classes: a pool adds them
 NETWORKS = ("class-decoder", "class-image-decoder", "mixture", "branched", *ADDED)
@@ -137,7 +140,7 @@ def offer_card(
     network: Mapping[str, Any],
     **more: Any,
 ) -> dict[str, Any]:
-    """The card of an offer. `more` (`MORE`) must be public: it is published with the weights."""
+    """The card of an offer. `more` (`MORE`, `FIGURES`) must be public or paid for: it is published with the weights."""
     return {
         "protocol": "sgde",
         "silo": silo,
@@ -233,6 +236,7 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     kind = card["network"].get("kind") if isinstance(card["network"], Mapping) else None
     one_of(requirements.networks, **{"the offer's network": str(kind)})
     _check_label(requirements, card["label"], kind in ADDED)
+    check_quality(card)
     if size > requirements.largest:
         raise ConfigError(
             f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
@@ -252,17 +256,18 @@ def _check_label(requirements: Requirements, label: Any, every: bool) -> None:
 
 
 def _check_card(card: Mapping[str, Any]) -> None:
-    """All keys of a card and no others, short texts, and nothing nested but the network."""
+    """All keys of a card and no others, short texts, and nothing nested but the network and figures."""
     if not isinstance(card, Mapping) or (missing := [key for key in CARD if key not in card]):
         what = f"lacks {', '.join(missing)}" if isinstance(card, Mapping) else "is no table of keys"
         raise ConfigError(f"the offer's card {what}. Nothing was exchanged.")
-    if strange := [key for key in card if key not in (*CARD, *MORE)]:
+    known = (*CARD, *MORE, *FIGURES)
+    if strange := [key for key in card if key not in known]:
         raise ConfigError(
-            f"the offer's card has a key {strange[0]!r:.60} that no card has; known: {', '.join((*CARD, *MORE))}. "
+            f"the offer's card has a key {strange[0]!r:.60} that no card has; known: {', '.join(known)}. "
             "Nothing was exchanged."
         )
     for key, value in card.items():
-        if key != "network" and not (value is None or isinstance(value, str | int | float)):
+        if key not in ("network", *FIGURES) and not (value is None or isinstance(value, str | int | float)):
             raise ConfigError(f"the offer's {key} must be one value. Nothing was exchanged.")
         if isinstance(value, str) and len(value) > MOST_TEXT:
             raise ConfigError(
@@ -316,6 +321,8 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     said = said_of(offer.card)
     if isinstance(network, OfferedMoments | OfferedGram):
         check_moments(network, said) if isinstance(network, OfferedMoments) else check_counts(network, said)
+        if isinstance(network, OfferedGram):
+            check_people(offer.card, network, said)
         return  # rows of a fit are cut to the schema, and a fit for every look is slow
     rng, mass = FastRng(0), 0.0
     for count in pieces(network, points, most=points, numbers=_NUMBERS):

@@ -5,13 +5,15 @@ Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `sgde_message
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the
 classes' networks are trained on disjoint people: all of them cost what one costs. Labels are part of the row. In sums
-of moments a person with several rows counts with their average. Nothing
+of moments a person with several rows counts with their average. A figure of quality (`quality`) is a part of that
+(ε, δ), and is charged once in a run, before the offer. Nothing
 tells how many rows, or how many of a class, a silo has: not the sampling rate, not a divisor, not a missing class.
 Edges: a budget that cannot pay, or requirements that the silo cannot keep → refused at `Subscribe`, before anything
 is charged; lies (`poison`) are for rehearsals, and refused where the ledger is real.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -25,7 +27,7 @@ from understudy.check import a_seed, in_range, one_of, whole
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.durable import own_folder
-from understudy.errors import MessageError, PartyError, SchemaError
+from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.generator import NETWORKS, Generator
 from understudy.models.device import pick_device
 from understudy.models.moments.offered import MOST_FEATURES, OfferedMoments
@@ -37,6 +39,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
+from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
 from understudy.protocols.gram.party import composed
 from understudy.protocols.sgde import gram as sgde_gram
@@ -54,6 +57,7 @@ from understudy.protocols.sgde.offer import (
     check_schema,
     offer_card,
 )
+from understudy.protocols.sgde.quality import LEAST, MOST, MOVED, quality_of
 from understudy.protocols.sgde.rows import (
     Held,
     build_vae,
@@ -72,6 +76,7 @@ OFFERED = {
     "moments": "counts, means and second moments",
     "gram": "counts of all pairs of levels, and so",
 }
+FIGURE = "a figure of quality: about how many of its people a classifier made of the offer is right"
 LIES = ("none", "flip", "random")
 KINDS = ("beta-vae", "marginals", *ADDED)
 LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
@@ -84,7 +89,8 @@ class Recipe:
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
     `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
     offers sums of images or series, in so many `features` of a public frame, which a pool adds; `kind="gram"` counts
-    of all pairs of a table's levels.
+    of all pairs of a table's levels. `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality
+    (`quality`), which stands on the card; None: there is no figure. Sums of tables alone have one.
     """
 
     kind: str = "beta-vae"
@@ -96,6 +102,7 @@ class Recipe:
     clip_norm: float = 1.0
     learning_rate: float = 0.01
     features: int = 128
+    quality_epsilon: float | None = None
     private: bool = True
     device: str = "auto"
     seed: int = 0
@@ -110,6 +117,13 @@ class Recipe:
         whole(features=self.features)
         in_range(1, MOST_FEATURES, features=self.features)
         a_seed(seed=self.seed)
+        if self.quality_epsilon is not None:
+            in_range(LEAST, MOST, quality_epsilon=self.quality_epsilon)
+            if self.kind != "gram" or not self.private:
+                raise ConfigError(
+                    'a figure of quality is paid for under noise, and is for kind="gram" alone: without '
+                    "quality_epsilon there is none. Nothing was charged."
+                )
 
     def spend(self, noise_multiplier: float) -> Spend:
         """What a silo's networks cost together."""
@@ -173,6 +187,13 @@ class SgdeParty(Party):
         price, delta = self.price
         if self.recipe.private:
             check_price(self.requirements, price, delta)
+        if self._figure_noise:  # what whoever takes the offer will look at
+            check_noise(
+                {
+                    "network": self._described(), "epsilon": price, "delta": delta,
+                    "quality": {"noise": self._figure_noise},
+                }
+            )  # fmt: skip
         self.ledger.afford(*self._uses)
         self.subscribed = ask
         limit = None if self.budget.epsilon == math.inf else self.budget.to_dict()
@@ -214,7 +235,7 @@ class SgdeParty(Party):
             budget = Budget(most, self._delta) if self.recipe.private else None
             return sgde_marginals.price(self.requirements, budget)
         if self.recipe.kind == "gram":
-            return sgde_gram.price(self._blank_gram)
+            return sgde_gram.price(self._blank_gram) + self._figure_spend
         if self.recipe.kind == "moments":
             return sgde_moments.price(Budget(most, self._delta) if self.recipe.private else None)
         if not self.recipe.private:
@@ -224,7 +245,20 @@ class SgdeParty(Party):
     @property
     def _blank_gram(self) -> OfferedGram:
         most = min(self.budget.epsilon, self.requirements.epsilon)
-        return sgde_gram.blank(self.requirements, Budget(most, self._delta) if self.recipe.private else None)
+        budget = Budget(most, self._delta) if self.recipe.private else None
+        return sgde_gram.blank(self.requirements, budget, self._figure_noise)
+
+    @property
+    def _figure_noise(self) -> float:
+        """The σ of the figure of quality; 0: there is none."""
+        if self.recipe.quality_epsilon is None:
+            return 0.0
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        return sgde_gram.figure_noise(self.recipe.quality_epsilon, Budget(most, self._delta))
+
+    @property
+    def _figure_spend(self) -> Counter[DpEvent]:
+        return spend_of([(self._figure_noise, MOVED)]) if self._figure_noise else Counter()
 
     @property
     def _blank_moments(self) -> OfferedMoments:
@@ -247,8 +281,12 @@ class SgdeParty(Party):
     @property
     def _uses(self) -> tuple[DpEvent, int]:
         """The spend as one event, and how often."""
-        first, *others = self.spend.items()
-        return (composed(self.spend), 1) if others else first
+        return _as_one(self.spend)
+
+    @property
+    def _offer_uses(self) -> tuple[DpEvent, int]:
+        """That of the offers without their figure."""
+        return _as_one(sgde_gram.price(self._blank_gram)) if self._figure_noise else self._uses
 
     @property
     def price(self) -> tuple[float, float]:
@@ -264,7 +302,10 @@ class SgdeParty(Party):
     # Push
 
     def _push(self) -> Pushed:
-        event, uses = self._uses
+        if self._figure_noise:  # first: a refusal then leaves everything as it was
+            ((figure, counts),) = self._figure_spend.items()
+            self.ledger.charge(figure, count=counts, run=self.run, what=FIGURE, once=True)
+        event, uses = self._offer_uses
         receipt = self.ledger.charge(
             event, count=uses, run=self.run,
             what=f"{OFFERED[self.recipe.kind]} of {len(self.requirements.labels)} classes, on disjoint people",
@@ -273,16 +314,26 @@ class SgdeParty(Party):
         labels = (None,) if self.recipe.kind in ADDED else self.requirements.labels
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
-        rehearsal = {"rehearsal": said} if said else {}
+        more: dict[str, Any] = {"rehearsal": said} if said else {}
+        if self._figure_noise:
+            more["quality"] = self._quality(networks[0])
         offers = []
         for label, network in zip(labels, networks, strict=True):
             card = offer_card(
                 self.requirements, silo=self.name, label=label, epsilon=price, delta=delta,
-                accountant=ACCOUNTANTS["pld"], network=network.describe(), **rehearsal,  # type: ignore[operator]
+                accountant=ACCOUNTANTS["pld"], network=network.describe(), **more,  # type: ignore[operator]
             )  # fmt: skip
             offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
         return Pushed(offers=Paid(offers, receipt))
+
+    def _quality(self, offer: nn.Module) -> dict[str, Any]:
+        """The figure of the card. It has been paid for."""
+        assert isinstance(offer, OfferedGram)
+        sigma = self._figure_noise
+        right, people = sgde_gram.figure(offer, self.data, self.requirements, sigma, self.rng)
+        cost = epsilon(self._figure_spend, self._delta)
+        return quality_of(right, people, noise=sigma, epsilon=cost, delta=self._delta)
 
     def _counted(self) -> nn.Module:
         """Sums of all classes. They have been paid for."""
@@ -356,6 +407,11 @@ class SgdeParty(Party):
         if "subscribed" in state:
             self.subscribed = Subscribe(**state["subscribed"])
             self._take_up(self.subscribed)
+
+
+def _as_one(spend: Spend) -> tuple[DpEvent, int]:
+    first, *others = spend.items()
+    return (composed(spend), 1) if others else first
 
 
 def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
