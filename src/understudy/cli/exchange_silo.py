@@ -13,7 +13,7 @@ from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of, membership, transfers
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.figures import shown
-from understudy.report.words import at_price, chance, size
+from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
     from understudy.protocols.sgde.offer import Requirements
@@ -78,6 +78,13 @@ def train(
             "Default: moments for series, else beta-vae."
         ),
     ] = None,
+    quality_epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="With --kind gram: spend so much of ε on a figure that stands on the offer, how often a classifier "
+            "made of it is right about this silo's people. Default: no figure."
+        ),
+    ] = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
 ) -> None:
@@ -100,6 +107,8 @@ def train(
         recipe = replace(recipe, kind=kind)
     if steps is not None:
         recipe = replace(recipe, steps=steps)
+    if quality_epsilon is not None:
+        recipe = replace(recipe, quality_epsilon=quality_epsilon)
     with open_ledger(ledger, silo, budget) as book:
         offers = train_offers(
             silo, held, book, required, budget=budget, run=f"exchange {name}", recipe=recipe
@@ -108,6 +117,12 @@ def train(
         for offer in offers:
             folder = offer.save(to / places.get(offer.card["label"], ALL))
             out.print(f"{folder}: {at_price(offer.card['epsilon'], offer.card['delta'])}")
+            if "quality" in offer.card:
+                figure = offer.card["quality"]
+                out.print(
+                    f"A classifier made of it is {right_about(figure)}. "
+                    f"This figure alone costs {at_price(figure['epsilon'])}."
+                )
         out.print(book.summary())
 
 

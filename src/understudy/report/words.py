@@ -1,7 +1,8 @@
 """Figures as text: digits that a reader can hold in mind, and a privacy price that is never rounded down."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from understudy.privacy.accounts.figures import shown
 
@@ -42,6 +43,12 @@ def short(text: str, most: int) -> str:
 def percent(share: float) -> str:
     """A share in whole per cent; what is there but rounds to nothing is said to be there."""
     return "<1" if 0 < share < 0.005 else f"{100 * share:.0f}"
+
+
+def right_about(quality: Mapping[str, Any]) -> str:
+    """An offer's figure: "right about 83 % (81 to 85 %) of its own people". The interval is rounded outwards."""
+    low, high = math.floor(100 * quality["low"]), math.ceil(100 * quality["high"])
+    return f"right about {percent(quality['accuracy'])}\u00a0% ({low} to {high}\u00a0%) of its own people"
 
 
 def signed(value: float) -> str:
