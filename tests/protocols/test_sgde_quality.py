@@ -3,11 +3,13 @@
 import math
 from dataclasses import asdict, replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from dp_accounting import GaussianDpEvent
 from test_sgde_gram import BUDGET, POOL, SCHEMA, rows
 
 from understudy.data.table import read_table
@@ -106,8 +108,8 @@ def test_a_figure_at_an_extreme_price_is_refused_and_nothing_is_charged(asked: A
 @pytest.mark.parametrize(
     ("settings", "error", "said"),
     [
-        ({"quality_epsilon": 4.0}, PrivacyError, "leaves nothing for the offer"),
-        ({"quality_epsilon": 50.0}, PrivacyError, "leaves nothing for the offer"),
+        ({"quality_epsilon": 2.1}, PrivacyError, "leaves too little for the offer"),
+        ({"quality_epsilon": 50.0}, PrivacyError, "leaves too little for the offer"),
         ({"kind": "marginals"}, ConfigError, "for kind=\"gram\" alone"),
         ({"kind": "beta-vae"}, ConfigError, "for kind=\"gram\" alone"),
         ({"private": False}, ConfigError, "under noise"),
@@ -136,8 +138,18 @@ def test_a_pool_that_asks_for_a_figure_that_was_not_agreed_to_gets_none() -> Non
     assert not one.ledger.spend()
 
 
-def test_a_second_figure_is_refused_also_by_a_party_that_was_put_back() -> None:
+def test_what_was_spent_since_the_pool_was_joined_is_found_before_the_figure_is_charged() -> None:
     one = party()
+    one.answer(subscribe())
+    one.ledger.charge(GaussianDpEvent(2.0), run="another", what="something else")
+    spent = one.ledger.spend()
+    with pytest.raises(BudgetExceeded):
+        one.answer(Push())
+    assert one.ledger.spend() == spent
+
+
+def test_a_second_figure_is_refused_also_by_a_party_that_was_put_back() -> None:
+    one = party(Ledger.rehearsal("s", Budget(20.0, 1e-5)))  # which could pay for more
     one.answer(subscribe())
     before = one.state_dict()
     one.answer(Push())
@@ -197,6 +209,31 @@ def test_a_figure_that_is_left_off_the_card_or_is_of_other_people_or_another_off
     refused(
         {key: value for key, value in card.items() if key != "quality"} | {"epsilon": 4.2}, PrivacyError, "ε"
     )
+
+
+def test_whatever_stands_in_a_figure_is_refused_in_words() -> None:
+    card, counts = made()[0].card, made()[0].network
+    strange = (
+        None,
+        "",
+        [],
+        {},
+        -1,
+        1 << 52,
+        -(1 << 52),
+        10**400,
+        1e308,
+        -1e308,
+        5e-324,
+        1e-310,
+        math.nan,
+        -math.inf,
+    )
+    for name, value in product(card["quality"], strange):
+        if card["quality"][name] != value:
+            lie = {**card, "quality": {**card["quality"], name: value}}
+            with pytest.raises(UnderstudyError, match="Nothing was exchanged"):
+                unpack_offer(POOL, pack_offer(lie, counts))  # type: ignore[arg-type]
 
 
 def test_the_interval_holds_every_share_that_the_noise_explains_and_no_other() -> None:

@@ -73,11 +73,11 @@ def price(offer: OfferedGram) -> Counter[DpEvent]:
 
 
 def figure_noise(epsilon: float, budget: Budget) -> float:
-    """The noise of a figure of quality that costs this ε of the budget. PrivacyError if nothing would be left."""
-    if not epsilon < budget.epsilon:
+    """The noise of a figure of quality that costs this ε of the budget. PrivacyError above half of it."""
+    if not epsilon <= budget.epsilon / 2:
         raise PrivacyError(
-            f"a figure of ε={epsilon:g} leaves nothing for the offer: all together may cost ε={budget.epsilon:g}. "
-            "Nothing was charged."
+            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
+            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
         )
     return needed_noise(MOVED, Budget(epsilon, budget.delta))
 

@@ -302,7 +302,8 @@ class SgdeParty(Party):
     # Push
 
     def _push(self) -> Pushed:
-        if self._figure_noise:  # first: a refusal then leaves everything as it was
+        if self._figure_noise:  # first, and both are afforded: a refusal leaves everything as it was
+            self.ledger.afford(*self._uses)
             ((figure, counts),) = self._figure_spend.items()
             self.ledger.charge(figure, count=counts, run=self.run, what=FIGURE, once=True)
         event, uses = self._offer_uses
