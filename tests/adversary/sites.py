@@ -159,6 +159,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_marginals, "levels", _levels(sites, sgde_marginals.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(sgde_gram, "gram_matrix", _counts(sites, sgde_gram.gram_matrix, "Gram matrix"))
+        patch.setattr(sgde_gram, "judged", _counts(sites, sgde_gram.judged, "figure of quality"))
         patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))

@@ -16,6 +16,8 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
@@ -86,12 +88,17 @@ def figure(
     offer: OfferedGram, data: Held, requirements: Requirements, sigma: float, rng: Rng
 ) -> tuple[int, int]:
     """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
+    right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
+    return right, people
+
+
+def judged(offer: OfferedGram, data: Held, requirements: Requirements) -> Tensor:
+    """The two counts of a figure without noise: (2,), int64."""
     one = Generator(offer, requirements.schema, {"silo": "", "label": None})
     classifier = pool([one], requirements, {}).classifier(requirements.target)
     own = _first_rows(data)
     right = classifier.predict_proba(own).argmax(1) == classifier.features.codes(own).numpy()
-    beside = noise(Fraction(sigma), rng, MOVED)
-    return int(right.sum()) + int(beside[0]), len(own) + int(beside[1])
+    return torch.tensor([int(right.sum()), len(own)])
 
 
 def counted(offer: OfferedGram, data: Held, requirements: Requirements, rng: Rng) -> OfferedGram:
