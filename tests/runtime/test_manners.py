@@ -3,6 +3,7 @@
 import json
 import threading
 import tomllib
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,25 @@ def test_a_contract_that_one_refuses_is_off_and_everybody_hears_why(tmp_path: Pa
         assert isinstance(network.errors[name], PartyError)
         assert f"{name}: the run run-1 is off: {WHY}" in str(network.errors[name])
     assert queue.waiting() == [], "nobody is asked about it any more"
+
+
+def test_an_interruption_after_a_refusal_leaves_nobody_untold(tmp_path: Path) -> None:
+    """Ctrl-C while the refusal is being written down: who is there hears why, who is not is not waited for."""
+    network = Network(tmp_path, *"abc")
+    parties = served(network, *"abc", linger=86_400)
+    network.start(network.seat("b"), parties.port)
+    signed(parties, "b")
+    network.start(network.seat("a", policy=STRICT), parties.port)
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    writing = ExitStack()
+    writing.callback(interrupted)
+    with pytest.raises(ContractRefused, match=WHY), parties, writing:
+        parties.wait(60)
+    network.join_all()
+    assert f"b: the run run-1 is off: {WHY}" in str(network.errors["b"])
 
 
 def test_a_run_that_is_held_goes_on_when_the_one_that_refused_signs(tmp_path: Path) -> None:

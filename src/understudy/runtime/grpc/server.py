@@ -25,6 +25,15 @@ from understudy.runtime.local import Transcript, addressed
 from understudy.runtime.refusals import refusal
 from understudy.runtime.wire import decode, encode
 
+_HURRY = 2.0  # seconds in which who is connected hears of the end
+
+
+def _refusal(error: BaseException | None) -> ContractRefused | None:
+    """The refusal that ended a run, also where an interruption came while it was handled."""
+    while error is not None and not isinstance(error, ContractRefused):
+        error = error.__context__ if isinstance(error, KeyboardInterrupt) else None
+    return error
+
 
 class GrpcParties:
     """The parties of one contract, behind one port. A context manager; `close` sends them home.
@@ -149,16 +158,17 @@ class GrpcParties:
             },
         }
 
-    def close(self, *, over: bool = True, off: str = "") -> None:
+    def close(self, *, over: bool = True, off: str = "", hurry: bool = False) -> None:
         """Tell every party that the run is over, or why it is `off`, and give the port back.
 
-        Without either they are told nothing and wait: a server may come back and go on. Ctrl-C ends only the lingering.
+        Without either they are told nothing and wait: a server may come back and go on. Ctrl-C ends only the lingering;
+        in a `hurry` only who is there is told.
         """
         if self._streams.ended:
             return
-        self._streams.ended, self._streams.over, self._streams.off = True, over and not off, off
         try:
-            run(self._finish())
+            self._streams.ended, self._streams.over, self._streams.off = True, over and not off, off
+            run(self._finish(min(self.linger, _HURRY) if hurry else self.linger))
         except KeyboardInterrupt:  # whoever is not there yet is not waited for any longer; the outcome stands
             if not (over or off):
                 raise
@@ -171,7 +181,13 @@ class GrpcParties:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close(over=error is None, off=str(error) if isinstance(error, ContractRefused) else "")
+        refused = _refusal(error)
+        hurry = refused is not None and refused is not error
+        self.close(over=error is None, off="" if refused is None else str(refused), hurry=hurry)
+        if (
+            hurry and refused is not None
+        ):  # Ctrl-C came after the refusal: that is why it ended, and all are told
+            raise refused from None
 
     def _present(
         self, outcomes: Mapping[str, Answer | PartyError], at_least: int | None
@@ -219,10 +235,10 @@ class GrpcParties:
         await self._server.start()
         return port
 
-    async def _finish(self) -> None:
+    async def _finish(self, linger: float) -> None:
         self._streams.turn()
         lasting = self._streams.over or self._streams.off
-        until = time.monotonic() + (self.linger if lasting else 0.0)
+        until = time.monotonic() + (linger if lasting else 0.0)
         while time.monotonic() < until and any(map(self._must_hear, self._links.values())):
             await asyncio.sleep(0.02)
         await self._server.stop(grace=1)
