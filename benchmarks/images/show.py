@@ -93,4 +93,20 @@ def _mean(values: "pd.Series[float]") -> str:
     )
 
 
-TABLES = {"accuracies": accuracies, "silos": silos, "published": published}
+def speed() -> str:
+    rows = pd.read_csv(HERE / "speed.csv")
+    lines = [
+        [
+            f"{row.people:,}",
+            f"{row.features}",
+            f"{row.statistics_s:.1f}",
+            f"{row.fit_s:.1f}",
+            f"{row.rest_s:.1f}",
+            f"{row.peak_mb:,} MB",
+        ]
+        for row in rows.itertuples()
+    ]
+    return table(("images", "features", "statistics", "fit", "the rest", "peak"), lines)
+
+
+TABLES = {"speed": speed, "accuracies": accuracies, "silos": silos, "published": published}

@@ -25,6 +25,7 @@ from understudy.privacy.secure.moments import (
     needed_multipliers,
     noise_for,
 )
+from understudy.protocols.moments import stages as counting
 from understudy.protocols.moments.stages import First, Pooled, Rows, Stage, Within
 
 ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
@@ -76,6 +77,18 @@ def without(rows: Rows, person: int) -> Rows:
         rows.classes[stay],
         Crowd.of(np.concatenate([[0], np.cumsum(sizes)])),
     )
+
+
+@pytest.mark.parametrize("sizes", [[1] * 17, [1, 0] * 8 + [1], [1, 3, 2, 1, 4]])
+def test_rows_that_are_counted_some_at_a_time_give_the_same_numbers(
+    sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(5)
+    rows, every = people(rng, sizes), stages(rng)
+    whole = [stage.count(rows) for stage in every]
+    monkeypatch.setattr(counting, "_PIECE", 3)
+    for stage, numbers in zip(every, whole, strict=True):
+        assert torch.equal(stage.count(rows), numbers)
 
 
 @settings(max_examples=60, deadline=None)

@@ -14,6 +14,7 @@ entries that `diagonal` marks have √2·σ. Everything else here is public.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +51,7 @@ SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whos
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
+_PIECE = 1 << 13  # rows at a time
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 
@@ -89,6 +91,9 @@ class First:
 
     def count(self, rows: Rows) -> Tensor:
         """int64 (size,)."""
+        return in_pieces(self._count_of, rows)
+
+    def _count_of(self, rows: Rows) -> Tensor:
         q = bounded(rows.coefficients, self.frame.reach, SCALE)
         ones = np.full((len(q), 1), float(COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
@@ -131,6 +136,9 @@ class Pooled:
 
     def count(self, rows: Rows) -> Tensor:
         """int64 (size,)."""
+        return in_pieces(self._count_of, rows)
+
+    def _count_of(self, rows: Rows) -> Tensor:
         q = bounded(_about(self.means, rows)[:, : self.features], float(self.radius), self.scale)
         return packed(cell_moments(q, np.zeros(len(q), dtype=np.int64), 1, rows.crowd)[0])
 
@@ -174,6 +182,9 @@ class Within:
 
     def count(self, rows: Rows) -> Tensor:
         """int64 (size,)."""
+        return in_pieces(self._count_of, rows)
+
+    def _count_of(self, rows: Rows) -> Tensor:
         y = _about(self.means, rows)[:, : len(self.basis)]
         u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
@@ -215,6 +226,21 @@ class Within:
 
 
 Stage = First | Pooled | Within
+
+
+def in_pieces(count: Callable[[Rows], Tensor], rows: Rows) -> Tensor:
+    """The same whole numbers, for some rows at a time where everybody has one: so memory does not grow with people."""
+    if not rows.crowd.single or len(rows.classes) <= _PIECE:
+        return count(rows)
+    total: Tensor | None = None
+    for start in range(0, len(rows.classes), _PIECE):
+        some = slice(start, start + _PIECE)
+        coefficients = rows.coefficients[some]
+        alone = Crowd.of(np.arange(len(coefficients) + 1))
+        part = count(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
 
 
 def finest(multiplier: float, most_holders: int) -> int:
