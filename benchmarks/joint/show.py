@@ -349,7 +349,20 @@ def equal_won() -> str:
     return table(("tables", "Gram, target named", "central", *EQUAL.values()), lines, "lllr")
 
 
+def speed() -> str:
+    rows = pd.read_csv(HERE / "speed.csv")
+    lines = [
+        [
+            str(row.case), f"{row.width:,}", f"{row.columns}", f"{row.epsilon:g}", f"{row.steps:,}", f"{row.seconds:.1f}",
+            f"{row.cpu_seconds:.1f}", f"{row.peak_mb:,} MB",
+        ]
+        for row in rows.itertuples()
+    ]  # fmt: skip
+    return table(("table", "levels", "columns", "ε", "steps", "seconds", "CPU seconds", "peak"), lines)
+
+
 TABLES = {
+    "speed": speed,
     "rules": ruled,
     "equal": equal,
     "equal won": equal_won,
