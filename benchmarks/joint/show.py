@@ -353,8 +353,8 @@ def speed() -> str:
     rows = pd.read_csv(HERE / "speed.csv")
     lines = [
         [
-            str(row.case), f"{row.width:,}", f"{row.columns}", f"{row.epsilon:g}", f"{row.steps:,}", f"{row.seconds:.1f}",
-            f"{row.cpu_seconds:.1f}", f"{row.peak_mb:,} MB",
+            str(row.case), f"{row.width:,}", f"{row.columns}", f"{row.epsilon:g}", f"{row.steps:,}",
+            f"{row.seconds:.1f}", f"{row.cpu_seconds:.1f}", f"{row.peak_mb:,} MB",
         ]
         for row in rows.itertuples()
     ]  # fmt: skip
