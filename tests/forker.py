@@ -148,7 +148,9 @@ def hold(where: str, sign: Path) -> None:
 
 def play(order: dict[str, Any]) -> None:
     """A child: never returns."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests are a shell's background job
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # also where the tests are a shell's background job
     for number, end in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{order['to']}.{end}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
