@@ -32,8 +32,8 @@ from common.grid import Grid, by_text, grid_options
 from common.options import quick
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
-from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
 from understudy.protocols.sgde.pooling import labelled_images
+from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
 from understudy.run import train
 
 HERE = Path(__file__).parent

@@ -26,7 +26,7 @@ from understudy.protocols.core.alignment import Found
 from understudy.protocols.gans import central_gan, vd_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gans.party import Begin
 from understudy.protocols.sgde.fit import fit
-from understudy.protocols.sgde.party import Recipe
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.runtime.wire import encode
 
 SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categories=(1, 2, 3))))

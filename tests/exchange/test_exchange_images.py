@@ -26,8 +26,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements, offer_card
-from understudy.protocols.sgde.party import Recipe, train_offers
+from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import labelled_images, pool
+from understudy.protocols.sgde.recipe import Recipe
 
 POOL = Requirements(
     schema=ImageSchema(height=28, width=28), target="half", classes=(0, 1), epsilon=40.0,

@@ -32,7 +32,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import Recipe, train_offers
+from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.sgde.recipe import Recipe
 
 BUDGET = Budget(8.0, 1e-5)
 SIDE = 12

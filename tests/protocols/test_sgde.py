@@ -38,8 +38,10 @@ from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.sgde.fit import batches, fit
 from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import Recipe, train_offers, unpack_offer
+from understudy.protocols.sgde.packing import unpack_offer
+from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import labelled_images
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import labelled_rows
 from understudy.protocols.sgde.suspects import suspicions
 from understudy.run import run_file, train

@@ -21,8 +21,10 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import Recipe, pack_offer, train_offers, unpack_offer
+from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.suspects import suspicions
 from understudy.run import train
 

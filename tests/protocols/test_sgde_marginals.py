@@ -23,7 +23,8 @@ from understudy.privacy.secure.counts import noise
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde.marginals import levels
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import Recipe, train_offers
+from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import labelled_rows
 from understudy.run import train
 

@@ -31,8 +31,10 @@ from understudy.privacy.secure import noise_on
 from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.sgde import moments as sgde_moments
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import Recipe, pack_offer, train_offers, unpack_offer
+from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.party import train_offers
 from understudy.protocols.sgde.pooling import labelled_images, pool
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.sums import gaussian_epsilon
 from understudy.protocols.sgde.suspects import suspicions
 from understudy.run import train

@@ -29,8 +29,10 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde.messages import Push, Subscribe
-from understudy.protocols.sgde.party import FIGURE, Recipe, SgdeParty, pack_offer, train_offers, unpack_offer
+from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.party import FIGURE, SgdeParty, train_offers
 from understudy.protocols.sgde.quality import quality_of
+from understudy.protocols.sgde.recipe import Recipe
 
 ASKED = 1.0
 KIND = {"kind": "gram", "quality_epsilon": ASKED}

@@ -14,7 +14,7 @@ import typer
 from understudy.cli.console import plain as out
 from understudy.cli.console import plain_err as err
 from understudy.cli.extras import need
-from understudy.cli.party import sit_down
+from understudy.cli.party import AddressOption, HomeOption, PatienceOption, sit_down
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,14 +53,9 @@ def collect(
     ledger: Annotated[
         Path | None, typer.Option(help="What was passed on here, and its price; default: in the home.")
     ] = None,
-    home: Annotated[
-        Path | None,
-        typer.Option(help="The folder for this party's own files; default: a folder with its name."),
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
-    patience: Annotated[
-        float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
-    ] = 86_400.0,
+    home: HomeOption = None,
+    address: AddressOption = None,
+    patience: PatienceOption = 86_400.0,
     make_codes: Annotated[int, typer.Option(min=0, help="Print so many new codes, and end.")] = 0,
 ) -> None:
     """Take part in one run with what people's own devices upload: one upload each, which this party cannot read.

@@ -17,7 +17,7 @@ from understudy.report.words import at_price, chance, right_about, size
 
 if TYPE_CHECKING:
     from understudy.protocols.sgde.offer import Requirements
-    from understudy.protocols.sgde.party import Recipe
+    from understudy.protocols.sgde.recipe import Recipe
     from understudy.protocols.sgde.rows import Held
 
 Labels = Annotated[list[str] | None, typer.Option("--label", help="Only this class; may be repeated.")]
@@ -254,7 +254,7 @@ def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[He
     from understudy.data.labelled import read_labelled_images
     from understudy.data.series import SeriesSchema, read_series
     from understudy.data.table import read_table
-    from understudy.protocols.sgde.party import FOR_IMAGES, Recipe
+    from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe
 
     schema = required.schema if person is None else replace(required.schema, person=person)
     if isinstance(schema, SeriesSchema):

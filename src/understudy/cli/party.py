@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
     Receiver = Callable[[Path, Policy, threading.Event, WatchedLog], AbstractContextManager[Box]]
 
+HomeOption = Annotated[
+    Path | None, typer.Option(help="The folder for this party's own files; default: a folder with its name.")
+]
+AddressOption = Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")]
+PatienceOption = Annotated[
+    float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
+]
+
 
 def join(
     invitation: Annotated[
@@ -39,15 +47,10 @@ def join(
         Path | None,
         typer.Option(help="The holder's ledger; default: in its home. A new one gets the policy's limits."),
     ] = None,
-    home: Annotated[
-        Path | None,
-        typer.Option(help="The folder for this party's own files; default: a folder with its name."),
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
+    home: HomeOption = None,
+    address: AddressOption = None,
     noise: Annotated[str, typer.Option(help='"fast" is not secure, and the card says so.')] = "secure",
-    patience: Annotated[
-        float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
-    ] = 86_400.0,
+    patience: PatienceOption = 86_400.0,
     example: Annotated[bool, typer.Option("--example", help="Print a policy to start from.")] = False,
 ) -> None:
     """Take part in one run with your own rows: sign its contract if your policy allows it, and answer until it ends."""
@@ -71,14 +74,9 @@ def aggregate(
     ledger: Annotated[
         Path | None, typer.Option(help="What was released here, and when; default: in the home.")
     ] = None,
-    home: Annotated[
-        Path | None,
-        typer.Option(help="The folder for this party's own files; default: a folder with its name."),
-    ] = None,
-    address: Annotated[str | None, typer.Option(help="HOST:PORT, if not the invitation's.")] = None,
-    patience: Annotated[
-        float, typer.Option(help="How many seconds to keep trying if the server does not answer.")
-    ] = 86_400.0,
+    home: HomeOption = None,
+    address: AddressOption = None,
+    patience: PatienceOption = 86_400.0,
 ) -> None:
     """Take part in one run without rows, as the second aggregator: add up people's shares, and release the sum once.
 

@@ -15,29 +15,26 @@ is charged; lies (`poison`) are for rehearsals, and refused where the ledger is 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
-from understudy.check import a_seed, in_range, one_of, whole
+from understudy.check import one_of
 from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.durable import own_folder
-from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
-from understudy.generator import NETWORKS, Generator
+from understudy.errors import MessageError, PartyError, SchemaError
+from understudy.generator import Generator
 from understudy.models.device import pick_device
-from understudy.models.moments.offered import MOST_FEATURES, OfferedMoments
-from understudy.models.nets.beta_vae import CHANNELS
+from understudy.models.moments.offered import OfferedMoments
 from understudy.models.tables.offered import OfferedGram
-from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, calibrate, epsilon
+from understudy.privacy.accounts.accounting import ACCOUNTANTS, DpEvent, Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import rehearsed
-from understudy.privacy.gradients import honest, honest_layers
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import spend_of
 from understudy.protocols.core import Ask, Message, Paid, Party, Public, Reply
@@ -45,19 +42,18 @@ from understudy.protocols.gram.party import composed
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde import moments as sgde_moments
-from understudy.protocols.sgde.fit import fit, step_event
+from understudy.protocols.sgde.fit import fit
 from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import (
     ADDED,
     Requirements,
-    check_generator,
-    check_network,
-    check_offer,
     check_price,
     check_schema,
     offer_card,
 )
-from understudy.protocols.sgde.quality import LEAST, MOST, MOVED, quality_of
+from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.quality import MOVED, quality_of
+from understudy.protocols.sgde.recipe import Recipe, needed_noise
 from understudy.protocols.sgde.rows import (
     Held,
     build_vae,
@@ -78,59 +74,7 @@ OFFERED = {
 }
 FIGURE = "a figure of quality: about how many of its people a classifier made of the offer is right"
 LIES = ("none", "flip", "random")
-KINDS = ("beta-vae", "marginals", *ADDED)
 LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as they stand in a run's settings
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
-
-    The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
-    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
-    offers sums of images or series, in so many `features` of a public frame, which a pool adds; `kind="gram"` counts
-    of all pairs of a table's levels. `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality
-    (`quality`), which stands on the card; None: there is no figure. Sums of tables alone have one.
-    """
-
-    kind: str = "beta-vae"
-    latent: int = 4
-    channels: tuple[int, ...] = CHANNELS
-    beta: float = 1.0
-    steps: int = 100
-    rate: float = 0.25
-    clip_norm: float = 1.0
-    learning_rate: float = 0.01
-    features: int = 128
-    quality_epsilon: float | None = None
-    private: bool = True
-    device: str = "auto"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "channels", tuple(self.channels))
-        one_of(KINDS, kind=self.kind)
-        honest(latent=self.latent, steps=self.steps, beta=self.beta)
-        honest(clip_norm=self.clip_norm, learning_rate=self.learning_rate)
-        honest_layers(channels=self.channels)
-        honest(rate=self.rate)
-        whole(features=self.features)
-        in_range(1, MOST_FEATURES, features=self.features)
-        a_seed(seed=self.seed)
-        if self.quality_epsilon is not None:
-            in_range(LEAST, MOST, quality_epsilon=self.quality_epsilon)
-            if self.kind != "gram" or not self.private:
-                raise ConfigError(
-                    'a figure of quality is paid for under noise, and is for kind="gram" alone: without '
-                    "quality_epsilon there is none. Nothing was charged."
-                )
-
-    def spend(self, noise_multiplier: float) -> Spend:
-        """What a silo's networks cost together."""
-        return {step_event(self.rate, noise_multiplier): self.steps}
-
-
-FOR_IMAGES = Recipe(latent=8, steps=200, learning_rate=0.002)
 
 
 class SgdeParty(Party):
@@ -415,40 +359,6 @@ def _as_one(spend: Spend) -> tuple[DpEvent, int]:
     return (composed(spend), 1) if others else first
 
 
-def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
-    """An offer as plain values and tensors."""
-    weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
-    return {"card": card, "weights": weights}
-
-
-def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:
-    """The generator that an offer describes, checked by every requirement. `priced=False`: a rehearsal without noise.
-
-    A rehearsal's offer is taken here, where the run's own statement says what it is; an exchange refuses it.
-    Edges: nothing is built before the card, the schema, the size and the shape of all weights were checked; another
-    network than the weights are of → ArtefactError; what is no offer → MessageError.
-    """
-    try:
-        card, weights = dict(offer["card"]), dict(offer["weights"])
-        size = sum(value.numel() * value.element_size() for value in weights.values())
-        stated = {key: value for key, value in card.items() if key != "rehearsal"}
-        if not priced:
-            stated["epsilon"] = 0.0
-        check_offer(requirements, stated, requirements.schema, size)
-        check_network(
-            requirements, card, {name: (value.dtype, tuple(value.shape)) for name, value in weights.items()}
-        )
-        if priced:
-            check_noise(card)
-        network = NETWORKS[card["network"]["kind"]].from_description(card["network"])
-        network.load_state_dict(weights)
-    except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-        raise MessageError(f"an offer cannot be rebuilt: {error}. Nothing was exchanged.") from None
-    generator = Generator(network.eval(), requirements.schema, card)
-    check_generator(requirements, generator)
-    return generator
-
-
 def train_offers(
     silo: str,
     data: Held,
@@ -467,9 +377,3 @@ def train_offers(
     pushed = party.answer(Push())
     offers: Sequence[Mapping[str, Any]] = pushed.offers.value  # type: ignore[attr-defined]
     return [unpack_offer(requirements, offer) for offer in offers]
-
-
-@lru_cache(maxsize=64)
-def needed_noise(recipe: Recipe, most: float, delta: float) -> float:
-    """The least noise multiplier that keeps the offers within (ε, δ)."""
-    return calibrate(recipe.spend, epsilon=most, delta=delta)

@@ -40,8 +40,10 @@ from understudy.protocols.core import (
 )
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
-from understudy.protocols.sgde.party import LIES, LIMITS, Recipe, SgdeParty, unpack_offer
+from understudy.protocols.sgde.packing import unpack_offer
+from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.recipe import Recipe
 from understudy.protocols.sgde.rows import image_schema
 from understudy.protocols.sgde.suspects import Suspicion, suspicions
 
