@@ -155,12 +155,12 @@ class Generator:
             rows = people.merge(events, on=self.schema.person, how="left")
             rows.attrs = people.attrs
             return rows
+        if isinstance(self.schema, SeveralVisits):
+            raise ArtefactError("events of several kinds do not stand in one table: see `several_visits`.")
         if where is not None or weights is not None or like is not None:
             if draw != "sample":
                 raise ConfigError(f"rows that are asked for are drawn, so draw={draw!r} has no meaning here.")
             return self._ask().sample(n, rng, where=where, weights=weights, like=like)
-        if isinstance(self.schema, SeveralVisits):
-            raise ArtefactError("events of several kinds do not stand in one table: see `several_visits`.")
         if isinstance(self.schema, MixedSchema):
             return self.schema.frame(self._parts(n, rng, draw))
         one_of(("sample", "argmax"), draw=draw)
@@ -297,25 +297,40 @@ class Generator:
         """
         return self._visits(n, FastRng(seed), where)
 
-    def several_visits(self, n: int, *, seed: int | None = None) -> dict[str, pd.DataFrame]:
-        """`n` synthetic people, as "people", and each holder's events of them, by what these are called, in order."""
-        not_negative(n=n)
-        rng, schema, network = FastRng(seed), self.schema, self.network
-        if not isinstance(schema, SeveralVisits) or not isinstance(network, ChainsTogether):
+    def several_visits(
+        self, n: int, *, where: str | None = None, seed: int | None = None
+    ) -> dict[str, pd.DataFrame]:
+        """`n` synthetic people, as "people", and each holder's events of them, by what these are called, in order.
+
+        `where` is a condition as of `visits`; where it speaks of several kinds of events, people one of whose events of
+        each kind, taken together, meet it. All events keep the schema's rules.
+        """
+        if not isinstance(self.schema, SeveralVisits) or not isinstance(self.network, ChainsTogether):
             raise ArtefactError("This generator draws no events of several kinds: see `visits` and `sample`.")
-        found: dict[str, pd.DataFrame] = {}
-        for part, codes in zip(schema.parts, network.draw(n, rng.uniform), strict=True):
-            people, found[part.title] = visit_frames(codes, part, rng)
-            found.setdefault("people", people)
-        return found
+        frames = self._people(n, FastRng(seed), where)
+        return dict(zip(("people", *(part.title for part in self.schema.parts)), frames, strict=True))
 
     def _visits(self, n: int, rng: FastRng, where: str | None) -> tuple[pd.DataFrame, pd.DataFrame]:
-        not_negative(n=n)
         if not isinstance(self.schema, VisitSchema) or not isinstance(self.network, MixtureOfChains):
             raise ArtefactError("This generator draws no people with events: see `sample`.")
-        if where is not None or self.schema.rules:
-            return people_where(self.network, self.schema, where, n, rng)
-        return visit_frames(self.network.draw(n, rng.uniform), self.schema, rng)
+        people, events = self._people(n, rng, where)
+        return people, events
+
+    def _people(self, n: int, rng: FastRng, where: str | None) -> tuple[pd.DataFrame, ...]:
+        """People, and their events of each kind."""
+        not_negative(n=n)
+        schema, network = self.schema, self.network
+        assert isinstance(schema, VisitSchema | SeveralVisits)
+        assert isinstance(network, MixtureOfChains | ChainsTogether)
+        if where is not None or schema.rules:
+            return people_where(network, schema, where, n, rng)
+        drawn = (
+            network.draw(n, rng.uniform)
+            if isinstance(network, ChainsTogether)
+            else (network.draw(n, rng.uniform),)
+        )
+        each = [visit_frames(codes, part, rng) for part, codes in zip(schema.parts, drawn, strict=True)]
+        return (each[0][0], *(events for _, events in each))
 
     def series(self, n: int, *, seed: int | None = None) -> NDArray[np.float64]:
         """`n` synthetic series in the declared units: (n, length, channels)."""

@@ -174,6 +174,29 @@ def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() 
     assert (drawn["claims"].groupby("patient")["month"].diff().dropna() >= 0).all()
 
 
+def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_what_is_drawn() -> None:
+    tables, schemas = two_kinds()
+    schemas["insurer"] = replace(schemas["insurer"], rules=({"when": "plan == 1", "then": "fee != 3"},))
+    schemas["clinic"] = replace(schemas["clinic"], rules=({"when": "severity == 0", "then": "ward == 'a'"},))
+    across = [
+        {"when": "sex == 'm'", "then": "fee <= 1"},
+        {"when": "number_of_claims == 0", "then": "smoker == false"},
+    ]
+    fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
+    made = train("visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across).generator
+    assert len(made.schema.rules) == 4
+    drawn = made.several_visits(2_000, seed=1)
+    assert drawn["people"].attrs["kept"] == 1.0
+    claims, visits_drawn = (drawn[t].merge(drawn["people"]) for t in ("claims", "events"))
+    assert len(claims) > 500
+    assert not ((claims["sex"] == "m") & (claims["fee"] > 1)).any()
+    assert not ((claims["plan"] == 1) & (claims["fee"] == 3)).any()
+    assert (visits_drawn.loc[visits_drawn["severity"] == 0, "ward"] == "a").all()
+    without = drawn["people"].loc[~drawn["people"]["patient"].isin(claims["patient"])]
+    assert len(without) > 100
+    assert not without["smoker"].any()
+
+
 def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_path: Path) -> None:
     tables, schemas = two_kinds()
     parties = {}
@@ -201,6 +224,11 @@ def test_a_run_file_gives_three_files_and_the_generator_is_the_same_again(tmp_pa
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     assert len(pd.read_csv(tmp_path / "drawn" / "people.csv")) == 9
+    done = CliRunner().invoke(app, [*asked, "--where", "severity == 1 and fee >= 2 and plan == 2"])
+    assert done.exit_code == 0, done.output
+    assert "(exact)" in done.output
+    claims = pd.read_csv(tmp_path / "drawn" / "claims.csv")
+    assert claims.loc[claims["fee"] >= 2, "patient"].nunique() == 9
     assert "events of several kinds" in result.report(tmp_path / "page.html").read_text()
     with pytest.raises(ArtefactError, match="several_visits"):
         again.sample(5)
@@ -211,12 +239,19 @@ def test_what_cannot_be_put_together_is_refused_before_anything_is_charged() -> 
     alike = schemas | {"insurer": replace(schemas["insurer"], title="events")}
     with pytest.raises(SchemaError, match='title = "claims"'):
         Holders.of(alike)
-    ruled = schemas | {"insurer": replace(schemas["insurer"], rules=({"always": "fee > 0"},))}
-    with pytest.raises(SchemaError, match="rules"):
-        Holders.of(ruled)
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
-    with pytest.raises(ConfigError, match="rules"):
-        train("visits", fed, **SMALL, rules=[{"always": "fee > 0"}])
+    for rule, error, said in (
+        (
+            {"when": "severity == 3", "then": "fee > 0"},
+            SchemaError,
+            "events and claims, which are different rows",
+        ),
+        ({"unique": ["fee"]}, SchemaError, "one row a person"),
+        ({"always": "colour == 'red'"}, SchemaError, "colour"),
+        ({"always": "fee > 3"}, ConfigError, "leave nothing"),
+    ):
+        with pytest.raises(error, match=said):
+            train("visits", fed, **SMALL, rules=[rule])
     said = plan("visits", schemas, budget=USUAL, people=60, **SMALL)
     assert "at most 2 claims of a person count" in str(said)
     assert not any(entry.count for holder in fed.holders.values() for entry in holder.ledger.entries())
@@ -228,4 +263,7 @@ def test_a_schema_of_several_kinds_of_events_survives_the_way_to_a_file_and_back
     assert isinstance(schema, SeveralVisits)
     schema.save(tmp_path / "s.toml")
     assert SeveralVisits.load(tmp_path / "s.toml") == schema
+    ruled = replace(schema, rules=({"when": "plan == 0", "then": "fee > 0"},))
+    ruled.save(tmp_path / "s.toml")
+    assert SeveralVisits.load(tmp_path / "s.toml") == ruled != schema
     assert isinstance(schema.people, Schema)

@@ -1,11 +1,12 @@
 """A condition and rules on people with events, case by case: what a person is like, and what that asks of the events.
 
-A *condition* is met by a person one of whose events, with the person's columns beside it, meets it; who has no events
-meets it where it holds whatever an event is like. A *rule* is kept by every event with its person, and by every person,
-where it speaks of no event.
+A *condition* is met by a person one of whose events, with the person's columns beside it, meets it; where it speaks of
+several kinds of events, one of each. Who has no events of a kind meets it where it holds whatever such an event is
+like. A *rule* is kept by every event with its person, and by every person, where it speaks of no event.
 
 Each case settles all tests on people's columns that a condition, or a rule on both tables, makes: so cases do not
-overlap, and what is left of the condition and of these rules in each of them speaks of events alone.
+overlap, and what is left of the condition and of these rules in each of them speaks of events alone. What is left of
+the condition is then told by kinds of events (`kinds_of_events`).
 
 Edges: what compares two columns of both tables, or speaks of the time itself, is in no case (`Split.later`): drawn
 people are held against it.
@@ -14,28 +15,26 @@ people are held against it.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from understudy.answers.question import Box, Question, left_of
+from understudy.answers.kinds_of_events import Asked, TooManyCasesError, present, told, whatever
+from understudy.answers.question import Box, left_of
 from understudy.answers.rule_boxes import rule_boxes
 from understudy.data.codec import Codec
 from understudy.data.conditions import And, Condition, Not, Order, Test, columns, tests
 from understudy.data.pieces import Pieces
 from understudy.data.rules import Rule, about
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 
 MOST = 256  # cases, and boxes of one
 
 Boxes = tuple[Sequence[Box], dict[int, Pieces]]
-
-
-class TooManyCasesError(Exception):
-    """What is asked falls into too many parts."""
+_NOTHING: Boxes = ((), {})
+_Settled = tuple[list[Condition], Condition | bool, list[Condition | bool]]
 
 
 @dataclass(frozen=True, eq=False)
-class Case:
-    """People in boxes, and their events: hits, misses, and whether one hit is wanted. `free`: they may be anything."""
+class Events:
+    """A kind of events: hits, misses, and whether one hit is wanted. `free`: they may be anything."""
 
-    people: Boxes
     hit: Boxes
     miss: Boxes
     wanted: bool
@@ -43,36 +42,51 @@ class Case:
 
 
 @dataclass(frozen=True, eq=False)
+class Case:
+    """People in boxes, and their events of each kind."""
+
+    people: Boxes
+    events: tuple[Events, ...]
+
+
+ANYTHING = Events(([{}], {}), _NOTHING, wanted=False, free=True)
+
+
+@dataclass(frozen=True, eq=False)
 class Split:
     """A schema's rules by the tables that they speak of, and a condition (or none)."""
 
-    schema: VisitSchema
+    schema: VisitSchema | SeveralVisits
     condition: Condition | None
 
     @property
     def later(self) -> bool:
         """Whether something is left to be looked at in what was drawn."""
-        return (
-            len(self._people) + len(self._events) + len(self._both) < len(self.schema.rules) or self._untold
+        kept = len(self._people) + sum(
+            len(self._events(part)) + len(self._both(part)) for part in self._parts
         )
+        return kept < len(self.schema.rules) or self._untold
+
+    @property
+    def _parts(self) -> tuple[VisitSchema, ...]:
+        return self.schema.parts
 
     @property
     def _untold(self) -> bool:
-        return self.condition is not None and self.schema.time in columns(self.condition)
+        times = {part.time for part in self._parts}
+        return self.condition is not None and not times.isdisjoint(columns(self.condition))
 
     @property
     def _people(self) -> tuple[Rule, ...]:
         return about(self.schema.rules, self.schema.person_schema.names)
 
-    @property
-    def _events(self) -> tuple[Rule, ...]:
-        return about(self.schema.rules, self.schema.event_schema.names)
+    def _events(self, part: VisitSchema) -> tuple[Rule, ...]:
+        return about(self.schema.rules, part.event_schema.names)
 
-    @property
-    def _both(self) -> tuple[Rule, ...]:
-        """On columns of both, without the time and without an order between two."""
-        names = (*self.schema.person_schema.names, *self.schema.event_schema.names)
-        alone = {*self._people, *self._events}
+    def _both(self, part: VisitSchema) -> tuple[Rule, ...]:
+        """On columns of people and of these events, without the time and without an order between two."""
+        names = (*self.schema.person_schema.names, *part.event_schema.names)
+        alone = {*self._people, *self._events(part)}
         return tuple(
             rule
             for rule in about(self.schema.rules, names)
@@ -87,38 +101,65 @@ class Split:
         return Codec(replace(self.schema.person_schema, rules=self._people))
 
     @property
-    def events(self) -> Codec:
-        """Events' columns, under the rules on them alone."""
-        return Codec(replace(self.schema.event_schema, rules=self._events))
+    def events(self) -> tuple[Codec, ...]:
+        """Columns of each kind of events, under the rules on them alone."""
+        return tuple(
+            Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts
+        )
 
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""
         asked: Condition | bool = True if self._untold or self.condition is None else self.condition
-        kept = [rule.condition for rule in self._both if rule.condition is not None]
-        for count, (person, wanted, needed) in enumerate(self._settled(asked, kept)):
+        kept = [
+            (rule.condition, place)
+            for place, part in enumerate(self._parts)
+            for rule in self._both(part)
+            if rule.condition is not None
+        ]
+        places = [place for _, place in kept]
+        for count, (person, wanted, needed) in enumerate(self._settled(asked, [rule for rule, _ in kept])):
             if count == MOST:
                 raise TooManyCasesError
             people = _boxes(self.people, person)
             if wanted is False or not people[0]:
                 continue
-            wanted = self.whatever(wanted) or wanted
-            if any(rule is False for rule in needed):
-                yield Case(people, ((), {}), ((), {}), wanted is not True, free=False)
-                continue
-            rules = [rule for rule in needed if not isinstance(rule, bool)]
-            if isinstance(wanted, bool):
-                free = not rules and not self._events
-                yield Case(people, _boxes(self.events, rules), ((), {}), wanted=False, free=free)
-            else:
-                hit, miss = (_boxes(self.events, [*rules, one]) for one in (wanted, Not(wanted)))
-                yield Case(people, hit, miss, wanted=True, free=False)
+            rules: list[list[Condition | bool]] = [[] for _ in self._parts]
+            for place, rule in zip(places, needed, strict=True):
+                rules[place].append(rule)
+            for more, ways in self._told(wanted):
+                own = people if not more else _boxes(self.people, [*person, *more])
+                if own[0]:
+                    each = zip(self.events, rules, ways, strict=True)
+                    yield Case(own, tuple(self._of(levels, kept, asked) for levels, kept, asked in each))
 
-    def _settled(
-        self, asked: Condition | bool, kept: Sequence[Condition]
-    ) -> Iterator[tuple[list[Condition], Condition | bool, list[Condition | bool]]]:
+    def _of(self, levels: Codec, kept: Sequence[Condition | bool], asked: Asked) -> Events:
+        """One kind of events: those that the rules leave, and of these what is asked."""
+        wanted = asked.some is not None
+        if any(rule is False for rule in kept):
+            return Events(_NOTHING, _NOTHING, wanted, free=False)
+        rules = [rule for rule in kept if not isinstance(rule, bool)]
+        if asked.never is not None:
+            rules.append(Not(asked.never))
+        if asked.some is None:
+            free = not rules and not levels.schema.rules
+            return Events(_boxes(levels, rules), _NOTHING, wanted=False, free=free)
+        hit, miss = (_boxes(levels, [*rules, one]) for one in (asked.some, Not(asked.some)))
+        return Events(hit, miss, wanted=True, free=False)
+
+    def _told(self, wanted: Condition | bool) -> Iterator[tuple[list[Condition], list[Asked]]]:
+        """What is left of a condition, by kinds of events: who has which, and what is asked of each."""
+        nothing = [Asked() for _ in self._parts]
+        if self.whatever(wanted):
+            yield [], nothing
+            return
+        for there, left in present(wanted, self.schema):
+            for way in told(left, self.schema):
+                yield there, [way.get(place, none) for place, none in enumerate(nothing)]
+
+    def _settled(self, asked: Condition | bool, kept: Sequence[Condition]) -> Iterator[_Settled]:
         """Tests on people's columns, met or not, and what each way of settling them leaves of all conditions."""
         own = set(self.schema.person_schema.names)
-        heap: list[tuple[list[Condition], Condition | bool, list[Condition | bool]]] = [([], asked, [*kept])]
+        heap: list[_Settled] = [([], asked, [*kept])]
         while heap:
             said, first, rest = heap.pop()
             test = next((test for one in (first, *rest) for test in _tests(one) if test.column in own), None)
@@ -131,11 +172,8 @@ class Split:
                 heap.append(([*said, literal], _left(first, known), [_left(one, known) for one in rest]))
 
     def whatever(self, condition: Condition | bool) -> bool:
-        """Whether a condition on events holds whatever an event is like."""
-        if isinstance(condition, bool):
-            return condition
-        against = Question.of(Not(condition), Codec(replace(self.schema.row_schema, rules=()))).boxes(MOST)
-        return against is not None and not against
+        """Whether a condition on events holds whatever events are like."""
+        return whatever(condition, self.schema)
 
 
 def _boxes(levels: Codec, said: Sequence[Condition]) -> Boxes:

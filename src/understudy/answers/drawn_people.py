@@ -4,7 +4,7 @@ Guarantee: what the rules and the condition mean for people with events stands h
 not depend on how anybody was drawn.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from understudy.answers.cases import Split
 from understudy.answers.question import left_of
-from understudy.data.conditions import Condition, Order, tests
+from understudy.data.column import Column
+from understudy.data.conditions import Condition, Order, Test, tests
 from understudy.data.dtypes import typed
-from understudy.data.rules import met
+from understudy.data.rules import about, met
 from understudy.data.values import numbers_of
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.codes import Places
@@ -23,26 +24,34 @@ from understudy.data.visits.codes import Places
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """People in columns of `person_schema`, their events in those of `event_schema` and the time."""
+    """People in columns of `person_schema`, and their events of each kind, in those of `event_schema` and the time."""
 
     people: pd.DataFrame
-    events: pd.DataFrame
-    starts: Places
+    events: tuple[pd.DataFrame, ...]
+    starts: tuple[Places, ...]
 
     def take(self, who: Places) -> "Drawn":
         """These people, in this order, with all their events."""
-        numbers = np.diff(self.starts)[who]
-        starts = starts_of(numbers)
-        at = np.arange(starts[-1]) + np.repeat(self.starts[who] - starts[:-1], numbers)
-        own, theirs = (frame.iloc[rows] for frame, rows in ((self.people, who), (self.events, at)))
-        return Drawn(own.reset_index(drop=True), theirs.reset_index(drop=True), starts)
+        events, begins = [], []
+        for frame, own in zip(self.events, self.starts, strict=True):
+            numbers = np.diff(own)[who]
+            starts = starts_of(numbers)
+            at = np.arange(starts[-1]) + np.repeat(own[who] - starts[:-1], numbers)
+            events.append(frame.iloc[at].reset_index(drop=True))
+            begins.append(starts)
+        return Drawn(self.people.iloc[who].reset_index(drop=True), tuple(events), tuple(begins))
 
     def with_(self, other: "Drawn") -> "Drawn":
-        both = [
+        people, *events = [
             pd.concat(pair, ignore_index=True)
-            for pair in ((self.people, other.people), (self.events, other.events))
+            for pair in zip((self.people, *self.events), (other.people, *other.events), strict=True)
         ]
-        return Drawn(both[0], both[1], np.concatenate([self.starts, self.starts[-1] + other.starts[1:]]))
+        starts = (np.concatenate([a, a[-1] + b[1:]]) for a, b in zip(self.starts, other.starts, strict=True))
+        return Drawn(people, tuple(events), tuple(starts))
+
+    def owners(self, kind: int) -> Places:
+        """Whose each event of a kind is."""
+        return np.repeat(np.arange(len(self.people)), np.diff(self.starts[kind]))
 
 
 def starts_of(numbers: Places) -> Places:
@@ -72,7 +81,8 @@ def as_drawn(frames: Mapping[str, pd.DataFrame], schema: VisitSchema) -> Drawn:
         people = people.assign(**{first.name: typed(first, begin, ~some)})
         events = events.assign(**{gap.name: typed(gap, steps, fresh)})
     number = schema.person_schema.columns[-1].name
-    return Drawn(people.assign(**{number: np.minimum(numbers, schema.most_events)}), events, starts)
+    counted = people.assign(**{number: np.minimum(numbers, schema.most_events)})
+    return Drawn(counted, (events,), (starts,))
 
 
 def broken(drawn: Drawn, schema: VisitSchema) -> list[int]:
@@ -83,43 +93,60 @@ def broken(drawn: Drawn, schema: VisitSchema) -> list[int]:
 def meets(drawn: Drawn, split: Split) -> NDArray[np.bool_]:
     """Which people meet the condition, and keep all rules with all their events."""
     schema = split.schema
-    owner = np.repeat(np.arange(len(drawn.people)), np.diff(drawn.starts))
-    rows = pd.concat(
-        [drawn.people.iloc[owner].reset_index(drop=True), _but(drawn.events, schema.person)], axis=1
-    )
-    own, every = set(schema.person_schema.names), {c.name: c for c in schema.row_schema.columns}
+    every = {column.name: column for column in schema.row_schema.columns}
     good = np.ones(len(drawn.people), dtype=np.bool_)
-    for rule in schema.rules:
-        if own.issuperset(rule.columns):
-            good &= rule.kept(drawn.people, every)
-        else:
-            good[owner[~rule.kept(rows, every)]] = False
+    alone = about(schema.rules, schema.person_schema.names)
+    for rule in alone:
+        good &= rule.kept(drawn.people, every)
+    for kind, part in enumerate(schema.parts):
+        names = [column.name for column in part.event_columns]
+        own = [rule for rule in schema.rules if rule not in alone and set(rule.columns) & set(names)]
+        if own:
+            owner = drawn.owners(kind)
+            rows = pd.concat(
+                [drawn.people.iloc[owner].reset_index(drop=True), drawn.events[kind][names]], axis=1
+            )
+            for rule in own:
+                good[owner[~rule.kept(rows, every)]] = False
     if split.condition is not None:
-        good &= _meet(split.condition, drawn, split, rows, owner)
+        good &= _meet(split.condition, drawn, split)
     return good
 
 
-def _but(events: pd.DataFrame, person: str) -> pd.DataFrame:
-    return events.drop(columns=person, errors="ignore")
+def _meet(condition: Condition, drawn: Drawn, split: Split) -> NDArray[np.bool_]:
+    """Which people meet the condition: by an event of each kind; of a kind that they lack, whatever one would be like.
 
-
-def _meet(
-    condition: Condition, drawn: Drawn, split: Split, rows: pd.DataFrame, owner: Places
-) -> NDArray[np.bool_]:
-    """Which people meet the condition: by an event, or whatever an event would be like."""
+    Events that turn out alike in all tests are looked at once.
+    """
     every = {column.name: column for column in split.schema.row_schema.columns}
-    own = set(split.schema.person_schema.names)
-    said = [
-        test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order) and test.column in own
-    ]
-    found = np.zeros(len(drawn.people), dtype=np.bool_)
-    found[owner[met(condition, rows, every)]] = True
-    truth = np.array([met(test, drawn.people, every) for test in said], dtype=bool).reshape(
-        len(said), len(found)
-    )
+    said = [test for test in dict.fromkeys(tests(condition)) if not isinstance(test, Order)]
+    ways = pd.DataFrame({"person": np.arange(len(drawn.people))})
+    ways["person_way"], known = _ways(said, drawn.people, every)
+    tables = {"person_way": known}
+    for kind, part in enumerate(split.schema.parts):
+        names = {column.name for column in part.event_columns}
+        if own := [test for test in said if test.column in names]:
+            way, tables[f"way {kind}"] = _ways(own, drawn.events[kind], every)
+            found = pd.DataFrame({"person": drawn.owners(kind), f"way {kind}": way}).drop_duplicates()
+            ways = ways.merge(found, on="person", how="left")
+    ways = ways.fillna(-1).astype(np.int64)  # −1: the person has no such event
+    good = np.zeros(len(drawn.people), dtype=np.bool_)
+    for _, some in ways.groupby(list(tables)):
+        truth: dict[Test | Order, bool] = {}
+        for name, each in tables.items():
+            place = int(some[name].iloc[0])
+            if place >= 0:
+                truth |= each[place]
+        if split.whatever(left_of(condition, truth)):
+            good[some["person"]] = True
+    return good
+
+
+def _ways(
+    said: Sequence[Test], frame: pd.DataFrame, every: Mapping[str, Column]
+) -> tuple[Places, list[dict[Test | Order, bool]]]:
+    """The way in which the tests on a frame's columns turn out in each row, and what each way is."""
+    own = [test for test in said if test.column in frame]
+    truth = np.array([met(test, frame, every) for test in own], dtype=bool).reshape(len(own), len(frame))
     ways, way = np.unique(truth, axis=1, return_inverse=True)
-    for place, so in enumerate(ways.T.tolist()):
-        left = left_of(condition, dict(zip(said, so, strict=True)))
-        if split.whatever(left):
-            found[way.ravel() == place] = True
-    return found
+    return way.ravel(), [dict(zip(own, so, strict=True)) for so in ways.T.tolist()]

@@ -26,10 +26,10 @@ from understudy.data.column import Binned, Column
 from understudy.data.conditions import parse
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ConfigError
 
-AnySchema = TypeVar("AnySchema", Schema, VisitSchema)
+AnySchema = TypeVar("AnySchema", bound=Schema | VisitSchema | SeveralVisits)
 
 MOST_DRAWS = 1 << 22
 _FIRST = 1 << 14  # draws after which it is seen whether some keep the rules
@@ -37,12 +37,12 @@ _AT_ONCE = 1 << 17
 _TRIES = 100  # to fill a row so that it keeps the rules
 
 
-def check_rules(declared: Schema | VisitSchema) -> None:
+def check_rules(declared: Schema | VisitSchema | SeveralVisits) -> None:
     """ConfigError where no row can keep all rules, where what one speaks of cannot be, or where nobody can tell.
 
-    A row of people with events is an event with its person.
+    A row of people with events is a person with an event of each kind.
     """
-    schema = declared.row_schema if isinstance(declared, VisitSchema) else declared
+    schema = declared if isinstance(declared, Schema) else declared.row_schema
     every = conditions(schema)
     try:
         if not all(possible(some, Codec(schema)) for some in tied(every)):

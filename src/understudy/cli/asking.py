@@ -65,11 +65,12 @@ def sample(
         out.print(f"{len(frames[0]):,} people with {len(frames[1]):,} events written to {to}")
         return
     if isinstance(generator.schema, SeveralVisits):
-        if to is None or where is not None or shares:
+        if to is None or shares:
             raise ConfigError(
-                "events of several kinds are drawn into a folder, by --out, and by no condition. Nothing was drawn."
+                "events of several kinds are drawn into a folder, by --out, and without --share. Nothing was drawn."
             )
-        several = generator.several_visits(rows, seed=seed)
+        several = generator.several_visits(rows, where=where, seed=seed)
+        _say_probability(where, several["people"])
         for one in several.values():
             one.attrs |= first_said(generator.card)
         write_several(several, to, generator.schema, ".csv")

@@ -38,7 +38,7 @@ Edges: two events at one time keep the order of the file. A bound that nobody re
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -103,10 +103,7 @@ class VisitSchema(Document):
         derived = [*self.person_schema.names, *self.event_schema.names]
         if twice := repeated([self.person, *(() if self.time is None else (self.time,)), *derived]):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column of both tables has its own name.')
-        if lone := [rule for rule in self.rules if rule.unique]:
-            raise SchemaError(
-                f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.'
-            )
+        check_no_unique(self.rules)
         _ = self.row_schema  # says where a rule makes no sense
 
     def _check_time(self) -> None:
@@ -133,6 +130,11 @@ class VisitSchema(Document):
     def names(self) -> tuple[str, ...]:
         """The declared columns of people, then those of events."""
         return (*(() if self.people is None else self.people.names), *self.events.names)
+
+    @property
+    def parts(self) -> "tuple[VisitSchema, ...]":
+        """The kinds of events that people have: this one (`SeveralVisits` has more)."""
+        return (self,)
 
     @property
     def ordered(self) -> bool:
@@ -167,11 +169,15 @@ class VisitSchema(Document):
             columns.append(self._gap())
         return Schema(columns=tuple(columns), person=self.person, origin=self.origin)
 
+    @property
+    def event_columns(self) -> tuple[Column, ...]:
+        """What rules and conditions may speak of in an event: what is counted, and the time."""
+        return (*self.event_schema.columns, *(() if self.clock is None else (self.clock,)))
+
     @cached_property
     def row_schema(self) -> Schema:
-        """An event with its person's columns, and the time: what rules and conditions may speak of."""
-        clock = () if self.clock is None else (self.clock,)
-        columns = (*self.person_schema.columns, *self.event_schema.columns, *clock)
+        """An event with its person's columns: what rules and conditions may speak of."""
+        columns = (*self.person_schema.columns, *self.event_columns)
         return Schema(columns=columns, person=self.person, origin=self.origin, rules=self.rules)
 
     def _gap(self) -> Integer:
@@ -239,6 +245,12 @@ class VisitSchema(Document):
         head = f"people with up to {self.most_events} events, {order}, person {self.person}"
         parts = (("people", self.people), ("events", self.events))
         return "\n".join((head, *(f"{name}: {part}" for name, part in parts if part is not None)))
+
+
+def check_no_unique(rules: Sequence[Rule]) -> None:
+    """SchemaError for a rule that no two rows are alike."""
+    if lone := [rule for rule in rules if rule.unique]:
+        raise SchemaError(f'rule "{lone[0]}": no two rows alike is a rule of tables with one row a person.')
 
 
 def _without_person(data: dict[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,15 @@ The first part has the columns of people of all holders, the others events alone
 In each a person with all events weighs 1 at most: the cells of a product of averages are no less than 0, and add up to
 the product of what these add up to.
 
+Rules stand at the top, whichever holder stated them: on people's columns, the numbers of events and first times of all
+parts among them; on one kind of events; or between both.
+
 Guarantee: made of public schemas alone.
-Edges: events called alike, a column of one name at two holders, rules → SchemaError.
+Edges: events called alike, a column of one name at two holders, a rule on two kinds of events → SchemaError.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, combinations, combinations_with_replacement, product
 from typing import Any, ClassVar, Self
@@ -23,9 +26,10 @@ from typing import Any, ClassVar, Self
 from understudy.check import known_keys, repeated
 from understudy.data.column import Column
 from understudy.data.document import Document
+from understudy.data.rules import Rule, read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits.counts import Block, Blocks, VisitLayout
-from understudy.data.visits.schema import VisitSchema
+from understudy.data.visits.schema import VisitSchema, check_no_unique
 from understudy.errors import SchemaError
 
 MOST = 8  # holders with events
@@ -37,6 +41,7 @@ class SeveralVisits(Document):
 
     kind: ClassVar[str] = "several-visits"
     parts: tuple[VisitSchema, ...]
+    rules: tuple[Rule, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(self.parts))
@@ -49,12 +54,21 @@ class SeveralVisits(Document):
                 f'two holders have events that are called "{twice[0]}": say in their schemas what each has, as '
                 'title = "claims". Nothing was charged.'
             )
-        if any(part.rules for part in self.parts):
-            raise SchemaError("rules are not kept where several holders have events: leave them out.")
         times = [part.time for part in self.parts if part.time is not None]
         events = [name for part in self.parts for name in part.event_schema.names]
         if twice := repeated([self.person, *times, *(column.name for column in self.columns), *events]):
             raise SchemaError(f'"{twice[0]}" is a column of two holders. Rename one. Nothing was charged.')
+        rules = (*read_rules(self.rules), *(rule for part in self.parts for rule in part.rules))
+        object.__setattr__(self, "rules", read_rules(tuple(dict.fromkeys(rules))))
+        object.__setattr__(self, "parts", tuple(replace(part, rules=()) for part in self.parts))
+        check_no_unique(self.rules)
+        _ = self.row_schema  # says where a rule makes no sense
+        for rule in self.rules:
+            if len(titles := self.titles_in(rule.columns)) > 1:
+                raise SchemaError(
+                    f'rule "{rule}": it speaks of {" and ".join(titles)}, which are different rows. A rule is on '
+                    "people, on one kind of events, or between both. Nothing was charged."
+                )
 
     @property
     def person(self) -> str:
@@ -69,6 +83,26 @@ class SeveralVisits(Document):
     def columns(self) -> tuple[Column, ...]:
         """What is counted of a person, part after part."""
         return tuple(column for part in self.parts for column in part.person_schema.columns)
+
+    @cached_property
+    def person_schema(self) -> Schema:
+        """The same as a schema."""
+        return Schema(columns=self.columns, person=self.person, origin=self.origin)
+
+    @cached_property
+    def row_schema(self) -> Schema:
+        """A person with an event of each kind, and their times: what rules and conditions may speak of."""
+        events = [column for part in self.parts for column in part.event_columns]
+        return Schema(
+            columns=(*self.columns, *events), person=self.person, origin=self.origin, rules=self.rules
+        )
+
+    def titles_in(self, names: Iterable[str]) -> tuple[str, ...]:
+        """The kinds of events that these columns speak of."""
+        said = set(names)
+        return tuple(
+            part.title for part in self.parts if said & {column.name for column in part.event_columns}
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,15 +120,19 @@ class SeveralVisits(Document):
             part.require_public(which)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "parts": [part.to_dict() for part in self.parts]}
+        rules = {"rules": [rule.to_dict() for rule in self.rules]} if self.rules else {}
+        return {"kind": self.kind} | rules | {"parts": [part.to_dict() for part in self.parts]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        known_keys(data, ("kind", "parts"), "a schema of several kinds of events", raised=SchemaError)
+        known_keys(
+            data, ("kind", "rules", "parts"), "a schema of several kinds of events", raised=SchemaError
+        )
         parts = data.get("parts")
         if not isinstance(parts, list | tuple):
             raise SchemaError("parts are a list of schemas of visits.")
-        return cls(parts=tuple(VisitSchema.from_dict(part) for part in parts))
+        rules = read_rules(data.get("rules", ()))
+        return cls(parts=tuple(VisitSchema.from_dict(part) for part in parts), rules=rules)
 
     def __str__(self) -> str:
         return "\n".join(f"{part.title}: {part}" for part in self.parts)

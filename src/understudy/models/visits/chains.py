@@ -115,6 +115,11 @@ class MixtureOfChains(nn.Module):
         self.register_buffer("paired", step_weights(self.numbers, 1), persistent=False)
         self.register_buffer("spaced", step_weights(self.numbers, 2), persistent=False)
 
+    @property
+    def each(self) -> "tuple[MixtureOfChains, ...]":
+        """The kinds of events: this one (`ChainsTogether` has more)."""
+        return (self,)
+
     def _mine(self) -> Tensor:
         """1 where a kind of people has a chain: (kinds, chains)."""
         mine = torch.zeros(self.kinds, self.chains)

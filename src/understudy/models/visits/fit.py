@@ -85,7 +85,7 @@ def fit_visits(
         chains=chains,
         states=states,
     )
-    return _fitted(mixture, tables, steps, rate, seed, device, watch, ties)
+    return _fitted(mixture, tables, steps, rate, seed, device, watch, (ties,))
 
 
 def fit_together(
@@ -97,11 +97,12 @@ def fit_together(
     states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
+    ties: Sequence[Sequence[Tie]] | None = None,
     seed: int | None = None,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
 ) -> ChainsTogether:
-    """The same of several kinds of events, with the `numbers` of each."""
+    """The same of several kinds of events, with the `numbers` of each, and the `ties` of people's columns and each."""
     whole(steps=steps)
     positive(rate=rate)
     layout = tables.layout
@@ -119,7 +120,7 @@ def fit_together(
         )
         for member, own in zip(layout.members, numbers, strict=True)
     ]
-    return _fitted(ChainsTogether(members), tables, steps, rate, seed, device, watch)
+    return _fitted(ChainsTogether(members), tables, steps, rate, seed, device, watch, ties)
 
 
 def _fitted(
@@ -130,13 +131,13 @@ def _fitted(
     seed: int | None,
     device: torch.device | str,
     watch: Watch | None,
-    ties: Sequence[Tie] = (),
+    ties: Sequence[Sequence[Tie]] | None,
 ) -> Fitted:
     """Read what the tables say, begin with one-way tables, jittered, and descend."""
-    parts, ways = _read(tables, torch.device(device), ties)
+    members = mixture.each
+    parts, ways = _read(tables, torch.device(device), ties or [()] * len(members))
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
-    members = mixture.each if isinstance(mixture, ChainsTogether) else (mixture,)
     own, at = parts[0].tables.ways, 0
     with torch.no_grad():
         for member, events in zip(members, ways, strict=True):
@@ -154,7 +155,7 @@ def _fitted(
 
 
 def _read(
-    tables: VisitTables, device: torch.device, ties: Sequence[Tie]
+    tables: VisitTables, device: torch.device, ties: Sequence[Sequence[Tie]]
 ) -> "tuple[list[_Part], list[Tensor]]":
     """What the tables say, and the one-way tables of each kind of events.
 
@@ -167,8 +168,8 @@ def _read(
     )
     people, width = layout.people, sum(layout.people)
     own = _laid_out(tables, "person", (people, people), device)
-    given = [tie.to(device, torch.float64) for tie in ties]
-    alone = [tie for tie in given if max(tie.columns) < len(people)]
+    given = [[tie.to(device, torch.float64) for tie in own] for own in ties]
+    alone = [tie for tie in given[0] if max(tie.columns) < len(people)]
     everyone = read_tables(own[0], people, noise=own[1], ties=alone)
     never = forbidden(people, alone, device)
     parts, ways = [_Part(everyone, 1.0, lambda chain: chain.people, never=never)], []
@@ -190,9 +191,9 @@ def _read(
             for first, a, e in zip((own[0], unread), across, events, strict=True)
         )
         sizes = (*people, *member.events)
-        some = read_tables(counts, sizes, noise=noise, ties=given)
+        some = read_tables(counts, sizes, noise=noise, ties=given[place])
         ways.append(some.ways[width:])
-        of, never = partial(_people_and_events, place=place), forbidden(sizes, given, device)
+        of, never = partial(_people_and_events, place=place), forbidden(sizes, given[place], device)
         parts.append(_Part(some, some.people / everyone.people, of, skip=width, never=never))
         both = (member.events, member.events)
         two_sided(f"next{end}", both, partial(_after, place=place))

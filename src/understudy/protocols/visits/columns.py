@@ -59,8 +59,9 @@ class Split:
             derived = len(own.person_schema.columns) - len(own.people.columns if own.people else ())
             owners += [name] * derived
         first = replace(visits[0], people=people)
-        others = (replace(own, people=None, person=first.person) for own in visits[1:])
-        joint = SeveralVisits(parts=(first, *others)) if len(visits) > 1 else first
+        others = (replace(own, people=None, person=first.person, rules=()) for own in visits[1:])
+        rules = tuple(rule for own in visits[1:] for rule in own.rules)
+        joint = SeveralVisits(parts=(first, *others), rules=rules) if len(visits) > 1 else first
         return cls(joint, tuple(schemas), tuple(owners), tuple(having))
 
     @cached_property

@@ -147,7 +147,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     holders, device = Holders.of(schemas), pick_device(config.device)
-    schema = _ruled(holders.schema, config)
+    schema = with_rules(holders.schema, config.rules)
     _check_fit(config, schema)
     told = json.loads(json.dumps({key: getattr(config, key) for key in SETTLED}))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
@@ -180,10 +180,11 @@ def train(
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
     settings |= {"device": device, "watch": lambda step, residual: look()}
     network: MixtureOfChains | ChainsTogether
+    bounds, ties = zip(*((number_bounds(part), _ties(schema, part)) for part in schema.parts), strict=True)
     if isinstance(schema, SeveralVisits):
-        network = fit_together(tables, [number_bounds(part) for part in schema.parts], **settings)
+        network = fit_together(tables, bounds, ties=ties, **settings)
     else:
-        network = fit_visits(tables, number_bounds(schema), ties=_ties(schema), **settings)
+        network = fit_visits(tables, bounds[0], ties=ties[0], **settings)
     look(2)
     people = max(1, round(tables.people)) if done.people is None else done.people
     noise = max(tables.noise.values())
@@ -195,15 +196,15 @@ def train(
         "ended": "after the one release",
         "left_out": [name for name in parties.names if name not in done.begun],
         "people": people,
-        "events": {part.title: {"most": part.most_events, "cut": part.cut} for part in _parts(schema)},
+        "events": {part.title: {"most": part.most_events, "cut": part.cut} for part in schema.parts},
         "tables": len(tables.layout.blocks),
         "noise": {"people in a cell": noise},
         "privacy": privacy.to_dict(),
     }
     if holders.split is not None:
-        counted = [name for part in _parts(schema) for name in part.person_schema.names]
+        counted = [name for part in schema.parts for name in part.person_schema.names]
         card["owners"] = dict(zip(counted, holders.split.owners, strict=True))
-        for part, name in zip(_parts(schema), holders.split.events, strict=True):
+        for part, name in zip(schema.parts, holders.split.events, strict=True):
             card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
     if people <= _FEW * noise:
         card["warning"] = (
@@ -218,7 +219,7 @@ def forecast(
 ) -> Forecast:
     """What a run will release, and how uncertain that is. Reads no row."""
     holders = Holders.of(schemas)
-    schema, split = _ruled(holders.schema, config), holders.split
+    schema, split = with_rules(holders.schema, config.rules), holders.split
     holders.check(asdict(config))
     _check_fit(config, schema)
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
@@ -247,7 +248,7 @@ def forecast(
             *(
                 f"at most {part.most_events:,} {part.title} of a person count"
                 + (", the first" if part.cut == "first" else ", drawn by chance")
-                for part in _parts(schema)
+                for part in schema.parts
             ),
         ),
         stages=(
@@ -273,29 +274,18 @@ def counted(kind: str) -> str:
     return COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
 
 
-def _parts(schema: VisitSchema | SeveralVisits) -> tuple[VisitSchema, ...]:
-    return schema.parts if isinstance(schema, SeveralVisits) else (schema,)
-
-
-def _ruled(schema: VisitSchema | SeveralVisits, config: Config) -> VisitSchema | SeveralVisits:
-    """The schema with the run's rules."""
-    if isinstance(schema, VisitSchema):
-        return with_rules(schema, config.rules)
-    if config.rules:
-        raise ConfigError("rules are not kept where several holders have events. Nothing was charged.")
-    return schema
-
-
-def _ties(schema: VisitSchema) -> list[Tie]:
-    """What rules leave of people's and events' columns, side by side; those on the time itself are left to drawing."""
-    columns = (*schema.person_schema.columns, *schema.event_schema.columns)
+def _ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> list[Tie]:
+    """What rules leave of people's columns and those of one kind of events, side by side; those on the time itself are
+    left to drawing.
+    """
+    columns = (*schema.person_schema.columns, *part.event_schema.columns)
     rules = about(schema.rules, [column.name for column in columns])
     return rule_ties(Codec(Schema(columns=columns, rules=rules)))
 
 
 def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
     """Refuse, before anything is paid for, what the fit would refuse: too few states, or too much memory."""
-    for part in _parts(schema):
+    for part in schema.parts:
         layout = VisitLayout.of(part)
         with torch.device("meta"):
             MixtureOfChains(
