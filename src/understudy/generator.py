@@ -341,7 +341,7 @@ class Generator:
         return self.schema.unscaled(self._values(n, FastRng(seed)))
 
     def images(self, n: int, *, seed: int | None = None) -> NDArray[Any]:
-        """`n` synthetic images in the declared units: (n, height, width)."""
+        """`n` synthetic images in the declared units: (n, height, width), in colour (n, height, width, 3)."""
         if not isinstance(self.schema, ImageSchema):
             raise ArtefactError(
                 f"This generator draws no images, but what {type(self.schema).__name__} describes."

@@ -61,3 +61,4 @@ def test_what_is_too_large_is_refused_before_anything_is_charged() -> None:
         with pytest.raises(ConfigError, match="Nothing was charged"):
             Frame(shape, 2, features)
     assert Frame.of(ImageSchema(height=4, width=4), 400).features == 16
+    assert Frame.of(ImageSchema(height=64, width=64, channels=3), 400).channels == 3

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.data.described import load_schema
 from understudy.data.images import ImageSchema, read_images
-from understudy.errors import SchemaError
+from understudy.errors import ConfigError, SchemaError
 
 SCHEMA = ImageSchema(height=2, width=3, person="writer")
 PIXELS = np.random.default_rng(0).integers(0, 256, (4, 2, 3)).astype(np.uint8)
@@ -29,6 +29,26 @@ def test_arrays_files_and_tables_give_the_same_images(tmp_path: Path) -> None:
     assert len(read_images(PIXELS, anonymous).ids) == 4
 
 
+def test_colours_are_the_last_axis_of_arrays_and_the_last_number_in_the_name_of_a_pixel(
+    tmp_path: Path,
+) -> None:
+    schema = ImageSchema(height=2, width=3, channels=3)
+    pixels = np.random.default_rng(1).integers(0, 256, (4, 2, 3, 3)).astype(np.uint8)
+    np.savez(tmp_path / "colour.npz", images=pixels)
+    frame = schema.frame(pixels / 255)
+    assert frame["pixel_1_2_0"].tolist() == pixels[:, 1, 2, 0].tolist()
+    for source in (tmp_path / "colour.npz", frame, pixels):
+        np.testing.assert_allclose(read_images(source, schema).values, pixels / 255, atol=1e-7)
+    with pytest.raises(SchemaError, match=r"of the shape \(2, 3, 3\), not uint8 of \(2, 3\)"):
+        read_images(pixels[..., 0], schema)
+
+
+def test_what_takes_grey_images_alone_refuses_colour() -> None:
+    assert SCHEMA.grey_shape == SCHEMA.shape == (2, 3)
+    with pytest.raises(ConfigError, match=r"in colour: moments and tied take both\. Nothing was charged"):
+        _ = ImageSchema(height=2, width=3, channels=3).grey_shape
+
+
 def test_scaling_and_back_is_exact_for_bytes() -> None:
     assert np.array_equal(SCHEMA.unscaled(SCHEMA.scaled(PIXELS)), PIXELS)
     real = ImageSchema(height=2, width=3, low=-1, high=1)
@@ -37,13 +57,17 @@ def test_scaling_and_back_is_exact_for_bytes() -> None:
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str) -> None:
-    for schema in (SCHEMA, ImageSchema(height=1, width=1, low=0.5, high=0.75, note="grey")):
+    colour = ImageSchema(height=4, width=4, channels=3)
+    for schema in (SCHEMA, colour, ImageSchema(height=1, width=1, low=0.5, high=0.75, note="grey")):
         schema.save(tmp_path / f"schema{suffix}")
         assert load_schema(tmp_path / f"schema{suffix}") == schema
 
 
 def test_a_schema_says_in_a_few_words_what_it_describes() -> None:
     assert str(SCHEMA) == "images of 2 × 3 pixels from 0 to 255, person writer"
+    colour = ImageSchema(height=2, width=3, channels=3)
+    assert str(colour) == "colour images of 2 × 3 pixels from 0 to 255, each image a person"
+    assert "channels" not in SCHEMA.to_dict(), "what was agreed to in a file of grey images stays as it is"
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
@@ -77,6 +101,9 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         {"low": 255},
         {"high": float("nan")},
         {"height": 1 << 15, "width": 1 << 15},
+        {"height": 1 << 10, "width": 1 << 10, "channels": 3},
+        {"channels": 2},
+        {"channels": True},
     ],
 )
 def test_a_schema_without_sense_is_refused(wrong: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import math
 
 import numpy as np
 import torch
@@ -15,15 +16,17 @@ from understudy.generator import Generator
 
 
 class Slope(torch.nn.Linear):
-    """Images whose pixels grow from left to right."""
+    """Images whose values grow from left to right, and from colour to colour."""
 
     latent = 1
 
-    def __init__(self) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__(1, 1)
+        self.shape = shape
 
     def rows(self, z: Tensor) -> Tensor:
-        return torch.linspace(0, 1, 4).expand(len(z), 3, 4)
+        height, *line = self.shape
+        return torch.linspace(0, 1, math.prod(line)).view(*line).expand(len(z), height, *line)
 
     def describe(self) -> dict[str, str]:
         return {"kind": "slope"}
@@ -39,7 +42,7 @@ def test_a_sheet_of_rows_is_the_same_for_the_same_seed_and_says_what_is_missing(
 
 
 def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side_in_two_lines() -> None:
-    sheet = preview_of(Generator(Slope(), ImageSchema(height=3, width=4), {}), seed=1)
+    sheet = preview_of(Generator(Slope(3, 4), ImageSchema(height=3, width=4), {}), seed=1)
     kind, _, data = sheet["image"].partition(",")
     assert kind == "data:image/png;base64"
     pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))
@@ -47,3 +50,11 @@ def test_a_sheet_of_images_is_a_png_with_all_of_them_side_by_side_in_two_lines()
     line = np.vstack([np.tile(one, (3, ROWS // 2)), np.zeros((1, 5 * ROWS // 2))])
     np.testing.assert_array_equal(pixels, np.vstack([line, line]))
     assert sheet["width"] / sheet["height"] == pixels.shape[1] / pixels.shape[0]
+
+
+def test_a_sheet_of_colour_images_keeps_their_colours() -> None:
+    schema = ImageSchema(height=1, width=2, channels=3)
+    sheet = preview_of(Generator(Slope(1, 2, 3), schema, {}), seed=1)
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(sheet["image"].partition(",")[2]))))
+    assert pixels.shape == (2 * 2, 6 * 3, 3)
+    assert (pixels[0, :3] == [[0, 51, 102], [153, 204, 255], [0, 0, 0]]).all()

@@ -69,6 +69,23 @@ def test_each_class_has_its_own_mean_and_covariance() -> None:
     assert bars[:, 1:3].min() > bars[:, 3:].max() + 30, "bars stand in the second or third column"
 
 
+def test_colour_images_are_drawn_in_the_colours_of_their_class() -> None:
+    schema = ImageSchema(height=5, width=4, channels=3, label="side", classes=("left", "right"))
+    rng = np.random.default_rng(0)
+    side, pixels = rng.integers(0, 2, 600), rng.integers(0, 60, (600, 5, 4, 3))
+    pixels[side == 0, :, :2, 0] += 150  # red on the left
+    pixels[side == 1, :, 2:, 2] += 150  # blue on the right
+    held = {"one": Images.from_array(pixels, schema, labels=np.array(schema.classes)[side])}
+    fed = Federation.rehearsal(held, {}, budget=AMPLE, seed=3, same_people=False)
+    generator = train("moments", fed, features=60).generator
+    drawn, labels = generator.labelled(1000, seed=1)
+    assert drawn.shape == (1000, 5, 4, 3)
+    for number, name in enumerate(schema.classes):
+        assert np.abs(drawn[labels == name].mean(0) - pixels[side == number].mean(0)).max() < 20
+    told = generator.classifier().predict(pixels[:100])
+    assert (np.asarray(told) == np.array(schema.classes)[side[:100]]).all()
+
+
 def test_cells_by_signs_tell_apart_what_one_gaussian_blurs() -> None:
     """Half of the bars stand in one column and half in the next: a Gaussian puts most of its draws between them."""
 

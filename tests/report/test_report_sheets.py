@@ -12,10 +12,10 @@ from PIL import Image
 from report_cases import run_of
 
 from understudy.data.column import Real
-from understudy.data.images import ImageSchema
+from understudy.data.images import ImageSchema, png
 from understudy.data.series import SeriesSchema
 from understudy.report.page import write_report
-from understudy.report.sheets import EACH, png
+from understudy.report.sheets import EACH
 
 IMAGES = ImageSchema(height=3, width=4, label="side", classes=("left", "right"))
 CHANNELS = (Real(name="pulse", low=0, high=10), Real(name="heat", low=30, high=45))
@@ -37,6 +37,17 @@ def sheets_of(text: str) -> list[np.ndarray]:
 def test_a_png_holds_the_picture_to_the_last_bit() -> None:
     grey = np.arange(15, dtype=np.uint8).reshape(3, 5) * 17
     assert (np.asarray(Image.open(io.BytesIO(png(grey)))) == grey).all()
+    colour = np.random.default_rng(0).integers(0, 256, (4, 5, 3)).astype(np.uint8)
+    assert (np.asarray(Image.open(io.BytesIO(png(colour)))) == colour).all()
+
+
+def test_drawn_colour_images_are_shown_in_colour(tmp_path: Path) -> None:
+    schema = ImageSchema(height=3, width=4, channels=3)
+    values = np.random.default_rng(0).random((9, 3, 4, 3)).astype(np.float32)
+    folder = run_of(tmp_path / "run", schema)
+    schema.frame(values).to_parquet(folder / "synthetic.parquet")
+    (sheet,) = sheets_of(write_report(folder, publish=True).read_text())
+    assert (sheet[4:7, 5:9] == schema.unscaled(values)[7]).all()
 
 
 @pytest.mark.parametrize("publish", [False, True])

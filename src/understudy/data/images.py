@@ -1,8 +1,9 @@
-"""Grey images of one size: what is public about them, and how they are read.
+"""Images of one size, grey or in colour: what is public about them, and how they are read.
 
     kind = "image"
     height = 28
     width = 28
+    channels = 3                # red, green and blue; without it images are grey
     low = 0                     # the bounds of a pixel
     high = 255
     person = "writer"           # the column, or the array of the file, that says whose image it is
@@ -10,13 +11,16 @@
     classes = [0, 1, 2]
 
 A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
-for each pixel, row by row: pixel_0_0, pixel_0_1, …
+for each pixel, row by row: pixel_0_0, pixel_0_1, …; in colour pixel_0_0_0, pixel_0_0_1, pixel_0_0_2, pixel_0_1_0, …
+Colours are the last axis of an array, (images, height, width, 3).
 
 Guarantee: nothing is fitted on images. Without `person` each image is a person of its own.
 Edges: images of another size, a pixel outside its bounds or not finite → SchemaError that names the file and the image.
 """
 
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -33,7 +37,7 @@ from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
-from understudy.errors import SchemaError
+from understudy.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
 
@@ -45,6 +49,7 @@ class ImageSchema(Document):
     kind: ClassVar[str] = "image"
     height: int
     width: int
+    channels: int = 1
     low: float = 0
     high: float = 255
     person: str | None = None
@@ -62,16 +67,30 @@ class ImageSchema(Document):
                 raise SchemaError(
                     f"{name} must be a whole number of at least 1, not {getattr(self, name)!r}."
                 )
-        if self.height * self.width > _MOST_PIXELS:
-            raise SchemaError(
-                f"an image has at most {_MOST_PIXELS:,} pixels, not {self.height} × {self.width}."
-            )
+        if type(self.channels) is not int or self.channels not in (1, 3):
+            raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
+        if self.height * self.width * self.channels > _MOST_PIXELS:
+            raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {self._size}.")
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
 
     @property
-    def shape(self) -> tuple[int, int]:
-        """(height, width)."""
+    def shape(self) -> tuple[int, ...]:
+        """(height, width), and of colour images (height, width, 3)."""
+        return (self.height, self.width) if self.channels == 1 else (self.height, self.width, self.channels)
+
+    @property
+    def grey_shape(self) -> tuple[int, int]:
+        """(height, width), for networks that take grey images alone: ConfigError of colour ones."""
+        if self.channels != 1:
+            raise ConfigError(
+                "this protocol takes grey images, and these are in colour: moments and tied take both. "
+                "Nothing was charged."
+            )
         return self.height, self.width
+
+    @property
+    def _size(self) -> str:
+        return f"{self.height} × {self.width}" + (f" × {self.channels}" if self.channels > 1 else "")
 
     @property
     def target(self) -> Categorical | None:
@@ -81,13 +100,13 @@ class ImageSchema(Document):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the pixels, row by row."""
-        return tuple(f"pixel_{i}_{j}" for i in range(self.height) for j in range(self.width))
+        return tuple("_".join(map(str, ("pixel", *place))) for place in np.ndindex(*self.shape))
 
     def require_public(self, which: str = "this schema") -> None:
         """Bounds of pixels are always declared: nothing drafts them from images."""
 
     def scaled(self, values: ArrayLike, source: str = "the array") -> Values:
-        """Images (images, height, width) in declared units as numbers in [0, 1]."""
+        """Images (images, *shape) in declared units as numbers in [0, 1]."""
         array = checked(values, self.shape, source)
         if place := outside(array, self.low, self.high):
             raise SchemaError(
@@ -102,8 +121,8 @@ class ImageSchema(Document):
         return pixels.round().astype(np.uint8) if (self.low, self.high) == (0, 255) else pixels
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """Numbers in [0, 1] (images, height, width) as a table: a row for each image, a column for each pixel, and one
-        of the `classes` where they are given.
+        """Numbers in [0, 1] (images, *shape) as a table: a row for each image, a column for each pixel, and one of the
+        `classes` where they are given.
         """
         frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
         if classes is not None and self.label is not None:
@@ -111,9 +130,10 @@ class ImageSchema(Document):
         return frame
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema in plain types, without an empty person, class or note."""
+        """The schema in plain types, without an empty person, class or note; of grey images without `channels`."""
         keys = {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "classes": list(self.classes)
+            "classes": list(self.classes),
+            "channels": self.channels if self.channels > 1 else None,
         }
         return {"kind": self.kind} | {
             key: value for key, value in keys.items() if value not in (None, "", [])
@@ -122,7 +142,9 @@ class ImageSchema(Document):
     def __str__(self) -> str:
         person = f"person {self.person}" if self.person else "each image a person"
         what = "" if self.target is None else f", {self.label} of {self.target.levels} classes"
-        return f"images of {self.height} × {self.width} pixels from {self.low:g} to {self.high:g}, {person}{what}"
+        images = "colour images" if self.channels > 1 else "images"
+        size = f"{self.height} × {self.width} pixels"
+        return f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{what}"
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -178,3 +200,18 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
     if missing := [key for key, array in found.items() if key and array is None]:
         raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')
     return np.asarray(values), people, labels
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Grey (height, width) or colour (height, width, 3) as a PNG file: a header, the rows (each after a 0: unfiltered),
+    the end.
+    """
+    height, width, *colour = pixels.shape
+    lines = np.pad(pixels.reshape(height, -1), ((0, 0), (1, 0)))
+    head = struct.pack(">IIBBBBB", width, height, 8, 2 if colour else 0, 0, 0, 0)
+    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
+    body = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)

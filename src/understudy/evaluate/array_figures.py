@@ -8,6 +8,7 @@ Guarantee: none. A figure is a function of real rows, meant for their holder.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,7 @@ def array_figures(
     if schema.target is None:
         return figures
     train, test_set = (own, seen) if seen is not None else _parted(own, seed)
-    sets = ((table.values, _classes(table)) for table in (train, made, test_set))
+    sets = ((_pixels(table), _classes(table)) for table in (train, made, test_set))
     return figures + evaluate_images(*sets, classes=schema.target.levels, epochs=epochs, seed=seed)
 
 
@@ -99,6 +100,11 @@ def _some(
         table.source,
         _classes(table)[places],
     )
+
+
+def _pixels(table: ArrayTable[ArraySchema]) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    """(images, height, width), and of colour images (images, 3, height, width)."""
+    return table.values if table.values.ndim == 3 else np.moveaxis(table.values, 3, 1)
 
 
 def _classes(table: ArrayTable[ArraySchema]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -5,8 +5,6 @@ Sums of all classes have a line of images for each class, and of series a pictur
 
 import base64
 import math
-import struct
-import zlib
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from understudy.data.images import ImageSchema
+from understudy.data.images import ImageSchema, png
 from understudy.errors import ArtefactError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
@@ -32,7 +30,7 @@ def preview_of(generator: Generator, *, seed: int) -> dict[str, Any]:
     if isinstance(generator.network, OfferedMoments):
         return _class_sheet(generator.network, seed) | _told(generator.network)
     if isinstance(generator.schema, ImageSchema):
-        return _image_sheet(_grey(generator.images(ROWS, seed=seed), generator.schema))
+        return _image_sheet(_bytes(generator.images(ROWS, seed=seed), generator.schema))
     frame = generator.sample(ROWS, seed=seed)
     figures = _told(generator.network) if isinstance(generator.network, OfferedGram) else {}
     return figures | {
@@ -92,33 +90,18 @@ def _lines(series: NDArray[np.float64]) -> NDArray[np.float64]:
     return picture
 
 
-def _grey(images: NDArray[Any], schema: ImageSchema) -> NDArray[np.uint8]:
-    """Images in declared units as shades of grey."""
+def _bytes(images: NDArray[Any], schema: ImageSchema) -> NDArray[np.uint8]:
+    """Images in declared units as bytes."""
     scaled = 255 * (images.astype(np.float64) - schema.low) / (schema.high - schema.low)
     return scaled.round().astype(np.uint8)
 
 
-def _image_sheet(grey: NDArray[np.uint8]) -> dict[str, Any]:
-    """Images side by side in lines, a blank one between them."""
-    tiles = np.pad(grey, ((0, 0), (0, 1), (0, 1))).reshape(-1, _BESIDE, grey.shape[1] + 1, grey.shape[2] + 1)
-    sheet = tiles.transpose(0, 2, 1, 3).reshape(len(tiles) * tiles.shape[2], -1)
-    scale = max(1, round(_SIDE / grey.shape[1]))
-    url = "data:image/png;base64," + base64.b64encode(_png(sheet)).decode()
+def _image_sheet(images: NDArray[np.uint8]) -> dict[str, Any]:
+    """Images (n, height, width), or with colours, side by side in lines, a blank one between them."""
+    _, height, width, *colours = images.shape
+    padded = np.pad(images, ((0, 0), (0, 1), (0, 1), *((0, 0) for _ in colours)))
+    tiles = padded.reshape(-1, _BESIDE, height + 1, width + 1, *colours).swapaxes(1, 2)
+    sheet = tiles.reshape(len(tiles) * (height + 1), _BESIDE * (width + 1), *colours)
+    scale = max(1, round(_SIDE / height))
+    url = "data:image/png;base64," + base64.b64encode(png(sheet)).decode()
     return {"image": url, "width": scale * sheet.shape[1], "height": scale * sheet.shape[0]}
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    """Grey pixels (height, width) as a PNG file: a header, the rows (each after a 0: unfiltered), the end."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    height, width = pixels.shape
-    rows = np.pad(pixels, ((0, 0), (1, 0))).tobytes()
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )

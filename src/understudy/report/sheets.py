@@ -5,8 +5,6 @@ Edges: rows that are missing, or do not fit their schema, are no sheets.
 """
 
 import base64
-import struct
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +15,7 @@ from numpy.typing import NDArray
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, read_rows
-from understudy.data.images import ImageSchema
+from understudy.data.images import ImageSchema, png
 from understudy.errors import UnderstudyError
 from understudy.evaluate.array_figures import as_drawn
 from understudy.report.artefacts import Artefacts
@@ -91,15 +89,16 @@ def _pictures(values: NDArray[np.float32], schema: ArraySchema, which: str) -> l
 
 
 def _sheet(images: NDArray[np.float32], label: str) -> Markup:
-    """Images in [0, 1], (n, height, width), in rows on one PNG."""
-    count, height, width = images.shape
+    """Images in [0, 1], (n, height, width) or with colours, in rows on one PNG."""
+    count, height, width, *colours = images.shape
     across = min(_ACROSS, count)
     down = -(-count // across)
-    grey = np.full((down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP), 127, dtype=np.uint8)
+    size = down * (height + _GAP) - _GAP, across * (width + _GAP) - _GAP
+    sheet = np.full((*size, *colours), 127, dtype=np.uint8)
     for place, image in enumerate(images):
         top, left = place // across * (height + _GAP), place % across * (width + _GAP)
-        grey[top : top + height, left : left + width] = np.rint(255 * image)
-    address = "data:image/png;base64," + base64.b64encode(png(grey)).decode()
+        sheet[top : top + height, left : left + width] = np.rint(255 * image)
+    address = "data:image/png;base64," + base64.b64encode(png(sheet)).decode()
     return tag("img", src=address, alt=label, class_="sheet")
 
 
@@ -114,16 +113,3 @@ def _lines(series: NDArray[np.float32], label: str, which: str) -> Markup:
         "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label,
         class_=f"lines {which}",
     )  # fmt: skip
-
-
-def png(grey: NDArray[np.uint8]) -> bytes:
-    """A grey picture (height, width) as a PNG file."""
-    height, width = grey.shape
-    lines = np.concatenate([np.zeros((height, 1), dtype=np.uint8), grey], axis=1)  # 0: unfiltered
-    head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    parts = ((b"IHDR", head), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    body = (
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    )
-    return b"\x89PNG\r\n\x1a\n" + b"".join(body)

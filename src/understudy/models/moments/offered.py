@@ -32,7 +32,7 @@ from understudy.models.moments.released import Released, first_size, read_first,
 from understudy.models.moments.shades import match_shades
 
 MOST_FEATURES = 512
-MOST_VALUES = 1 << 13  # of a row
+MOST_VALUES = 1 << 14  # of a row
 MOST_SCALE = 1 << 10
 
 

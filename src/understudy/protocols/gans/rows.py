@@ -20,7 +20,9 @@ def output_of(schema: AnySchema) -> Output:
     """What a branch of the generator ends in for rows of this schema."""
     if isinstance(schema, Schema):
         return Codec(schema).sizes
-    return Values(schema.shape, image=isinstance(schema, ImageSchema))
+    if isinstance(schema, ImageSchema):
+        return Values(schema.grey_shape, image=True)
+    return Values(schema.shape)
 
 
 def encode(rows: Rows, aligned: pd.DataFrame, device: torch.device) -> Tensor:

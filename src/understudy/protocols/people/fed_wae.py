@@ -81,7 +81,7 @@ def build_network(config: Config, rule: Slots | Values) -> TableWae | ImageWae:
         raise ConfigError(
             "fed-wae is for tables and images; for series there is fed-stdg. Nothing was charged."
         )
-    return ImageWae(*rule.schema.shape, config.channels, config.latent or 16)
+    return ImageWae(*rule.schema.grey_shape, config.channels, config.latent or 16)
 
 
 class FedWaeParty(LearningParty):

@@ -37,21 +37,24 @@ def described(data: Held, pool: AnySchema) -> AnySchema:
         return data.schema
     images = image_schema(data.features)
     if isinstance(pool, ImageSchema):
-        return replace(pool, height=images.height, width=images.width)
+        return replace(pool, height=images.height, width=images.width, channels=images.channels)
     return images
 
 
 def image_schema(features: Features) -> ImageSchema:
-    """The schema of labelled images: grey, (height, width), pixels of 8 bits or in [0, 1]."""
-    if not isinstance(features, ArrayFeatures) or len(features.shape) != 2:
+    """The schema of labelled images: (height, width), in colour (height, width, 3); pixels of 8 bits or in [0, 1]."""
+    shape = features.shape
+    if not isinstance(features, ArrayFeatures) or len(shape) not in (2, 3) or shape[2:] not in ((), (3,)):
         said = (
             "a population of table rows"
             if isinstance(features, TableFeatures)
             else f"rows of {features.shape}"
         )
-        raise ConfigError(f"SGDE takes tables, or images (height, width), not {said}. Nothing was charged.")
-    height, width = features.shape
-    return ImageSchema(height=height, width=width)
+        raise ConfigError(
+            f"SGDE takes tables, or images of (height, width) or (height, width, 3), not {said}. Nothing was charged."
+        )
+    height, width, *colours = shape
+    return ImageSchema(height=height, width=width, channels=math.prod(colours))
 
 
 def require_bounds(data: Held) -> None:
@@ -84,7 +87,7 @@ def build_vae(
     """The networks of all classes, untrained; their first weights follow from the public seed."""
     schema, classes = requirements.schema, len(requirements.labels)
     if isinstance(schema, ImageSchema):
-        return ImageVae(classes, schema.shape, latent, channels=channels, seed=seed)
+        return ImageVae(classes, schema.grey_shape, latent, channels=channels, seed=seed)
     assert isinstance(schema, Schema)
     return TableVae(classes, Codec(schema.drop([requirements.target])).sizes, latent, seed=seed)
 
@@ -97,7 +100,7 @@ def decoder_description(
     if isinstance(schema, SeriesSchema):
         raise ConfigError('series are offered with kind="moments" alone. Nothing was charged.')
     if isinstance(schema, ImageSchema):
-        shape = {"channels": channels, "shape": schema.shape}
+        shape = {"channels": channels, "shape": schema.grey_shape}
         return {"kind": "class-image-decoder", "latent": latent, **shape}
     label = (schema.names.index(requirements.target), 0)
     sizes = {"hidden": hidden, "sizes": Codec(schema).sizes, "label": label}
