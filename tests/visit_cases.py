@@ -105,6 +105,31 @@ def two_kinds(people: int = 60) -> tuple[dict[str, Any], dict[str, Any]]:
     return tables, {"registry": registry, "clinic": visits, "insurer": insurer}
 
 
+def split_rows(
+    tables: dict[str, Any], schemas: dict[str, Any], **parts: int
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The same with these holders' people at so many holders of the same columns: `clinic=2` is clinic0 and clinic1.
+
+    People of different holders go by different rules, so that every two of them share some.
+    """
+    held, described = {}, {}
+    for turn, (name, table) in enumerate(tables.items()):
+        if (count := parts.get(name, 1)) == 1:
+            held[name], described[name] = table, schemas[name]
+            continue
+        for part in range(count):
+
+            def own(rows: pd.DataFrame, name: str = name, turn: int = turn, part: int = part) -> pd.DataFrame:
+                here = rows[schemas[name].person] // (turn + 1) % parts[name] == part
+                return rows[here].reset_index(drop=True)
+
+            held[f"{name}{part}"] = (
+                {key: own(rows) for key, rows in table.items()} if isinstance(table, dict) else own(table)
+            )
+            described[f"{name}{part}"] = schemas[name]
+    return held, described
+
+
 def random_codes(rng: np.random.Generator, layout: VisitLayout, numbers: np.ndarray) -> VisitCodes:
     """Any levels at all, for people with so many events each."""
     starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)

@@ -168,6 +168,7 @@ class Turned(LocalParties):
         "DPLT+, three parties",
         "Tied, a table, images and series, two releases",
         "Visits, columns, two tables and events that are drawn",
+        "Visits, a grid, events that are drawn",
     ],
 )
 def test_holders_who_both_take_themselves_for_the_first_part_before_anything_is_charged(name: str) -> None:
@@ -205,6 +206,7 @@ class Louder(LocalParties):
         "Tied, a table, images and series, two releases",
         "Visits, rows, three parties",
         "Visits, columns, two tables and events that are drawn",
+        "Visits, a grid, events that are drawn",
     ],
 )
 def test_in_every_family_holders_who_were_told_other_noise_part_before_anything_is_charged(name: str) -> None:

@@ -35,7 +35,7 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.visits import protocol as visits
-from visit_cases import beside_visits, clinic, frames
+from visit_cases import beside_visits, clinic, frames, split_rows
 
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
@@ -407,6 +407,8 @@ CASES = [
          one_payment=True),
     Case("Visits, columns, two tables and events that are drawn", "visits", visits, CHAINS | {"chunk": 9},
          lambda: beside_visits(40, cut="draw"), one_payment=True),
+    Case("Visits, a grid, events that are drawn", "visits", visits, CHAINS | {"chunk": 9},
+         lambda: split_rows(*beside_visits(40, cut="draw"), clinic=2, bank=2), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(

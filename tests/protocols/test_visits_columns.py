@@ -155,7 +155,7 @@ def test_masked_rows_are_uniform_to_the_server_and_to_the_other_holder() -> None
 def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]:
     """Parties that have begun, and what each is to be told."""
     parties: Any = fed.parties("visits", run="r", config=visits.Config(**SMALL))
-    align_people(LocalParties(parties))
+    people = align_people(LocalParties(parties))
     begin = Begin(
         config=asdict(visits.Config(**SMALL)),
         schemas={n: schema.to_dict() for n, schema in fed.schemas.items()},
@@ -169,6 +169,7 @@ def asked_until_agreed(fed: Federation) -> tuple[dict[str, Any], dict[str, Any]]
             multiplier=most,
             seeds={peer: bytes([n]) * 32 for n, peer in enumerate(parties) if peer != name},
             chunk=7,
+            cells=[[people, [peer for peer in parties if peer != name]]],
         )
         for name in parties
     }
@@ -187,6 +188,13 @@ CROOKED: list[tuple[Any, type[Exception], str]] = [
         "one is missing",
     ),
     (lambda a: replace(a, chunk=0), ConfigError, "chunk"),
+    (lambda a: replace(a, cells=[]), MessageError, "about 0 people, but 53 were aligned"),
+    (lambda a: replace(a, cells=[[54, a.cells[0][1]]]), MessageError, "about 54 people"),
+    (lambda a: replace(a, cells=[[53, ["bank"]]]), MessageError, "one holder of each group"),
+    (lambda a: replace(a, cells=[[53, ["bank", "clinic"]]]), MessageError, "one holder of each group"),
+    (lambda a: replace(a, cells=[[-1, a.cells[0][1]], [54, a.cells[0][1]]]), ConfigError, "people must be"),
+    (lambda a: replace(a, cells=[[53]]), MessageError, "their other holders were due"),
+    (lambda a: replace(a, cells=[[53, [0, 1]]]), MessageError, "their other holders were due"),
 ]
 
 

@@ -124,7 +124,7 @@ def ask_all(parties: Mapping[str, Any], fed: Federation) -> dict[str, Any]:
     begun = {name: party.answer(begin) for name, party in parties.items()}
     keys = {name: reply.key.value for name, reply in begun.items()}
     most = max(reply.multiplier.value for reply in begun.values())
-    agree = Agree(keys=keys, multiplier=most, seeds={}, chunk=1)
+    agree = Agree(keys=keys, multiplier=most, seeds={}, chunk=1, cells=[])
     greetings = greetings_of({name: party.answer(agree) for name, party in parties.items()})
     return {name: party.answer(replace(COUNT, inbox=greetings[name])) for name, party in parties.items()}
 
@@ -238,7 +238,9 @@ def test_the_release_is_made_once_and_in_turn() -> None:
     begun = party.answer(begin)
     with pytest.raises(MessageError, match="not expected"):
         party.answer(Keep(round=1))
-    agree = Agree(keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value, seeds={}, chunk=1)
+    agree = Agree(
+        keys={"clinic 0": begun.key.value}, multiplier=begun.multiplier.value, seeds={}, chunk=1, cells=[]
+    )
     party.answer(agree)
     party.answer(agree)  # who takes part may change until the release
     party.answer(COUNT)

@@ -5,13 +5,15 @@ columns   every group is one holder, with its columns of the shared people
 grid      both: two hospitals, each with the clinical columns of its own patients, and an insurer of all of them
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from typing import TypeVar
 
-from understudy.data.schema import Column, Schema, join
+from understudy.data.schema import Schema, join
 
 T = TypeVar("T")
+Block = tuple[int, int]  # two groups, the lower number first
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,14 @@ class Grid:
     @classmethod
     def of(cls, schemas: Mapping[str, Schema]) -> "Grid":
         """As the schemas show it: the same columns in the same order make a group."""
-        groups: dict[tuple[Column, ...], list[str]] = {}
-        for name, schema in schemas.items():
-            groups.setdefault(schema.columns, []).append(name)
+        return cls.alike({name: schema.columns for name, schema in schemas.items()})
+
+    @classmethod
+    def alike(cls, held: Mapping[str, Hashable]) -> "Grid":
+        """Holders of equal things are a group."""
+        groups: dict[Hashable, list[str]] = {}
+        for name, what in held.items():
+            groups.setdefault(what, []).append(name)
         return cls(tuple(map(tuple, groups.values())))
 
     @property
@@ -38,6 +45,15 @@ class Grid:
     def group_of(self, name: str) -> int:
         """The number of the holder's group."""
         return next(number for number, group in enumerate(self.groups) if name in group)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Every group by itself, and every two: what holders of both, or of one, have a part in."""
+        return tuple(combinations_with_replacement(range(len(self.groups)), 2))
+
+    def holders(self, block: Block) -> tuple[str, ...]:
+        """Who has a part in the block."""
+        return tuple(name for group in sorted(set(block)) for name in self.groups[group])
 
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:
         """What the first holder of each group has, by its name."""

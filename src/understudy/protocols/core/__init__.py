@@ -29,15 +29,18 @@ from understudy.protocols.core.loop import run_rounds
 from understudy.protocols.core.outcome import ModelOutcome, Outcome
 from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.core.products import (
+    Cells,
     Chunk,
     Dealing,
     Delivery,
     Products,
     Swap,
     Swapped,
+    chunks_of,
     heard,
     relayed,
     said,
+    swap_all,
 )
 
 __all__ = [
@@ -45,6 +48,7 @@ __all__ = [
     "Ask",
     "Assembly",
     "Beginnings",
+    "Cells",
     "Checkpoint",
     "Chunk",
     "Dealing",
@@ -75,6 +79,7 @@ __all__ = [
     "Watcher",
     "align_grid",
     "align_people",
+    "chunks_of",
     "common_features",
     "heard",
     "public_values",
@@ -83,5 +88,6 @@ __all__ = [
     "run_rounds",
     "said",
     "settled",
+    "swap_all",
     "watch_alignment",
 ]

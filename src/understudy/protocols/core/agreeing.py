@@ -11,7 +11,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy
 from understudy.protocols.core.base import VIEWS, Assembly, Parties, public_values
 from understudy.protocols.core.keyed import Keys
 from understudy.protocols.core.present import Present
-from understudy.protocols.core.products import relayed
+from understudy.protocols.core.products import Cells, relayed
 
 Begun = dict[str, dict[str, Any]]  # what each party stated
 Inboxes = dict[str, dict[str, Tensor]]
@@ -27,10 +27,11 @@ def most_of(begun: Begun, what: str) -> list[float]:
     return [max(each) for each in zip(*(info[what] for info in begun.values()), strict=True)]
 
 
-def same_number(begun: Begun, people: int) -> None:
-    """Refuse parties that share other people than they were aligned on."""
-    if any(info["people"] != people for info in begun.values()):
-        raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+def same_number(begun: Begun, cells: Cells | None) -> None:
+    """Refuse parties that share other people than they were aligned on, or state a number over rows (None)."""
+    for name, info in begun.items():
+        if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
+            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
 
 
 def greetings_of(agreed: Mapping[str, Any]) -> Inboxes:

@@ -16,12 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from understudy.check import whole
 from understudy.errors import MessageError
 from understudy.privacy.secure import Bits, Channel, Dealer, Factor, Ring, Words, fingerprint
-from understudy.protocols.core.base import Ask, Assembly, Public, Reply
+from understudy.protocols.core.base import Ask, Assembly, Parties, Public, Reply
 
 SEALED = "rows under one-time masks, sealed for another holder: uniform to it, unreadable to the server"
 Chunk = tuple[int, int, tuple[str, ...]]  # people from, to, and who else holds them
+Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,38 @@ class Products:
             channel.load_state_dict(state["channels"][peer])
         for peer, factor in self.factors.items():
             factor.load_state_dict(state["factors"][peer])
+
+
+def chunks_of(
+    name: str, groups: Iterable[Sequence[str]], cells: Iterable[Any], chunk: int, aligned: int
+) -> list[Chunk]:
+    """The chunks in which this holder's people are swapped, with whom: so many at most, and of one cell each.
+
+    `cells`: its people in their order, as [number, the other holders of them]. There are none over rows.
+    Edges: other people than were aligned, or not one holder of each other group → an error, and nothing is sent.
+    """
+    others = [set(group) for group in groups if name not in group]
+    chunks: list[Chunk] = []
+    start = 0
+    for people, peers in map(_cell, cells):
+        if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
+            raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
+        whole(people=people)
+        stop = start + int(people)
+        chunks += [(a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)]
+        start = stop
+    if start != aligned:
+        raise MessageError(
+            f"{name}: the run is about {start:,} people, but {aligned:,} were aligned. Nothing was sent."
+        )
+    return chunks
+
+
+def _cell(told: Any) -> tuple[Any, list[str]]:
+    match told:
+        case [people, [*peers]] if all(isinstance(peer, str) for peer in peers):
+            return people, peers
+    raise MessageError("a number of people and their other holders were due. Nothing was sent.")
 
 
 # Greetings: what holders confirm to each other before anything that is paid for leaves
@@ -215,6 +249,29 @@ class Dealing:
         return {
             i: self.ring.signed(dealer.correction()) for (i, k), dealer in self.dealers.items() if name == k
         }
+
+
+def swap_all(
+    parties: Parties,
+    cells: Cells,
+    chunk: int,
+    dealing: Dealing,
+    greetings: Mapping[str, Mapping[str, Tensor]],
+) -> dict[str, dict[str, Tensor]]:
+    """The server's side: relay what the holders of each cell send each other, chunk by chunk, and deal their masks.
+
+    `greetings` come with the first ask of each holder; returned are the inboxes of the ask that is due next.
+    """
+    inbox = {name: dict(greetings.get(name, {})) for name in parties.names}
+    swapped = dict.fromkeys(parties.names, 0)
+    for cell, people in cells.items():
+        for start in range(0, people, chunk):
+            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
+            inbox |= relayed({name: replies[name].outbox for name in cell}, cell)
+            for name in cell:
+                swapped[name] += 1
+            dealing.deal(min(chunk, people - start), cell)
+    return inbox
 
 
 def relayed(outboxes: Mapping[str, Public], names: Sequence[str]) -> dict[str, dict[str, Tensor]]:

@@ -172,7 +172,7 @@ def grow(
         Begin(config=asdict(config), schemas={name: schema.to_dict() for name, schema in schemas.items()})
     )
     begun = public_values(replies)
-    same_number(begun, people)
+    same_number(begun, {names: people})
     epsilon = min(float(info["budget"]["epsilon"]) for info in begun.values()) if config.private else None
     plan = Plan(config, schemas, math.inf if epsilon is None else epsilon)
     ring = Ring.holding(people + 2 * _FAR * float(max(plan.scales or (0,))))

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.grid import Block
 from understudy.errors import MessageError
 from understudy.privacy.secure import Ring, mirrored
-from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.layout import Layout, Spread
 
 
 @dataclass(frozen=True)

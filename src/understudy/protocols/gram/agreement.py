@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.check import in_range, whole
+from understudy.check import in_range
 from understudy.data.fine import is_bought
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
@@ -79,26 +79,6 @@ def check_shares(layout: Layout, ask: Agree, spreads: Sequence[Spread]) -> None:
             DiscreteGaussianNoise(scale)
     if len(ask.keys) > 1:
         in_range(1, len(ask.keys) - 1, colluding=spreads[0].colluding)
-
-
-def chunks_of(name: str, layout: Layout, ask: Agree, aligned: int) -> list[Chunk]:
-    """The chunks in which people are swapped, with whom: none over rows."""
-    others = [set(group) for group in layout.grid.groups if name not in group]
-    chunk = layout.chunk(ask.chunk, Ring(ask.bits))
-    chunks: list[Chunk] = []
-    start = 0
-    for people, peers in ask.cells:
-        if len(peers) != len(others) or any(len(group.intersection(peers)) != 1 for group in others):
-            raise MessageError(f"{name}: one holder of each group must hold each person. Nothing was sent.")
-        whole(people=people)
-        stop = start + int(people)
-        chunks += [(a, min(a + chunk, stop), tuple(peers)) for a in range(start, stop, chunk)]
-        start = stop
-    if start != aligned:
-        raise MessageError(
-            f"{name}: the run is about {start:,} people, but {aligned:,} were aligned. Nothing was sent."
-        )
-    return chunks
 
 
 def factors_of(name: str, layout: Layout, ask: Agree, chunks: Sequence[Chunk]) -> dict[str, Factor]:

@@ -4,13 +4,11 @@ Over rows the holders tell their needs and agree on keys. Where columns are spli
 dealt to them, and the products of their columns are made: the server relays sealed messages, chunk by chunk.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from understudy.errors import PartyError
 from understudy.privacy.secure import Ring
-from understudy.protocols.core import Dealing, Parties, Swap, align_grid, public_values, relayed
+from understudy.protocols.core import Cells, Dealing, Parties, align_grid, public_values, swap_all
 from understudy.protocols.core.agreeing import (
     Begun,
     Inboxes,
@@ -18,11 +16,10 @@ from understudy.protocols.core.agreeing import (
     greetings_of,
     keys_of,
     most_of,
+    same_number,
 )
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import Agree, Begin, Share
-
-Cells = Mapping[tuple[str, ...], int]  # how many people the holders of a cell of the grid share
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
@@ -83,18 +80,9 @@ def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> di
     """Where columns are split: relay what the holders of each cell send each other, and end with the asks for their
     shares.
     """
-    names, dealing = parties.names, _dealing(layout, began, terms)
-    chunk = layout.chunk(terms.chunk, ring_for(began))
-    inbox = {name: began.greetings.get(name, {}) for name in names}
-    swapped = dict.fromkeys(names, 0)
-    for cell, people in began.cells.items():
-        for start in range(0, people, chunk):
-            replies = parties.ask({name: Swap(chunk=swapped[name], inbox=inbox[name]) for name in cell})
-            inbox |= relayed({name: replies[name].outbox for name in cell}, cell)
-            for name in cell:
-                swapped[name] += 1
-            dealing.deal(min(chunk, people - start), cell)
-    return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in names}
+    dealing, chunk = _dealing(layout, began, terms), layout.chunk(terms.chunk, ring_for(began))
+    inbox = swap_all(parties, began.cells, chunk, dealing, began.greetings)
+    return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in parties.names}
 
 
 def ring_for(began: Began) -> Ring:
@@ -106,9 +94,7 @@ def ring_for(began: Began) -> Ring:
 
 def _told(begun: Begun, cells: Cells | None) -> Began:
     """What the parties stated, and the most noise that one of them needs; `cells` is None over rows."""
-    for name, info in begun.items():
-        if info["people"] != (None if cells is None else sum(cells[cell] for cell in cells if name in cell)):
-            raise PartyError("The parties do not agree on how many people they share. Nothing was charged.")
+    same_number(begun, cells)
     return Began(begun, most_of(begun, "sigmas"), None if cells is None else sum(cells.values()), cells or {})
 
 

@@ -18,6 +18,7 @@ import torch
 
 from understudy.data.column import Column
 from understudy.data.fine import is_bought, is_tree
+from understudy.data.grid import Block
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import level_count, most_levels
 from understudy.models.tables.coarse import fitted_width
@@ -25,7 +26,7 @@ from understudy.models.tables.with_target import MOST_LEVELS
 from understudy.privacy.accounts.accounting import DpEvent, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.forecast import Error, Forecast, Stage, figure
-from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.releases import Plan, begin
 from understudy.protocols.gram.terms import Terms
 

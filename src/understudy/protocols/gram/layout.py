@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate, combinations_with_replacement, islice
+from itertools import accumulate, islice
 
 import torch
 from torch import Tensor
@@ -28,7 +28,7 @@ from torch import Tensor
 from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.fine import fine_schema, is_bought
-from understudy.data.grid import Grid
+from understudy.data.grid import Block, Grid
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
@@ -37,8 +37,6 @@ from understudy.models.tables.strongest_triples import MOST_CELLS
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
 from understudy.protocols.gram.trees import Trees, trees_of
-
-Block = tuple[int, int]  # two groups, the lower number first
 
 LEAST_FINE, MOST_FINE = (
     0.02,
@@ -133,7 +131,7 @@ class Layout:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        return tuple(combinations_with_replacement(range(len(self.grid.groups)), 2))
+        return self.grid.blocks
 
     def shape(self, block: Block) -> tuple[int, int]:
         g, h = block
@@ -141,7 +139,7 @@ class Layout:
 
     def holders(self, block: Block) -> tuple[str, ...]:
         """Who has a part in the block."""
-        return tuple(name for group in sorted(set(block)) for name in self.grid.groups[group])
+        return self.grid.holders(block)
 
     def spreads(
         self, colluding: int, *, across: bool = False, refined: int = 0, chosen: int = 0

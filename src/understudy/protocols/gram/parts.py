@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from understudy.data.grid import Block
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import Ring, Words, blind, gram_matrix, mirrored, noise_on, triple_table
 from understudy.protocols.gram.agreement import Agreement
-from understudy.protocols.gram.layout import Block, Layout, Spread
+from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.terms import Rows
 
 

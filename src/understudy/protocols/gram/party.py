@@ -42,6 +42,7 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    chunks_of,
     heard,
     said,
 )
@@ -50,7 +51,6 @@ from understudy.protocols.gram.agreement import (
     Agreement,
     check_levels,
     check_shares,
-    chunks_of,
     factors_of,
     levels_word,
 )
@@ -180,7 +180,8 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
         """This side of the products with others: none over rows."""
         ask, rows, layout = agreement.agree, agreement.rows, agreement.layout
         people = 0 if layout.grid.partition == "rows" else len(rows)
-        chunks = chunks_of(self.name, layout, ask, people)
+        chunk = layout.chunk(ask.chunk, agreement.ring)
+        chunks = chunks_of(self.name, layout.grid.groups, ask.cells, chunk, people)
         factors = factors_of(self.name, layout, ask, chunks)
         return Products(agreement.ring, agreement.channels, factors, rows.bits, chunks)
 

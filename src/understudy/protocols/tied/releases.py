@@ -66,7 +66,7 @@ class Server:
         """Align, and agree."""
         people = align_people(self.parties)
         begun = public_values(self.parties.ask(begin))
-        same_number(begun, people)
+        same_number(begun, {self.parties.names: people})
         most = most_of(begun, "multipliers")
         done = Released(begun, people, most)
         bits = self._ring(done).bits

@@ -1,116 +1,141 @@
-"""Columns of people at several holders, their events at one of these or more: who counts which table, alone or with
-another.
+"""Columns of people at several holders, their events at some of these: who counts which table, alone or with others.
 
-A table of columns that one holder has is counted by that holder, as over rows. A table of columns of two holders is
-part of the product of their people's vectors (`data/visits/counts.person_vectors`): `root` for the level of each person
-column, and the parts of `root` of the person's events for the levels of event columns. In such a table a person's cells
-add up to root² at most, as in all others, where the unit is root²: those of two holders' events are the product of two
-averages.
+Holders with the same columns are a group, each with people of its own (`data.grid`): two hospitals with the visits of
+their patients, and an insurer of all of them. Over columns every group is one holder; a grid has a group of more.
+
+A table of columns that one group has is counted by each of its holders, as over rows. A table of columns of two groups
+is part of the product of their people's vectors (`data/visits/counts.person_vectors`): `root` for the level of each
+person column, and the parts of `root` of the person's events for the levels of event columns. In such a table a
+person's cells add up to root² at most, as in all others, where the unit is root²: those of two groups' events are the
+product of two averages. A person is with one holder of each group, so what the holders count adds up to what one holder
+of each group would have counted.
 
 Guarantee: made of public schemas alone; a table is counted once.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, combinations, pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 from torch import Tensor
 
+from understudy.data.grid import Block as Groups
+from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.data.visits.counts import Block
 from understudy.errors import ConfigError
 
-Pair = tuple[str, str]
 _MESSAGE = 1 << 24  # bytes
 _EACH = "over columns a holder has events, or a table of the same people with their ids"
 
 
 @dataclass(frozen=True)
 class Split:
-    """The joint schema, and who holds which of its columns."""
+    """The joint schema, and which group of holders has which of its columns."""
 
     schema: VisitSchema | SeveralVisits
-    holders: tuple[str, ...]
-    owners: tuple[str, ...]  # of each person column of the joint schema
-    events: tuple[str, ...]  # who holds events, in the order of the schema's parts
+    grid: Grid
+    owners: tuple[int, ...]  # of each person column of the joint schema, the group
+    events: tuple[int, ...]  # the groups with events, in the order of the schema's parts
 
     @classmethod
     def of(cls, schemas: Mapping[str, Any]) -> "Split":
-        """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike →
-        SchemaError.
+        """As the schemas show it. Edges: a table without ids → ConfigError; events that are called alike, a column in
+        two groups → SchemaError.
         """
-        having = [name for name, schema in schemas.items() if isinstance(schema, VisitSchema)]
-        parts: dict[str, Schema] = {}
+        grid = grid_of(schemas)
         for name, schema in schemas.items():
-            part = schema.people if name in having else schema
-            if name not in having and (not isinstance(part, Schema) or part.person is None):
+            if not isinstance(schema, VisitSchema) and (
+                not isinstance(schema, Schema) or schema.person is None
+            ):
                 raise ConfigError(
                     f"{name} has neither events nor a table with ids: {_EACH}. Nothing was charged."
                 )
+        having: dict[int, VisitSchema] = {}
+        parts: dict[str, Schema] = {}
+        owners: list[int] = []
+        for group, names in enumerate(grid.groups):
+            part = schemas[names[0]]
+            if isinstance(part, VisitSchema):
+                having[group], part = part, part.people
+            else:
+                said = (rule for name in names for rule in schemas[name].rules)
+                part = replace(part, rules=tuple(dict.fromkeys(said)))
             if part is not None:
-                parts[name] = part
-        visits: list[VisitSchema] = [schemas[name] for name in having]
-        people = replace(join(parts), person=None) if parts else None
-        owners = [name for name, part in parts.items() for _ in part.columns]
-        for name, own in zip(having, visits, strict=True):
+                parts[names[0]] = part
+                owners += [group] * len(part.columns)
+        for group, own in having.items():
             derived = len(own.person_schema.columns) - len(own.people.columns if own.people else ())
-            owners += [name] * derived
+            owners += [group] * derived
+        people = replace(join(parts), person=None) if parts else None
+        visits = list(having.values())
         first = replace(visits[0], people=people)
         others = (replace(own, people=None, person=first.person, rules=()) for own in visits[1:])
         rules = tuple(rule for own in visits[1:] for rule in own.rules)
         joint = SeveralVisits(parts=(first, *others), rules=rules) if len(visits) > 1 else first
-        return cls(joint, tuple(schemas), tuple(owners), tuple(having))
+        return cls(joint, grid, tuple(owners), tuple(having))
 
     @cached_property
     def layout(self) -> VisitLayout | SeveralLayout:
-        """All are measured alike: what two holders count is a product of vectors in parts of one root."""
+        """All are measured alike: what two groups count is a product of vectors in parts of one root."""
         if isinstance(self.schema, SeveralVisits):
             return SeveralLayout.of(self.schema)
         return replace(VisitLayout.of(self.schema), even=True)
 
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """Every two holders, in their order."""
-        return tuple(combinations(self.holders, 2))
+    def first(self, group: int) -> str:
+        """Who stands for the group where one is named."""
+        return self.grid.groups[group][0]
 
-    def own(self, name: str) -> VisitLayout:
-        """The tables that this holder counts alone."""
-        people = tuple(self.layout.people[place] for place in self._columns(name))
-        if name not in self.events:
+    def colluding(self, groups: Groups, most: int) -> int:
+        """How many of those who have a part in the tables of these groups may pool what they know: at most so many,
+        and no more than all others.
+        """
+        return min(most, max(1, len(self.grid.holders(groups)) - 1))
+
+    def own(self, group: int) -> VisitLayout:
+        """The tables of this group's columns alone."""
+        people = tuple(self.layout.people[place] for place in self._columns(group))
+        if group not in self.events:
             return VisitLayout(people, (), ordered=False, even=True)
         layout = self.layout
-        part = layout.members[self.events.index(name)] if isinstance(layout, SeveralLayout) else layout
+        part = layout.members[self.events.index(group)] if isinstance(layout, SeveralLayout) else layout
         return VisitLayout(people, part.events, part.ordered, even=True)
 
-    def joint(self, name: str, block: Block) -> Block:
-        """A table of a holder's own layout, by its place among all."""
+    def joint(self, group: int, block: Block) -> Block:
+        """A table of a group's own layout, by its place among all."""
         kind, a, b = block
-        columns = self._columns(name)
+        columns = self._columns(group)
         first = columns[a] if kind in ("person", "across") else a
-        return self._kind(kind, name), first, columns[b] if kind == "person" else b
+        return self._kind(kind, group), first, columns[b] if kind == "person" else b
 
-    def _kind(self, kind: str, name: str) -> str:
-        """What tables of a kind are called, of this holder's events."""
+    def _kind(self, kind: str, group: int) -> str:
+        """What tables of a kind are called, of this group's events."""
         if kind == "person" or not isinstance(self.layout, SeveralLayout):
             return kind
-        return f"{kind} {self.layout.titles[self.events.index(name)]}"
+        return f"{kind} {self.layout.titles[self.events.index(group)]}"
 
-    def width(self, name: str) -> int:
-        """How long a person's vector is at this holder."""
-        own = self.own(name)
+    def width(self, group: int) -> int:
+        """How long a person's vector is in this group."""
+        own = self.own(group)
         return sum(own.people) + sum(own.events)
+
+    def width_of(self, name: str) -> int:
+        """How long a person's vector is at this holder."""
+        return self.width(self.grid.group_of(name))
 
     def chunk(self, most: int) -> int:
         """People per message: so many at most, and no more than a message holds."""
-        row = 8 * max(map(self.width, self.holders)) * (len(self.holders) - 1)  # bytes per person, at most
+        groups = range(len(self.grid.groups))
+        row = 8 * max(map(self.width, groups)) * (len(groups) - 1)  # bytes per person, at most
         return max(1, min(most, _MESSAGE // row))
 
-    def across(self, pair: Pair, product: Tensor) -> dict[Block, Tensor]:
-        """The tables of columns of both holders, out of the product of their vectors."""
-        rows, columns = self._spans(pair[0]), self._spans(pair[1])
+    def across(self, groups: Groups, product: Tensor) -> dict[Block, Tensor]:
+        """The tables of columns of both groups, out of the product of their vectors."""
+        rows, columns = self._spans(groups[0]), self._spans(groups[1])
         found = {}
         for block in self.layout.blocks:
             one, other = self._sides(block)
@@ -120,25 +145,45 @@ class Split:
                 found[block] = product[rows[other], columns[one]].T
         return found
 
-    def _sides(self, block: Block) -> tuple[tuple[str, int], tuple[str, int]]:
-        """Which columns a table is of: those of people by their place, those of events by their holder's name too."""
+    def _sides(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Which columns a table is of: those of people by their place, those of events by their group, too."""
         kind, a, b = block
         first, *named = kind.split()
         if first == "person":
-            return ("", a), ("", b)
+            return (_PEOPLE, a), (_PEOPLE, b)
         if isinstance(self.layout, SeveralLayout):
             whose = [self.events[self.layout.titles.index(title)] for title in named]
         else:
             whose = [*self.events]
-        return (("", a) if first == "across" else (whose[0], a)), (whose[-1], b)
+        return ((_PEOPLE, a) if first == "across" else (whose[0], a)), (whose[-1], b)
 
-    def _columns(self, name: str) -> list[int]:
-        return [place for place, owner in enumerate(self.owners) if owner == name]
+    def _columns(self, group: int) -> list[int]:
+        return [place for place, owner in enumerate(self.owners) if owner == group]
 
-    def _spans(self, name: str) -> dict[tuple[str, int], slice]:
-        """Where each of a holder's columns lies in its people's vectors."""
-        own = self.own(name)
-        names = [("", place) for place in self._columns(name)]
-        names += [(name, place) for place in range(len(own.events))]
+    def _spans(self, group: int) -> dict[tuple[int, int], slice]:
+        """Where each of a group's columns lies in its people's vectors."""
+        own = self.own(group)
+        names = [(_PEOPLE, place) for place in self._columns(group)]
+        names += [(group, place) for place in range(len(own.events))]
         starts = accumulate((*own.people, *own.events), initial=0)
         return {which: slice(a, b) for which, (a, b) in zip(names, pairwise(starts), strict=True)}
+
+
+_PEOPLE = -1  # in the place of a group, where a column is one of people
+
+
+def grid_of(schemas: Mapping[str, Any]) -> Grid:
+    """Who holds the same: tables of the same columns, or people and events by one and the same schema."""
+    return Grid.alike(
+        {
+            name: schema.columns
+            if isinstance(schema, Schema)
+            else json.dumps(public_of(schema), sort_keys=True)
+            for name, schema in schemas.items()
+        }
+    )
+
+
+def public_of(schema: Any) -> dict[str, Any]:
+    """What of a schema has to be alike at all parties: not what each calls the person."""
+    return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}

@@ -1,8 +1,9 @@
-"""What the server and the holders say to each other while they count visits: `Begin`, `Agree`, over columns
-`products.Swap` chunk by chunk, and one `Count`.
+"""What the server and the holders say to each other while they count visits: `Begin`, `Agree`, where columns are
+split `products.Swap` chunk by chunk, and one `Count`.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -16,7 +17,10 @@ class Begin(Assembly, kind="visits.begin"):
 
 @dataclass(frozen=True, kw_only=True)
 class Begun(Stated, kind="visits.begun"):
-    """The noise multiplier that this party's budget needs, its public key of the run, over columns how many people."""
+    """The noise multiplier that this party's budget needs, its public key of the run, and how many people it shares.
+
+    `people`: None over rows.
+    """
 
     multiplier: Public
     people: Public
@@ -24,14 +28,16 @@ class Begun(Stated, kind="visits.begun"):
 
 @dataclass(frozen=True, kw_only=True)
 class Agree(Keys, kind="visits.agree"):
-    """Who takes part, with which keys, and the noise multiplier; over columns seeds of masks, by the other holder.
+    """Who takes part, with which keys and noise, how messages are cut, and the seeds of this party's masks.
 
-    `chunk`: people per message.
+    `chunk`: people per message. `cells`: where columns are split, this party's people in their order, as [number, the
+    other holders of them]; `seeds` are by these.
     """
 
     multiplier: float
     seeds: dict[str, bytes]
     chunk: int
+    cells: list[list[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +47,7 @@ class Agreed(Greeted, kind="visits.agreed"):
 
 @dataclass(frozen=True, kw_only=True)
 class Count(Delivery, kind="visits.count"):
-    """Release the tables. Over columns: the others' last messages, and corrections; over rows their greetings."""
+    """Release the tables. With it come the others' last messages and corrections, or over rows their greetings."""
 
     corrections: dict[str, Tensor]
 
@@ -50,7 +56,8 @@ class Count(Delivery, kind="visits.count"):
 class Counted(Reply, kind="visits.counted"):
     """This party's tables with its share of noise, under pads where others have a part in them, too.
 
-    `shared`: over columns its parts of those with each other holder.
+    `shared`: where columns are split its parts of those with each other group of holders, by the place of both groups
+    among all pairs of them (`Grid.blocks`).
     """
 
     cells: Paid

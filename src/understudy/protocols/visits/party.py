@@ -1,17 +1,19 @@
-"""A holder's side of visits: it checks, over columns masks and multiplies, pays, counts, adds noise, and pads.
+"""A holder's side of visits: it checks, masks and multiplies where columns are split, pays, counts, adds noise, pads.
 
-Guarantee: before the release a party charges its ledger for what one person, with all rows (over columns: at all
-parties), moves in it, under noise of the scale that this party computes from the schemas and the agreed multiplier,
+Guarantee: before the release a party charges its ledger for what one person, with all rows (where columns are split: at
+all parties), moves in it, under noise of the scale that this party computes from the schemas and the agreed multiplier,
 which is never below what its own budget needs. In every table a person weighs 1 at most, whatever the rows hold
 (`data/visits/counts.py`). The server chooses nothing but who takes part, and more noise.
 Over rows, a person who may be with k holders (`most_holders`) is priced as k times as much, and ε holds against the
-server, an outsider, and up to `colluding` other holders, who may pool what they know with it (`secure.sums`). Over
-columns each holder of a table adds all of its noise, so that ε holds against the server and against all other parties;
-what leaves earlier, masked and sealed, is uniform to whoever can read it and enters the ledger at no price. The server
-deals the masks, so there it must not pool what it knows with a holder (docs/secure_products.md).
+server, an outsider, and up to `colluding` other holders, who may pool what they know with it (`secure.sums`). Where
+columns are split, every holder of a table's columns adds its share of noise, so that ε holds against the server and
+against other parties that pool what they know: all of them over columns, where each adds all of the noise, `colluding`
+of them where more than two have a part in a table. What leaves earlier, masked and sealed, is uniform to whoever can
+read it and enters the ledger at no price. The server deals the masks, so there it must not pool what it knows with a
+holder (docs/secure_products.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -33,6 +35,7 @@ from understudy.protocols.core import (
     AlignedParty,
     Ask,
     Beginnings,
+    Chunk,
     KeyedParty,
     Message,
     Paid,
@@ -41,13 +44,14 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    chunks_of,
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
 from understudy.protocols.core.roster import places, roster
-from understudy.protocols.visits.columns import Split
+from understudy.protocols.visits.columns import Split, public_of
 from understudy.protocols.visits.messages import Agree, Agreed, Begin, Begun, Count, Counted
-from understudy.protocols.visits.terms import SETTLED, Holders, Terms, public_of
+from understudy.protocols.visits.terms import SETTLED, Holders, Terms
 
 RING = Ring(64)
 
@@ -57,13 +61,14 @@ class Agreement(KeyedAgreement):
     """What a party holds between `Agree` and its release."""
 
     terms: Terms = field(kw_only=True)
-    products: Products | None = None  # over columns
-    codes: VisitCodes | None = None  # over columns: what the products are of
+    chunks: Sequence[Chunk] = ()  # where columns are split: with whom which people are multiplied
+    products: Products | None = None
+    codes: VisitCodes | None = None  # what the products are of
     drawn: Tensor | None = None  # of these, the events that count, where they are drawn
 
 
 class VisitsParty(KeyedParty[Agreement], AlignedParty):
-    """One holder of people and their events, or over columns of a table of the same people.
+    """One holder of people and their events, or where columns are split of a table of the same people.
 
     Guarantee: see the module, and `KeyedParty`.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape → an error, and nothing is
@@ -128,42 +133,52 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
             raise MessageError(
                 f"{self.name}: a key is of a party that was not named, or one is missing. Nothing was sent."
             )
-        peers = set() if holders.split is None else ask.keys.keys() - {self.name}
-        if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
-            raise MessageError(f"{self.name}: a seed is missing or new. Nothing was sent.")
         if len(ask.keys) > 1 and holders.split is None:
             in_range(1, len(ask.keys) - 1, colluding=self._setting("colluding"))
         whole(chunk=ask.chunk)
+        chunks = self._chunks(ask, holders.split)
+        peers = {peer for _, _, held in chunks for peer in held}
+        if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
+            raise MessageError(f"{self.name}: a seed is missing or new. Nothing was sent.")
         terms = holders.terms(ask.multiplier, self._setting("most_holders"))
-        return Agreement(ask, self.lines(ask), terms=terms)
+        return Agreement(ask, self.lines(ask, own=("seeds", "cells")), terms=terms, chunks=chunks)
+
+    def _chunks(self, ask: Agree, split: Split | None) -> list[Chunk]:
+        """The chunks in which people are swapped, with whom: none over rows."""
+        if split is None:
+            return chunks_of(self.name, (), ask.cells, 1, 0)
+        return chunks_of(self.name, split.grid.groups, ask.cells, split.chunk(ask.chunk), len(self.aligned))
 
     def ready(self, agreement: Agreement) -> str:
         if self.holders.split is None:
             return ""
         self._multiply(agreement, self.holders.split)
-        return masked_rows(agreement.peers)
+        where = "; which of them hold a person is disclosed" if len(agreement.agree.cells) > 1 else ""
+        return (
+            masked_rows(", ".join(peer for peer in agreement.channels if peer in agreement.agree.seeds))
+            + where
+        )
 
     def _multiply(self, agreement: Agreement, split: Split, drawn: Tensor | None = None) -> Products:
-        """Over columns: this side of the products with each other holder."""
+        """Where columns are split: this side of the products with others."""
         agreement.codes, agreement.drawn = self._codes(drawn)
-        codes, own, root = agreement.codes, split.own(self.name), agreement.terms.root
+        group = split.grid.group_of(self.name)
+        codes, own, root = agreement.codes, split.own(group), agreement.terms.root
         factors = {
             peer: Factor(
                 RING,
                 seed,
-                first=split.holders.index(self.name) < split.holders.index(peer),
-                width=split.width(self.name),
-                peer_width=split.width(peer),
+                first=group < split.grid.group_of(peer),
+                width=split.width(group),
+                peer_width=split.width_of(peer),
             )
             for peer, seed in agreement.agree.seeds.items()
         }
-        step, people = split.chunk(agreement.agree.chunk), len(codes.people)
-        chunks = [(a, min(a + step, people), tuple(factors)) for a in range(0, people, step)]
 
         def rows(start: int, stop: int) -> Words:
             return RING.words(person_vectors(codes, own, root, start, stop))
 
-        agreement.products = products = Products(RING, agreement.channels, factors, rows, chunks)
+        agreement.products = products = Products(RING, agreement.channels, factors, rows, agreement.chunks)
         return products
 
     def _codes(self, kept: Tensor | None = None) -> tuple[VisitCodes, Tensor | None]:
@@ -182,29 +197,47 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
 
     def _count(self, ask: Count, agreement: Agreement) -> Counted:
         """Charge, and only then count."""
-        agree, terms, split = agreement.agree, agreement.terms, self.holders.split
-        products = {} if agreement.products is None else agreement.products.shares(ask.inbox, ask.corrections)
-        alone = 1 if split is not None else len(agree.keys)
-        scale = terms.share(alone, self._setting("colluding"))
+        agree, split, layout = agreement.agree, self.holders.split, self.holders.layout
+        shares = {} if agreement.products is None else agreement.products.shares(ask.inbox, ask.corrections)
         what = f"tables of people and their events with {agreement.peers or 'nobody'}"
         receipt = self.pay(moments_event(agree.multiplier), what, agreement, of=1)
-        layout = self.holders.layout
-        if split is None and isinstance(self.held, Visits) and isinstance(layout, VisitLayout):
-            cells = count_visits(self.held.codes(self.rng), layout, terms.unit)
-            lines = list(agreement.channels.values())
-        elif split is not None and agreement.codes is not None:
-            cells, lines = count_visits(agreement.codes, split.own(self.name), terms.unit), []
+        shared: dict[str, Tensor] = {}
+        if split is not None and agreement.codes is not None:
+            own, shared = self._parts(split, agreement.codes, shares, agreement)
+        elif isinstance(self.held, Visits) and isinstance(layout, VisitLayout):
+            cells = torch.from_numpy(count_visits(self.held.codes(self.rng), layout, agreement.terms.unit))
+            own = self._blinded(cells, agreement, list(agree.keys), self._setting("colluding"), 0)
         else:
             raise self.unexpected(ask)
-        own = blind(RING.words(self._noisy(torch.from_numpy(cells), scale)), lines, RING, stream=0)
-        shared = {}
-        for peer, share in products.items():
-            noisy = self._noisy(RING.signed(share), terms.share(2, 1))
-            shared[peer] = RING.signed(blind(RING.words(noisy), [agreement.channels[peer]], RING, stream=0))
-        return Counted(cells=Paid(RING.signed(own), receipt), shared=Paid(shared, receipt))
+        return Counted(cells=Paid(own, receipt), shared=Paid(shared, receipt))
 
-    def _noisy(self, cells: Tensor, scale: Any) -> Tensor:
-        return cells + noise_on(torch.ones_like(cells, dtype=torch.bool), scale, self.rng)
+    def _parts(
+        self, split: Split, codes: VisitCodes, shares: Mapping[str, Words], agreement: Agreement
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Its own columns' tables, and its parts of those with each other group, by the place of both groups."""
+        grid, found = split.grid, dict[str, Tensor]()
+        group = grid.group_of(self.name)
+        for place, groups in enumerate(grid.blocks):
+            if groups == (group, group):
+                part = torch.from_numpy(count_visits(codes, split.own(group), agreement.terms.unit))
+            elif group in groups:
+                part = torch.zeros(tuple(map(split.width, groups)), dtype=torch.int64)
+                for peer in [peer for peer in shares if grid.group_of(peer) in groups]:
+                    part += RING.signed(shares[peer])
+            else:
+                continue
+            colluding = split.colluding(groups, self._setting("colluding"))
+            found[str(place)] = self._blinded(part, agreement, grid.holders(groups), colluding, place)
+        return found.pop(str(grid.blocks.index((group, group)))), found
+
+    def _blinded(
+        self, part: Tensor, agreement: Agreement, holders: Sequence[str], colluding: int, stream: int
+    ) -> Tensor:
+        """A part with this holder's share of noise, under pads with all who have one in the same tables."""
+        scale = agreement.terms.share(len(holders), colluding)
+        noisy = part + noise_on(torch.ones_like(part, dtype=torch.bool), scale, self.rng)
+        lines = [agreement.channels[name] for name in holders if name != self.name]
+        return RING.signed(blind(RING.words(noisy), lines, RING, stream=stream))
 
     def _setting(self, key: str) -> int:
         return int(self.begun.config[key])

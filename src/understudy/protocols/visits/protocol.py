@@ -11,12 +11,14 @@ Sources: noise by Canonne, Kamath, Steinke 2020, priced as in `privacy/secure/mo
 
 Holders have people of their own under one schema (over rows); or one holder or more have events of the same people, and
 others tables of them (over columns), and tables across holders are products of their people's vectors, by Beaver 1991
-(`privacy/secure/product.py`).
+(`privacy/secure/product.py`); or both (a grid): holders of the same columns have people of their own, each of whom is
+with one holder of all other columns, too, and what they count is added up.
 
 Guarantee: over rows (ε, δ)-DP for a person with all rows in both tables at a holder (or at up to `most_holders` of
 them), against the server, an outsider, and up to `colluding` other holders, who may pool what they know with the
 server. Over columns for a person with all rows at all parties, in one price, against the server, any party, and an
-outsider; the server deals the masks, so it must not pool what it knows with a holder.
+outsider; the server deals the masks, so it must not pool what it knows with a holder. Over a grid the same against up
+to `colluding` of the holders.
 Edges: levels and bounds are those of the schema; how many events count (`most_events`) is public.
 """
 
@@ -52,18 +54,24 @@ from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Wa
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.gram.party import DEALT
+from understudy.protocols.gram.protocol import OUTSIDE_GRID
 from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.party import VisitsParty
 from understudy.protocols.visits.releases import Released, release
 from understudy.protocols.visits.terms import SETTLED, Holders
 
-SAME_PEOPLE = None  # rows of different people, or columns of the same ones
+SAME_PEOPLE = None  # rows of different people, columns of the same ones, or both
 KINDS = ("visits", "table")
 OUTSIDE_ROWS = (
     "the schema: columns, levels, bounds, and how many events of a person count at most, are public",
     "the size and the timing of messages; the number of people is counted within ε",
 )
 OUTSIDE_COLUMNS = (*OUTSIDE[:2], OUTSIDE_ROWS[0], OUTSIDE[3])
+OUTSIDE_OF = {
+    "rows": OUTSIDE_ROWS,
+    "columns": OUTSIDE_COLUMNS,
+    "grid": (*OUTSIDE_COLUMNS, OUTSIDE_GRID[-1]),
+}
 SAVED = "released"
 FITTED = ("kinds", "chains", "states", "steps", "rate", "seed")
 COUNTED = {
@@ -87,7 +95,8 @@ class Config:
     are with several holders. Nothing is measured for it: the fit knows what they forbid, and what is drawn keeps them.
     `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
     ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
-    before the release as long as `at_least` are left (None: all must stay). `chunk`: over columns, people per message.
+    before the release, over rows, as long as `at_least` are left (None: all must stay). `chunk`: people per message,
+    where columns are split.
     """
 
     kinds: int = 256
@@ -169,7 +178,7 @@ def train(
         if store is not None:
             store.note(SAVED, dict(vars(done)) | {"plan": told})
     spends = settled(parties, list(done.begun), at_least=config.at_least)
-    privacy = _statement(done, spends, config.most_holders)
+    privacy = _statement(done, spends, holders, config.most_holders)
 
     def look(made: int = 1) -> None:
         if watch is not None:
@@ -191,7 +200,7 @@ def train(
     card: dict[str, Any] = {
         "protocol": "visits",
         "config": asdict(config),
-        "partition": "rows" if holders.split is None else "columns",
+        "partition": holders.partition,
         "rounds": 1,
         "ended": "after the one release",
         "left_out": [name for name in parties.names if name not in done.begun],
@@ -203,8 +212,8 @@ def train(
     }
     if holders.split is not None:
         counted = [name for part in schema.parts for name in part.person_schema.names]
-        card["owners"] = dict(zip(counted, holders.split.owners, strict=True))
-        for part, name in zip(schema.parts, holders.split.events, strict=True):
+        card["owners"] = dict(zip(counted, map(holders.split.first, holders.split.owners), strict=True))
+        for part, name in zip(schema.parts, map(holders.split.first, holders.split.events), strict=True):
             card["owners"] |= dict.fromkeys((*part.events.names, *part.event_schema.names), name)
     if people <= _FEW * noise:
         card["warning"] = (
@@ -225,18 +234,15 @@ def forecast(
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
     multiplier = max(needed) if config.private else 0.0
     terms = holders.terms(multiplier, config.most_holders)
-    parties = (len(schemas),) if split is None else (1, 2)
-    layout = holders.layout
-    one, several = (
-        terms.deviation(count, 1 if split else config.colluding) for count in (parties[0], parties[-1])
-    )
+    layout, noises = holders.layout, holders.deviations(terms, config.colluding)
+    one, several = min(noises), max(noises)
     units = {kind: layout.unit_of(kind, terms.unit) for kind in layout.weights}
     noise, blocks = several / min(units.values()), len(layout.blocks)
     price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
     few = people is not None and people <= _FEW * noise
     return Forecast(
         protocol="visits",
-        cut="rows" if split is None else "columns",
+        cut=holders.partition,
         budgets=budgets,
         price=price,
         person="A person, with all rows in both tables, pays this once, for all holders together."
@@ -300,15 +306,15 @@ def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
 
 
 def _statement(
-    done: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
+    done: Released, spends: Mapping[str, Mapping[str, Spend]], holders: Holders, most_holders: int
 ) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away after the release, its price."""
-    split = done.people is not None
+    split = holders.split is not None
     return PrivacyStatement(
         parties=stated_prices(done.begun, spends, Counter([moments_event(done.multiplier)])),
         same_people=split,
         most_holders=most_holders,
         one_release=split or most_holders > 1,
-        outside=OUTSIDE_COLUMNS if split else OUTSIDE_ROWS,
+        outside=OUTSIDE_OF[holders.partition],
         unguarded=DEALT if split else (),
     )

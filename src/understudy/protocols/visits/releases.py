@@ -14,7 +14,7 @@ from torch import Tensor
 from understudy.data.visits.counts import Block
 from understudy.errors import MessageError
 from understudy.models.visits import VisitTables
-from understudy.protocols.core import Dealing, Parties, Swap, align_people, public_values, relayed
+from understudy.protocols.core import Dealing, Parties, align_grid, public_values, swap_all
 from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings_of, keys_of, same_number
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
@@ -27,7 +27,7 @@ class Released:
     """The parties that took part with what they stated, the noise multiplier, and all cells in parts of a unit.
 
     All of it is public, or paid for. `noise`: the deviation of it in each table, (tables,), in the same parts.
-    `people`: how many are shared, over columns.
+    `people`: how many are shared, where columns are split.
     """
 
     begun: Begun
@@ -64,7 +64,7 @@ def release(
         return _over_columns(parties, holders, holders.split, begin, chunk, secret or os.urandom(32))
 
     def agree(everybody: Begun, left: Begun) -> Agree:
-        return Agree(keys=keys_of(left), multiplier=_most(everybody), seeds={}, chunk=1)
+        return Agree(keys=keys_of(left), multiplier=_most(everybody), seeds={}, chunk=1, cells=[])
 
     everybody, begun, greetings = agree_over_rows(parties, begin, at_least, agree)
     multiplier = _most(everybody)
@@ -80,55 +80,59 @@ def _over_columns(
     parties: Parties, holders: Holders, split: Split, begin: Begin, chunk: int, secret: bytes
 ) -> Released:
     """Align, agree, relay what the holders send each other, and add their parts up."""
-    people = align_people(parties)
+    cells = align_grid(parties, split.grid.groups)
     begun: Begun = public_values(parties.ask(begin))
-    same_number(begun, people)
+    same_number(begun, cells)
     multiplier, keys = _most(begun), keys_of(begun)
-    widths = {name: split.width(name) for name in split.holders}
-    dealing = Dealing(RING, widths, keys=keys, secret=secret)
+    widths = {name: split.width_of(name) for name in parties.names}
+    dealing = Dealing(RING, widths, cells, keys=keys, secret=secret)
     agreed = parties.ask(
         {
-            name: Agree(keys=keys, multiplier=multiplier, seeds=dealing.seeds(name), chunk=chunk)
-            for name in split.holders
+            name: Agree(
+                keys=keys,
+                multiplier=multiplier,
+                seeds=dealing.seeds(name),
+                chunk=chunk,
+                cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
+            )
+            for name in parties.names
         }
     )
-    inbox = greetings_of(agreed)
-    step = split.chunk(chunk)
-    for number, start in enumerate(range(0, people, step)):
-        replies = parties.ask({name: Swap(chunk=number, inbox=inbox[name]) for name in split.holders})
-        inbox = relayed({name: replies[name].outbox for name in split.holders}, split.holders)
-        dealing.deal(min(step, people - start), split.holders)
+    inbox = swap_all(parties, cells, split.chunk(chunk), dealing, greetings_of(agreed))
     replies = parties.ask(
-        {name: Count(inbox=inbox[name], corrections=dealing.corrections(name)) for name in split.holders}
+        {name: Count(inbox=box, corrections=dealing.corrections(name)) for name, box in inbox.items()}
     )
     terms = holders.terms(multiplier, 1)
-    cells, noise = _together(split, terms, replies)
-    return Released(begun, multiplier, terms.unit, cells, noise, people)
+    found, noise = _together(split, terms, replies, begin.config["colluding"])
+    return Released(begun, multiplier, terms.unit, found, noise, sum(cells.values()))
 
 
-def _together(split: Split, terms: Terms, replies: dict[str, Any]) -> tuple[Tensor, Tensor]:
+def _together(split: Split, terms: Terms, replies: dict[str, Any], colluding: int) -> tuple[Tensor, Tensor]:
     """All tables as one vector, and the deviation of the noise in each."""
     tables: dict[Block, Tensor] = {}
-    alone: set[Block] = set()
-    for name in split.holders:
-        own = split.own(name)
-        cells = RING.signed(_words(name, replies[name].cells.value, (own.size,)))
-        for block, table in own.split(cells.numpy()).items():
-            tables[split.joint(name, block)] = torch.from_numpy(np.array(table))
-            alone.add(split.joint(name, block))
-    for pair in split.pairs:
-        shape = tuple(map(split.width, pair))
-        both = [_words(a, _part(replies[a], b), shape) for a, b in (pair, pair[::-1])]
-        tables |= split.across(pair, RING.signed(np.asarray(both[0] + both[1])))
+    deviations: dict[Block, float] = {}
+    for place, groups in enumerate(split.grid.blocks):
+        names, (one, other) = split.grid.holders(groups), groups
+        own = split.own(one)
+        alone = one == other
+        shape = (own.size,) if alone else (split.width(one), split.width(other))
+        sent = {name: replies[name].cells.value if alone else _part(replies[name], place) for name in names}
+        total = RING.signed(np.asarray(sum(_words(name, part, shape) for name, part in sent.items())))
+        if alone:
+            cut = own.split(total.numpy())
+            found = {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
+        else:
+            found = split.across(groups, total)
+        tables |= found
+        deviations |= dict.fromkeys(found, terms.deviation(len(names), split.colluding(groups, colluding)))
     blocks = split.layout.blocks
-    deviations = terms.deviation(1, 1), terms.deviation(2, 1)
-    noise = torch.tensor([deviations[block not in alone] for block in blocks], dtype=torch.float64)
+    noise = torch.tensor([deviations[block] for block in blocks], dtype=torch.float64)
     return torch.cat([tables[block].flatten() for block in blocks]), noise
 
 
-def _part(reply: Any, peer: str) -> Any:
+def _part(reply: Any, place: int) -> Any:
     sent = reply.shared.value
-    return sent.get(peer) if isinstance(sent, dict) else None
+    return sent.get(str(place)) if isinstance(sent, dict) else None
 
 
 def _words(name: str, value: Any, shape: tuple[int, ...]) -> Any:

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
-from understudy.check import whole
+from understudy.check import in_range, whole
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import LARGEST, noise_for
-from understudy.protocols.visits.columns import Split
+from understudy.protocols.visits.columns import Split, grid_of
 
 SETTLED = ("colluding", "most_holders", "private")
 # What a person weighs in a table, in whole parts: the finest whose noise can be drawn. Divisible by many numbers; where
@@ -26,7 +27,7 @@ ROOTS = (180, 120, 84, 60, 36, 24, 12, 6, 4, 2, 1)
 
 @dataclass(frozen=True)
 class Holders:
-    """Who takes part with what: rows of the same schema (`split` is None), or other columns of the same people."""
+    """Who takes part with what: rows of one schema (`split` is None), other columns of the same people, or both."""
 
     schema: VisitSchema | SeveralVisits  # of all together
     names: tuple[str, ...]
@@ -34,24 +35,28 @@ class Holders:
 
     @classmethod
     def of(cls, schemas: Mapping[str, Any]) -> "Holders":
-        """As the schemas show it: alike, over rows; else over columns."""
-        if not any(isinstance(schema, VisitSchema) for schema in schemas.values()):
+        """As the schemas show it: all alike, over rows; else over columns, or a grid where some are alike."""
+        visits = {name: schema for name, schema in schemas.items() if isinstance(schema, VisitSchema)}
+        if not visits:
             raise ConfigError(
                 f"{', '.join(schemas)}: nobody holds people with events, which visits is for: gram is for tables. "
                 "Nothing was charged."
             )
-        first, *others = schemas.items()
-        apart = not any(set(schema.names) & set(first[1].names) for _, schema in others)
-        if not all(isinstance(schema, VisitSchema) for schema in schemas.values()) or (others and apart):
-            split = Split.of(schemas)
-            return cls(split.schema, tuple(schemas), split)
-        for name, schema in others:
-            if public_of(schema) != public_of(first[1]):
+        for (one, first), (other, second) in combinations(grid_of(visits).one_each(visits).items(), 2):
+            if set(first.names) & set(second.names):
                 raise SchemaError(
-                    f"{first[0]} and {name} describe their rows differently: over rows all have one schema, over "
-                    "columns no column is with two. Nothing was charged."
+                    f"{one} and {other} describe their rows differently: who has the same columns has one schema, "
+                    "and no column of it is with others. Nothing was charged."
                 )
-        return cls(first[1], tuple(schemas), None)
+        if len(grid_of(schemas).groups) == 1:
+            return cls(next(iter(visits.values())), tuple(schemas), None)
+        split = Split.of(schemas)
+        return cls(split.schema, tuple(schemas), split)
+
+    @property
+    def partition(self) -> str:
+        """ "rows", "columns" or "grid"."""
+        return "rows" if self.split is None else self.split.grid.partition
 
     @cached_property
     def layout(self) -> VisitLayout | SeveralLayout:
@@ -63,12 +68,15 @@ class Holders:
     def check(self, config: Mapping[str, Any]) -> None:
         """The settings that a price depends on."""
         whole(colluding=config["colluding"], most_holders=config["most_holders"])
+        if self.split is not None:
+            in_range(1, len(self.names) - 1, colluding=config["colluding"])
         if type(config["private"]) is not bool:
             raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
         if config["most_holders"] > (len(self.names) if self.split is None else 1):
             raise ConfigError(
-                f"most_holders={config['most_holders']}, and a person is with {len(self.names)} holders at most, over "
-                "columns with all of them. Nothing was charged."
+                f"most_holders={config['most_holders']} is for rows at so many holders or more, and there are "
+                f"{len(self.names)}; where columns are split, alignment makes sure that a person is with one holder of "
+                "each column. Nothing was charged."
             )
 
     def terms(self, multiplier: float, most_holders: int) -> "Terms":
@@ -81,6 +89,16 @@ class Holders:
                 break
         return Terms(unit, noise_for(multiplier, most_holders * self.layout.reach(unit)))
 
+    def deviations(self, terms: "Terms", colluding: int) -> list[float]:
+        """Of the noise of all holders together, in parts: one of each part of the tables, by who has a part in it."""
+        if self.split is None:
+            return [terms.deviation(len(self.names), colluding)]
+        grid = self.split.grid
+        return [
+            terms.deviation(len(grid.holders(groups)), self.split.colluding(groups, colluding))
+            for groups in grid.blocks
+        ]
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -91,7 +109,7 @@ class Terms:
 
     @property
     def root(self) -> int:
-        """Over columns: what a person's vector counts in for each column."""
+        """Where columns are split: what a person's vector counts in for each column."""
         return math.isqrt(self.unit)
 
     def share(self, parties: int, colluding: int) -> Fraction:
@@ -101,8 +119,3 @@ class Terms:
     def deviation(self, parties: int, colluding: int) -> float:
         """Of the noise of all of these together, in parts."""
         return float(self.share(parties, colluding)) * (parties**0.5 if parties > 1 else 1.0)
-
-
-def public_of(schema: Any) -> dict[str, Any]:
-    """What of a schema has to be alike at all parties: not what each calls the person."""
-    return {key: value for key, value in schema.to_dict().items() if key not in ("person", "note")}

@@ -1,0 +1,410 @@
+"""Visits over a grid: holders of the same columns, each with people of its own, beside holders of other columns."""
+
+import math
+from collections import Counter
+from dataclasses import asdict, replace
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAway, SchemaError
+from understudy.federation import Federation
+from understudy.planning import plan
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure import Channel
+from understudy.protocols.core import Swap
+from understudy.protocols.visits import protocol as visits
+from understudy.protocols.visits.columns import grid_of
+from understudy.protocols.visits.messages import Agree, Begin, Count
+from understudy.protocols.visits.releases import Released, release
+from understudy.protocols.visits.terms import Holders
+from understudy.run import train
+from understudy.runtime.local import BytesParties, LocalParties, addressed
+from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
+
+AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 7}
+OPEN = visits.Config(**SMALL, private=False)
+Cut = tuple[dict[str, Any], dict[str, Any]]
+
+
+def grid(people: int = 60, **parts: int) -> Cut:
+    """By default: visits and smoking at two clinics, income at two banks, and sex at a registry of all people."""
+    return split_rows(*beside_visits(people), **(parts or {"clinic": 2, "bank": 2}))
+
+
+class Meddling(LocalParties):
+    """A server that changes what it asks; it remembers what came back."""
+
+    def __init__(self, parties: Any, change: Any = lambda name, ask: ask) -> None:
+        super().__init__(parties)
+        self.change, self.seen = change, list[tuple[str, Any, Any]]()
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        asks = {name: self.change(name, ask) for name, ask in addressed(message, self.names).items()}
+        replies = super().ask(asks, at_least=at_least)
+        self.seen += [(name, asks[name], reply) for name, reply in replies.items()]
+        return replies
+
+
+def released(
+    cut: Cut, config: visits.Config = OPEN, budget: Budget = AMPLE, change: Any = lambda name, ask: ask
+) -> tuple[Released, Federation, Meddling]:
+    fed = Federation.rehearsal(*cut, budget=budget, seed=3)
+    holders, begin = Holders.of(fed.schemas), told(fed, config)
+    server = Meddling(fed.parties("visits", run="r", config=config), change)
+    return release(server, holders, begin, chunk=config.chunk), fed, server
+
+
+def told(fed: Federation, config: visits.Config) -> Begin:
+    return Begin(config=asdict(config), schemas={n: schema.to_dict() for n, schema in fed.schemas.items()})
+
+
+def charged(fed: Federation) -> list[Any]:
+    """What stands in the holders' ledgers at a price."""
+    return [
+        entry
+        for holder in fed.holders.values()
+        for entry in holder.ledger.entries()
+        if entry.count and "NoOp" not in str(entry.event)
+    ]
+
+
+def test_the_schemas_show_the_grid() -> None:
+    _, schemas = grid()
+    assert grid_of(schemas).groups == (("registry",), ("clinic0", "clinic1"), ("bank0", "bank1"))
+    assert Holders.of(schemas).partition == "grid"
+    assert Holders.of(beside_visits()[1]).partition == "columns"
+    assert Holders.of(dict.fromkeys(("a", "b"), clinic())).partition == "rows"
+    other = schemas | {"clinic1": replace(schemas["clinic1"], person="client", note="of the south")}
+    assert Holders.of(other).partition == "grid", "what a holder calls the person is its own"
+    assert Holders.of(schemas).schema == Holders.of(beside_visits()[1]).schema
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"clinic": 2},
+        {"bank": 3},
+        {"clinic": 2, "bank": 2},
+        {"registry": 2, "clinic": 3, "bank": 2},
+    ],
+)
+def test_without_noise_a_grid_is_to_the_bit_what_one_holder_of_each_column_would_have(parts: Any) -> None:
+    """People here have more events than parts divide by, so that rounding would show."""
+    one, _, _ = released(split_rows(*beside_visits(most_events=4)))
+    found, _, _ = released(split_rows(*beside_visits(most_events=4), **parts))
+    assert found.people == one.people == 53
+    assert found.unit == one.unit
+    assert torch.equal(found.cells, one.cells)
+    assert not found.noise.any()
+
+
+def test_without_noise_a_grid_is_to_the_bit_what_all_rows_in_one_place_are() -> None:
+    """At one holder, over rows, with all columns of the people whom every group has."""
+    tables, schemas = beside_visits()
+    joint = Holders.of(schemas)
+    people = tables["registry"].merge(tables["clinic"]["people"]).merge(
+        tables["bank"].rename(columns={"client": "patient"})
+    )  # fmt: skip
+    events = tables["clinic"]["events"]
+    held = {"people": people, "events": events[events["patient"].isin(people["patient"])]}
+    place, _, _ = released(({"all": held}, {"all": replace(joint.schema, people=joint.schema.people)}))
+    found, _, _ = released(grid())
+    exact, cells = (
+        one.tables(holders) for one, holders in ((place, Holders.of({"all": joint.schema})), (found, joint))
+    )
+    assert exact.people == cells.people == 53
+    assert exact.tables.keys() == cells.tables.keys()
+    for block, table in exact.tables.items():
+        assert torch.equal(cells.tables[block], table), block
+
+
+def test_regions_that_share_nobody_add_up_to_one() -> None:
+    """Two regions, each with a clinic, a bank and a registry of its own: what is over columns in each, together."""
+    tables, schemas = beside_visits()
+    regions = []
+    for parity in (0, 1):
+        own = {}
+        for name, held in tables.items():
+            parts = held if isinstance(held, dict) else {"": held}
+            cut = {key: rows[rows[schemas[name].person] % 2 == parity] for key, rows in parts.items()}
+            own[name] = cut if isinstance(held, dict) else cut[""]
+        regions.append(own)
+    both = {f"{name}{n}": own[name] for n, own in enumerate(regions) for name in tables}
+    described = {f"{name}{n}": schemas[name] for n in (0, 1) for name in tables}
+    found, _, server = released((both, described))
+    apart = [released((own, schemas))[0] for own in regions]
+    assert torch.equal(found.cells, sum(one.cells for one in apart))
+    cells = {name: ask.cells for name, ask, _ in server.seen if isinstance(ask, Agree)}
+    assert cells["clinic1"] == [[apart[1].people, ["registry1", "bank1"]]], "and with no holder elsewhere"
+
+
+def test_only_people_whom_every_group_has_are_counted() -> None:
+    tables, schemas = grid()
+    tables["bank1"] = tables["bank1"][tables["bank1"]["client"] % 3 > 0]
+    merged, described = beside_visits()
+    merged["bank"] = pd.concat([tables["bank0"], tables["bank1"]])
+    found, one = released((tables, schemas))[0], released((merged, described))[0]
+    assert 10 < found.people < 53
+    assert torch.equal(found.cells, one.cells)
+
+
+def test_noise_is_that_of_all_who_have_a_part_in_a_table_and_its_price_is_one() -> None:
+    cut = grid(registry=1, clinic=3, bank=2)
+    found, fed, _ = released(cut, visits.Config(**SMALL, colluding=2), USUAL)
+    holders, exact = Holders.of(cut[1]), released(cut)[0]
+    noisy, true = found.tables(holders), exact.tables(holders)
+    (event,) = {e for h in fed.holders.values() for e in h.ledger.spend() if hasattr(e, "noise_multiplier")}
+    sigma = event.noise_multiplier * math.sqrt(len(noisy.layout.blocks))
+    owner = dict(zip(("sex", "smoker", "income", "first_day", "number"), holders.split.owners, strict=True))
+    assert owner == {"sex": 0, "smoker": 1, "income": 2, "first_day": 1, "number": 1}
+    sizes = (1, 3, 2)
+    for block, noise in noisy.noise.items():
+        kind, a, b = block
+        groups = {holders.split.owners[a] if kind in ("person", "across") else 1}
+        groups |= {holders.split.owners[b] if kind == "person" else 1}
+        count = sum(sizes[group] for group in groups)
+        left = noise / math.sqrt(count / max(1, count - 2))
+        assert left == pytest.approx(sigma, rel=0.002), block
+    apart = torch.cat([((noisy.tables[b] - true.tables[b]) / noisy.noise[b]).flatten() for b in noisy.tables])
+    assert float(apart.std()) == pytest.approx(1, abs=6 / math.sqrt(2 * len(apart)))
+    assert len(charged(fed)) == len(fed.holders), "one entry each"
+    assert all(2.9 < holder.ledger.spent() <= 3.0 for holder in fed.holders.values())
+
+
+def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
+    tables, schemas = grid()
+    fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
+    result = train("visits", fed, **SMALL)
+    assert result.people == 53
+    assert result.privacy.one_release
+    assert result.privacy.epsilon(None, "server") == pytest.approx(fed.holders["bank1"].ledger.spent())
+    assert "which parties hold a person" in str(result.privacy)
+    assert "together they could remove them" in str(result.privacy)
+    card = result.generator.card
+    assert card["partition"] == "grid"
+    assert (card["owners"]["income"], card["owners"]["severity"]) == ("bank0", "clinic0")
+    people, events = result.generator.visits(30, seed=1)
+    assert set(people.columns) == {"patient", "sex", "smoker", "income"}
+    assert set(events["patient"]) <= set(people["patient"])
+    entries = [entry.what for entry in fed.holders["registry"].ledger.entries()]
+    assert any("which of them hold a person" in what for what in entries)
+
+
+def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
+    _, _, server = released(grid(), visits.Config(**SMALL), USUAL)
+    replies = {name: reply for name, ask, reply in server.seen if isinstance(ask, Count)}
+    assert set(replies) == {"registry", "clinic0", "clinic1", "bank0", "bank1"}
+    for name, reply in replies.items():
+        assert (
+            set(reply.shared.value)
+            == {"registry": {"1", "2"}, "clinic": {"1", "4"}, "bank": {"2", "4"}}[name.rstrip("01")]
+        )
+        for part in reply.shared.value.values():
+            assert _uniform(part)
+        assert _uniform(reply.cells.value) == (name != "registry"), "whose columns are nobody else's"
+
+
+def _uniform(part: torch.Tensor) -> bool:
+    return float(part.abs().double().log2().median()) > 55
+
+
+def test_no_pad_is_used_for_two_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = Counter[tuple[str, str, int]]()
+    pad = Channel.pad
+
+    def counted(line: Channel, ring: Any, stream: int, *shape: int) -> Any:
+        drawn[line.own, line.peer, stream] += 1
+        return pad(line, ring, stream, *shape)
+
+    monkeypatch.setattr(Channel, "pad", counted)
+    released(grid(), visits.Config(**SMALL), USUAL)
+    assert set(drawn.values()) == {1}
+    assert sum(own == "clinic0" and peer == "clinic1" for own, peer, _ in drawn) == 3, (
+        "within, and twice across"
+    )
+
+
+def test_a_person_with_two_holders_of_the_same_columns_is_refused_before_anything_is_charged() -> None:
+    tables, schemas = grid()
+    person = tables["clinic0"]["people"]["patient"].iloc[0]
+    twice = {key: rows[rows["patient"] == person] for key, rows in tables["clinic0"].items()}
+    tables["clinic1"] = {key: pd.concat([rows, twice[key]]) for key, rows in tables["clinic1"].items()}
+    fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
+    with pytest.raises(AlignmentError, match="counted twice"):
+        train("visits", fed, **SMALL)
+    assert not charged(fed)
+
+
+@pytest.mark.parametrize("step", [Begin, Agree, Swap, Count])
+def test_whoever_goes_away_ends_the_run_and_nothing_is_charged(step: Any) -> None:
+    def leave(name: str, ask: Any) -> Any:
+        if name == "clinic1" and isinstance(ask, step):
+            raise PartyAway(f"{name} went away.")
+        return ask
+
+    fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
+    config = visits.Config(**SMALL, at_least=1)
+    server = Meddling(fed.parties("visits", run="r", config=config), leave)
+    with pytest.raises(PartyAway, match="went away"):
+        release(server, Holders.of(fed.schemas), told(fed, config), chunk=7, at_least=1)
+    assert not charged(fed)
+
+
+# A server that does not follow the protocol
+
+
+def fewer_events(name: str, ask: Any) -> Any:
+    """To all but the clinics it says that the clinics' people have fewer columns, and so that noise may be less."""
+    if not isinstance(ask, Begin) or "clinic" in name:
+        return ask
+    cut = {key: value for key, value in ask.schemas["clinic0"].items() if key != "people"}
+    return replace(ask, schemas=ask.schemas | {"clinic0": cut, "clinic1": cut})
+
+
+def another_group(name: str, ask: Any) -> Any:
+    """It tells the clinics that bank1 has the registry's columns, and is in that group."""
+    if not isinstance(ask, Begin) or "clinic" not in name:
+        return ask
+    return replace(ask, schemas=ask.schemas | {"bank1": ask.schemas["registry"]})
+
+
+def other_order(name: str, ask: Any) -> Any:
+    """It tells one holder the groups in another order: two would take themselves for the first of a product."""
+    if not isinstance(ask, Begin) or name != "bank0":
+        return ask
+    return replace(ask, schemas=dict(reversed(ask.schemas.items())))
+
+
+def left_out(name: str, ask: Any) -> Any:
+    """It tells one clinic that it is the only one, so that nobody else pads its tables."""
+    if isinstance(ask, Begin) and name == "clinic0":
+        return replace(ask, schemas={who: own for who, own in ask.schemas.items() if who != "clinic1"})
+    if isinstance(ask, Agree) and name == "clinic0":
+        return replace(ask, keys={who: key for who, key in ask.keys.items() if who != "clinic1"})
+    return ask
+
+
+def louder(name: str, ask: Any) -> Any:
+    return replace(ask, multiplier=2 * ask.multiplier) if isinstance(ask, Agree) and name == "bank1" else ask
+
+
+def trusting(name: str, ask: Any) -> Any:
+    """One holder is told that two may pool what they know, and the others that one may."""
+    if not isinstance(ask, Begin) or name != "clinic0":
+        return ask
+    return replace(ask, config=ask.config | {"colluding": 2})
+
+
+@pytest.mark.parametrize("lie", [fewer_events, another_group, other_order, left_out, louder, trusting])
+def test_holders_who_were_told_other_groups_part_before_anything_is_charged(lie: Any) -> None:
+    fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
+    config = visits.Config(**SMALL)
+    server = Meddling(fed.parties("visits", run="r"), lie)
+    with pytest.raises((MessageError, ConfigError)):
+        release(server, Holders.of(fed.schemas), told(fed, config), chunk=7)
+    assert not charged(fed)
+    assert not any(isinstance(ask, Count) for _, ask, _ in server.seen)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda cells: [[people + 1, peers] for people, peers in cells],
+        lambda cells: [[people, peers[:-1]] for people, peers in cells],
+        lambda cells: [[people, ["bank0", "bank1"]] for people, peers in cells],
+        lambda cells: cells[:-1],
+        lambda cells: [],
+        lambda cells: [
+            [people, [peer.replace("bank0", "bank1") for peer in peers]] for people, peers in cells
+        ],
+        lambda cells: cells[::-1],
+    ],
+    ids=["more", "a group missing", "one group twice", "fewer", "nobody", "all with one", "another order"],
+)
+def test_people_told_to_be_with_other_holders_are_refused(change: Any) -> None:
+    def odd(name: str, ask: Any) -> Any:
+        return replace(ask, cells=change(ask.cells)) if isinstance(ask, Agree) and name == "clinic0" else ask
+
+    fed = Federation.rehearsal(*grid(), budget=USUAL, seed=3)
+    server = Meddling(fed.parties("visits", run="r"), odd)
+    with pytest.raises((MessageError, ConfigError)):
+        release(server, Holders.of(fed.schemas), told(fed, visits.Config(**SMALL)), chunk=7)
+    assert not charged(fed)
+
+
+def test_parties_rebuilt_between_all_messages_count_alike() -> None:
+    """Where events are drawn, the same ones count in the products and in the clinics' own tables."""
+    cut = split_rows(*beside_visits(cut="draw"), clinic=2, bank=2)
+    config = visits.Config(**SMALL)
+    plain = released(cut, config, USUAL)[0]
+    fed = Federation.rehearsal(*cut, budget=USUAL, seed=3)
+
+    def build(name: str) -> Any:
+        return lambda: fed.parties("visits", run="r", config=config)[name]
+
+    again = BytesParties({name: build(name) for name in fed.holders})
+    rebuilt = release(again, Holders.of(fed.schemas), told(fed, config), chunk=7)
+    assert torch.equal(plain.cells, rebuilt.cells)
+
+
+# Settings, plans, other kinds of grids
+
+
+def test_a_plan_says_the_least_and_the_largest_noise() -> None:
+    tables, schemas = grid(registry=2, clinic=3, bank=2)
+    config = {**SMALL, "colluding": 3}
+    said = plan("visits", schemas, budget=USUAL, people=53, **config)
+    found = released((tables, schemas), visits.Config(**config), USUAL)[0].tables(Holders.of(schemas))
+    assert said.errors[0].least == pytest.approx(min(found.noise.values()))
+    assert said.errors[0].largest == pytest.approx(max(found.noise.values()))
+    assert "some columns of some of the people each" in str(said)
+    assert "pays this once, for all holders together" in str(said)
+
+
+def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
+    tables, schemas = grid()
+    other = schemas | {"clinic1": replace(schemas["clinic1"], most_events=2)}
+    with pytest.raises(SchemaError, match="clinic0 and clinic1 describe their rows differently"):
+        Holders.of(other)
+    nameless = schemas | {"bank1": replace(schemas["bank1"], person=None)}
+    with pytest.raises(ConfigError, match="bank1 has neither events nor a table with ids"):
+        Holders.of(nameless)
+    fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
+    with pytest.raises(ConfigError, match="a person is with one holder of each column"):
+        train("visits", fed, **SMALL, most_holders=2)
+    with pytest.raises(ConfigError, match="colluding must lie between 1 and 4"):
+        train("visits", fed, **SMALL, colluding=5)
+    assert not charged(fed)
+
+
+def test_rules_of_holders_of_the_same_columns_are_all_kept() -> None:
+    tables, schemas = grid()
+    schemas["bank1"] = replace(schemas["bank1"], rules=({"always": "income != 3"},))
+    fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=3)
+    people, _ = train("visits", fed, **SMALL).generator.visits(300, seed=1)
+    assert (people["income"] != 3).all()
+
+
+def test_events_of_two_kinds_over_a_grid_are_to_the_bit_what_they_are_over_columns() -> None:
+    """Visits at two clinics, claims at two insurers, and a registry."""
+    cut = split_rows(*two_kinds(), clinic=2, insurer=2)
+    found, fed, _ = released(cut)
+    one, _, _ = released(two_kinds())
+    assert torch.equal(found.cells, one.cells)
+    assert Holders.of(fed.schemas).layout.titles == ("events", "claims")
+    result = train("visits", Federation.rehearsal(*cut, budget=USUAL, seed=3), **SMALL)
+    drawn = result.generator.several_visits(20, seed=1)
+    assert set(drawn) == {"people", "events", "claims"}
+
+
+def test_two_holders_of_events_alone_and_one_table_of_all_people_are_a_grid() -> None:
+    _, events = frames()
+    registry, described = (part["registry"] for part in beside_visits())
+    schemas = {"clinic": replace(clinic(), people=None), "registry": described}
+    tables = {"clinic": {"events": events}, "registry": registry}
+    found = released(split_rows(tables, schemas, clinic=2))[0]
+    assert torch.equal(found.cells, released((tables, schemas))[0].cells)
