@@ -94,7 +94,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         and (lives is False or age > STALE)
     ):
         gone = f"its process is gone, killed or with its machine; it last wrote {max(0.0, age):.0f} s ago"
-        found |= {"state": "silent", "error": found["error"] or gone}
+        found |= {"state": "silent", "error": "; before that: ".join(filter(None, (gone, found["error"])))}
     return dict(found)
 
 
