@@ -8,7 +8,7 @@ from torch import Tensor
 
 from understudy.errors import ConfigError
 from understudy.models.tables import loss
-from understudy.models.tables.fit_gram import _Adam, _descend, fit_gram
+from understudy.models.tables.fit_gram import _descend, fit_gram
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import _most, read_tables
@@ -219,18 +219,6 @@ def test_what_noise_may_leave_in_a_table_is_a_quantile_of_chi_square(cells: int)
     assert float(found[0, 1]) == pytest.approx(
         chi2.isf(0.05 / 55, cells), rel=0.02
     )  # of eleven columns, 55 tables
-
-
-def test_the_descent_steps_as_torchs_own_adam() -> None:
-    rng = torch.Generator().manual_seed(0)
-    slopes, start = torch.randn(5, 4, 6, generator=rng), torch.randn(4, 6, generator=rng)
-    theirs, ours = start.clone().requires_grad_(), start.clone()
-    adam, torchs = _Adam(ours), torch.optim.Adam([theirs], lr=0.3, betas=(0.9, 0.99))
-    for slope in slopes:
-        adam.step(slope, 0.3)
-        theirs.grad = slope
-        torchs.step()
-    torch.testing.assert_close(ours, theirs.detach())
 
 
 def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:

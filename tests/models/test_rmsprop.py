@@ -1,11 +1,8 @@
 """RMSprop: torch.optim's, without its compiler."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from forker import Forker
 from understudy.models.nets import rmsprop
 from understudy.models.nets.rmsprop import RmsProp
 
@@ -53,15 +50,3 @@ def test_without_any_gradient_nothing_moves() -> None:
     before = [parameter.detach().clone() for parameter in parameters]
     RmsProp(parameters, lr=0.1).step()
     assert all(map(torch.equal, parameters, before))
-
-
-def test_it_does_not_load_the_compiler(forker: Forker, tmp_path: Path) -> None:
-    (script := tmp_path / "step.py").write_text(
-        "import sys, torch\n"
-        "from understudy.models.nets.rmsprop import RmsProp\n"
-        "p = torch.zeros(2, requires_grad=True)\n"
-        "p.grad = torch.ones(2)\n"
-        "RmsProp([p], lr=0.1).step()\n"
-        "sys.exit('torch._dynamo' in sys.modules)"
-    )
-    assert forker.run(folder=tmp_path, to=tmp_path / "step", program=script).end() == 0

@@ -24,6 +24,7 @@ from understudy.check import whole
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.downstream import SCORES, between, classification_scores
 from understudy.evaluate.utility.marginals import Figure
+from understudy.models.adam import Adam
 from understudy.models.device import first_weights
 
 Images = NDArray[Any]
@@ -92,12 +93,11 @@ class SmallCnn(nn.Module):
         """Adam at 0.002, batches of 64. Deterministic by the seed."""
         with first_weights(seed):
             network = cls(images.shape[1], classes)
-            optimiser = torch.optim.Adam(network.parameters(), lr=0.002)
+            weights = list(network.parameters())
+            adam = Adam(weights, lr=0.002)
             for batch in (b for _ in range(epochs) for b in torch.split(torch.randperm(len(images)), 64)):
-                optimiser.zero_grad()
                 loss = nn.functional.cross_entropy(network.net(images[batch]), labels[batch])
-                torch.autograd.backward(loss)
-                optimiser.step()
+                adam.step(torch.autograd.grad(loss, weights))
         return network
 
     @torch.no_grad()

@@ -26,6 +26,7 @@ from torch import nn
 from understudy.check import one_of, positive, whole
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.marginals import Better, Figure, bootstrap, shuffled
+from understudy.models.adam import Adam
 from understudy.models.device import first_weights
 
 Series = NDArray[np.floating[Any]]
@@ -104,12 +105,11 @@ def next_step_mae(
     rows, truth = (torch.as_tensor(np.asarray(x), dtype=torch.float32) for x in (train, test))
     with first_weights(seed):
         lstm, head = nn.LSTM(rows.shape[2], hidden, batch_first=True), nn.Linear(hidden, rows.shape[2])
-        optimiser = torch.optim.Adam([*lstm.parameters(), *head.parameters()], lr=0.005)
+        weights = [*lstm.parameters(), *head.parameters()]
+        adam = Adam(weights, lr=0.005)
         for _ in range(steps):
             x = rows[torch.randint(len(rows), (min(batch, len(rows)),))]  # (batch, L, W)
-            optimiser.zero_grad()
-            (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean().backward()
-            optimiser.step()
+            adam.step(torch.autograd.grad((head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(), weights))
     with torch.no_grad():
         errors = [
             (head(lstm(x[:, :-1])[0]) - x[:, 1:]).abs().mean(dim=(1, 2)) for x in torch.split(truth, 1024)

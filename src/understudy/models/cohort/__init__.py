@@ -16,7 +16,7 @@ from understudy.models.cohort.flat import Flat, Shapes, Uniform, read
 from understudy.models.cohort.replay import Replayed
 from understudy.models.cohort.single import learned
 from understudy.models.cohort.taps import Taps
-from understudy.models.cohort.training import Batch, ClassifierTraining, adam, check_training, descend, walk
+from understudy.models.cohort.training import Batch, ClassifierTraining, check_training, descend, walk
 
 __all__ = [
     "Batch",
@@ -32,7 +32,6 @@ __all__ = [
     "Shapes",
     "Taps",
     "Uniform",
-    "adam",
     "check_training",
     "descend",
     "from_description",

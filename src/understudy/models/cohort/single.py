@@ -1,5 +1,6 @@
 """One classifier that learns batch by batch from rows that may be read as often as one likes: drawn ones."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -7,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import whole
+from understudy.models.adam import Adam
 from understudy.models.cohort.classifier import Classifier
 from understudy.models.cohort.flat import Uniform
-from understudy.models.cohort.training import adam
 
 _RATE = 2e-3
 _BATCH = 128
@@ -23,11 +24,9 @@ def learned(
     weights = network.init(rng).requires_grad_()
     orders = (rng.uniform(len(codes)).argsort() for _ in range(epochs))
     batches = [batch for order in orders for batch in torch.split(order, _BATCH)]
-    optimiser = adam(weights, _RATE)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, len(batches))
-    for batch in batches:
+    adam = Adam([weights], _RATE)
+    for step, batch in enumerate(batches):
         loss = functional.cross_entropy(network.forward(weights, inputs(batch)), codes[batch])
-        (weights.grad,) = torch.autograd.grad(loss, weights)
-        optimiser.step()
-        falling.step()
+        adam.lr = _RATE * (1 + math.cos(math.pi * step / len(batches))) / 2
+        adam.step(torch.autograd.grad(loss, weights))
     return weights.detach()

@@ -13,7 +13,7 @@ before the next begins, so memory is bounded by the chunk.
 The updates are raw: nothing here is private. What leaves a party passes a mechanism and a ledger first.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.nn import functional
 
 from understudy.check import one_of, positive, whole
 from understudy.errors import ConfigError, SchemaError
+from understudy.models.adam import Adam
 from understudy.models.cohort.classifier import Classifier, Dense
 from understudy.models.cohort.replay import Replayed
 from understudy.models.cohort.span import descend_in_span
@@ -194,22 +195,18 @@ def descend(
 ) -> None:
     """Train in `out` itself, every client from `start`, then leave there what has changed."""
     local = out.copy_(start).detach().requires_grad_()
-    step = _optimizer(local, lr, optimizer).step
+    step = _stepper(local, lr, optimizer)
     for _ in range(epochs):
         with torch.enable_grad():
             total = loss(local).sum()
-        (local.grad,) = torch.autograd.grad(total, local)
-        step()
+        step(torch.autograd.grad(total, local))
     out.sub_(start)
 
 
-def adam(local: Tensor, lr: float) -> torch.optim.Adam:
-    """Adam in one pass; on a GPU it counts its steps there, so that a graph can hold it."""
-    return torch.optim.Adam([local], lr=lr, fused=True, capturable=local.device.type == "cuda")
-
-
-def _optimizer(local: Tensor, lr: float, name: str) -> torch.optim.Optimizer:
-    return adam(local, lr) if name == "adam" else torch.optim.SGD([local], lr=lr, fused=True)
+def _stepper(local: Tensor, lr: float, optimizer: str) -> Callable[[Sequence[Tensor]], object]:
+    if optimizer == "adam":
+        return Adam([local], lr).step
+    return lambda slopes: local.detach().sub_(slopes[0], alpha=lr)
 
 
 def _cross_entropy(

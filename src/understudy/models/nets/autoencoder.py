@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from understudy.check import not_negative, whole
 from understudy.errors import ConfigError
+from understudy.models.adam import Adam
 from understudy.models.cohort import Batch, Flat, Replayed, check_training, descend, walk
 from understudy.models.nets.mmd import mmd
 
@@ -181,7 +182,7 @@ def fit(
     """
     whole(steps=steps, batch=batch, rows=len(rows))
     local = params.detach().to(device).clone().requires_grad_()
-    step = torch.optim.Adam([local], lr=lr).step
+    adam = Adam([local], lr)
     real = local.new_ones(1, batch)
 
     def slope(model: Tensor, x: Tensor, prior: Tensor) -> Tensor:
@@ -193,6 +194,5 @@ def fit(
     gradient = Replayed(slope)
     for _ in range(steps):
         x = rows[rng.integers(len(rows), batch)].to(local)
-        local.grad = gradient(local, x, rng.normal(1, batch, network.latent).to(local))
-        step()
+        adam.step([gradient(local, x, rng.normal(1, batch, network.latent).to(local))])
     return local.detach().to(params.device)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ConfigError
-from understudy.models.cohort import adam, product, read
+from understudy.models.adam import Adam
+from understudy.models.cohort import product, read
 from understudy.models.nets.mmd import Mmd
 
 
@@ -48,8 +49,7 @@ def descend_by_hand(
     grad = torch.empty_like(local)
     to_w1, to_b1, to_w2, to_b2, to_w3, to_b3, to_w4, to_b4 = read(grad, shapes)
     far = Mmd(real, latent)
-    optimizer = adam(local, lr)
-    local.grad = grad
+    adam = Adam([local], lr)
     h, to_h, g, to_g = (x.new_empty(*x.shape[:2], hidden) for _ in range(4))  # (clients, rows, hidden)
     z, to_z = (x.new_empty(*x.shape[:2], latent) for _ in range(2))  # (clients, rows, latent)
     to_out = torch.empty_like(x)
@@ -65,7 +65,7 @@ def descend_by_hand(
         product(to_z, w2, to_h).mul_(h > 0)
         product(seen.mT, to_h, to_w1)
         torch.sum(to_h, 1, out=to_b1)
-        optimizer.step()
+        adam.step([grad])
     to_first, to_behind = torch.split(out, [hidden * width, len(behind)], dim=1)
     torch.sub(local[:, few * hidden :], behind, out=to_behind)
     to_first.zero_()

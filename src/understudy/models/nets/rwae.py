@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from understudy.errors import ConfigError
-from understudy.models.cohort import Batch, Shapes, Uniform, adam, read, times_transposed
+from understudy.models.adam import Adam
+from understudy.models.cohort import Batch, Shapes, Uniform, read, times_transposed
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.decoder import Described, filled
 from understudy.models.nets.lstm import Lstm, lstm
@@ -150,13 +151,11 @@ class _ByHand:
 
     def train(self, epochs: int, lr: float) -> None:
         self.out.copy_(self.start)
-        local = self.out.detach()
-        local.grad = self.grad
-        optimizer = adam(local, lr)
+        adam = Adam([self.out], lr)
         with np.errstate(all="ignore"):  # a client whose numbers are not finite spoils its own update alone
             for epoch in range(epochs):
                 self._gradient(self.prior[:, epoch])
-                optimizer.step()
+                adam.step([self.grad])
         self.out.sub_(self.start)
 
     def _gradient(self, prior: Tensor) -> None:

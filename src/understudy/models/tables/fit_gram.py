@@ -40,6 +40,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import positive, whole
+from understudy.models.adam import Adam
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
@@ -123,7 +124,7 @@ def _descend(
     if target is not None and mixture.sizes[target] <= MOST_LEVELS:
         with_target = WithTarget(tables, mixture.sizes, target, scale, rules, triples)
     ways, ways_precision = tables.ways.float(), (tables.ways_precision * scale).float()
-    adam = _Adam(mixture.logits)
+    adam = Adam([mixture.logits], lr=rate, betas=_BETAS)
     for step in range(steps + 1):
         law = rules.given(mixture.odds())
         own, share, left = law.own, law.share, law.left
@@ -150,21 +151,6 @@ def _descend(
             # Of −log of what the rules leave of all.
             kept = -_KEPT * tables.people * scale * share.detach()
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
-        (gradient,) = torch.autograd.grad(made, mixture.logits, slopes)
-        adam.step(gradient, rate * (1 - step / steps) ** 0.5)
+        adam.lr = rate * (1 - step / steps) ** 0.5
+        adam.step(torch.autograd.grad(made, mixture.logits, slopes))
     return mixture.requires_grad_(False)
-
-
-class _Adam:
-    """Kingma and Ba, "Adam" (ICLR 2015), Algorithm 1, in place: torch's own first loads its compiler, for seconds."""
-
-    def __init__(self, weights: Tensor) -> None:
-        self.weights, self.steps = weights.detach(), 0
-        self.mean, self.square = torch.zeros_like(self.weights), torch.zeros_like(self.weights)
-
-    def step(self, gradient: Tensor, rate: float) -> None:
-        self.steps += 1
-        self.mean.lerp_(gradient, 1 - _BETAS[0])
-        self.square.mul_(_BETAS[1]).addcmul_(gradient, gradient, value=1 - _BETAS[1])
-        size = (self.square / (1 - _BETAS[1] ** self.steps)).sqrt_().add_(1e-8)
-        self.weights.addcdiv_(self.mean, size, value=-rate / (1 - _BETAS[0] ** self.steps))

@@ -27,6 +27,7 @@ from torch.nn import functional
 from understudy.check import positive, whole
 from understudy.data.visits import SeveralLayout, VisitLayout
 from understudy.errors import ConfigError
+from understudy.models.adam import Adam
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
@@ -313,8 +314,7 @@ def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, w
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
     weights = [own for own in mixture.parameters() if own.numel()]  # without an order there is no next
-    optimizer = torch.optim.Adam(weights, lr=rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
+    adam = Adam(weights, lr=rate, betas=(0.9, 0.99))
     cells = max(sum(int(torch.count_nonzero(part.weight)) for part in parts), 1)
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
     end = steps
@@ -334,10 +334,8 @@ def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, w
             if step >= end:
                 break
         loss = torch.stack([part.loss(*own) for part, own in zip(parts, grams, strict=True)]).sum()
-        for one, slope in zip(weights, torch.autograd.grad(loss * scale, weights), strict=True):
-            one.grad = slope
-        optimizer.step()
-        schedule.step()
+        adam.lr = rate * (1 - step / steps) ** 0.5
+        adam.step(torch.autograd.grad(loss * scale, weights))
     return mixture.requires_grad_(False)
 
 

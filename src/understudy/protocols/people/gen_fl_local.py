@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from understudy.models.adam import Adam
 from understudy.models.cohort import Dense, Taps
 from understudy.models.nets import ConditionalGan
 from understudy.privacy.gradients import clipped_sums, private_sums
@@ -73,8 +74,7 @@ def fit_gan(
 ) -> None:
     """Train in place on rows x (clients, rows, features). With noise, only the critic's real part needs it."""
     device = x.device
-    critic = torch.optim.Adam(gan.critic, lr=learning_rate, betas=BETAS)
-    generator = torch.optim.Adam(gan.generator, lr=learning_rate, betas=BETAS)
+    critic, generator = (Adam(part, lr=learning_rate, betas=BETAS) for part in (gan.critic, gan.generator))
     real = functional.one_hot(y, gan.classes).float()
     for _ in range(steps):
         places, drawn = (part.to(device) for part in poisson_batches(mask.cpu(), rate, rng))
@@ -88,15 +88,11 @@ def fit_gan(
             fake = gan.generate(z, fake_y, Taps())
         taps = Taps()
         others = clipped_sums(gan.fake_losses(fake, fake_y, taps), taps, clip_norm=math.inf)
-        for parameter, one, other in zip(gan.critic, sums, others, strict=True):
-            parameter.grad = (one + other) / batch
-        critic.step()
+        critic.step([(one + other) / batch for one, other in zip(sums, others, strict=True)])
         z, fake_y = _latent(gan, shares, batch, rng, device)
         taps = Taps()
         sums = clipped_sums(gan.generator_losses(z, fake_y, taps), taps, clip_norm=math.inf)
-        for parameter, one in zip(gan.generator, sums, strict=True):
-            parameter.grad = one / batch
-        generator.step()
+        generator.step([one / batch for one in sums])
 
 
 def draw(gan: ConditionalGan, shares: Tensor, rows: int, rng: Rng) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 from torch import Tensor
 
+from understudy.models.adam import Adam
 from understudy.models.cohort import Taps
 from understudy.models.nets import BetaVae
 from understudy.privacy.accounts.accounting import DpEvent
@@ -55,7 +56,7 @@ def fit(
     rows, codes = rows[order.to(device)], codes[order]
     # Memory is bounded by the piece, however many rows a silo has.
     piece = max(1, _AT_ONCE // (vae.classes * math.prod(rows.shape[1:])))
-    optimizer = torch.optim.Adam(vae.parameters, lr=learning_rate, fused=True)
+    adam = Adam(vae.parameters, lr=learning_rate)
     for batch, mask in batches(codes, vae.classes, rate, steps, rng):
         batch, mask = batch.to(device), mask.to(device)  # (classes, n)
         drawn = rng.normal(*mask.shape, vae.latent, device=device)
@@ -68,9 +69,7 @@ def fit(
             sums = [one.add_(other) for one, other in zip(sums, found, strict=True)] if sums else found
         if noise_multiplier:  # once: the pieces together are the batch
             add_noise(sums, noise_multiplier * clip_norm, rng)
-        for parameter, gradient in zip(vae.parameters, sums, strict=True):
-            parameter.grad = gradient.div_(clip_norm)
-        optimizer.step()
+        adam.step([gradient.div_(clip_norm) for gradient in sums])
 
 
 def batches(

@@ -26,6 +26,7 @@ from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.generator import Generator
+from understudy.models.adam import Adam
 from understudy.models.moments import OfferedMoments
 from understudy.models.plan import pieces
 from understudy.models.tables.offered import OfferedGram, of_column
@@ -143,15 +144,14 @@ def _taught(x: Tensor, label: Tensor, others: Tensor, classes: int) -> Tensor:
     """The weights of one classifier for each column of `others`, side by side."""
     silos = others.shape[1]
     weights = torch.zeros(x.shape[1], silos * classes, requires_grad=True)
-    optimizer = torch.optim.Adam([weights], lr=_RATE)
+    adam = Adam([weights], lr=_RATE)
     target = label[:, None].expand(-1, silos).flatten()
     for _ in range(_STEPS):
         with torch.enable_grad():
             scores = (x @ weights).view(-1, classes)  # (n · silos, classes)
             losses = functional.cross_entropy(scores, target, reduction="none").view(-1, silos)
             loss = (losses * others).sum() + _DECAY * weights.square().sum()
-        (weights.grad,) = torch.autograd.grad(loss, weights)
-        optimizer.step()
+        adam.step(torch.autograd.grad(loss, weights))
     return weights.detach()
 
 

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.models.adam import Adam
 from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import FastRng
@@ -132,9 +133,8 @@ def fit_reports(
     penalty = strength * noise_edge(heard, levels, ways, liars=liars, seed=seed) / people
     terms = [_Term(one, levels, one.assumed_lift(liars), device) for one in heard]
     mixture, start = mixture.to(device), start.to(device)
-    optimizer = torch.optim.Adam(mixture.parameters(), lr=rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: (1 - step / steps) ** 0.5)
-    for chosen, _ in zip(_batches(len(terms), batch, generator), range(steps), strict=False):
+    adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
+    for chosen, step in zip(_batches(len(terms), batch, generator), range(steps), strict=False):
         if anchored:
             with torch.no_grad():
                 mixture.logits.add_(start - mixture.logits.mean(0))
@@ -144,10 +144,8 @@ def fit_reports(
         scale = len(terms) / len(chosen) / people
         for number in chosen:
             loss = loss - scale * terms[number].log_likelihood(odds)
-        optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        schedule.step()
+        adam.lr = rate * (1 - step / steps) ** 0.5
+        adam.step(torch.autograd.grad(loss, mixture.logits))
     return mixture.requires_grad_(False).cpu()
 
 
