@@ -23,7 +23,7 @@ demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
 test: $(STAMP)  ## every test, on two cores; three workers, as some tests wait
-	@OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 3
 
 lint: $(STAMP)  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

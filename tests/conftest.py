@@ -1,13 +1,8 @@
-"""What tests in several folders share.
-
-With workers, the process that hands out the tests loads this too, before it starts them: so what takes a while to
-import is imported where it is used.
-"""
+"""What tests in several folders share."""
 
 import atexit
 import gc
 import importlib.util
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from forker import Forker
 from postgres import postgres
+from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  hooks
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -60,8 +56,7 @@ def load_bench() -> Callable[..., ModuleType]:
 @pytest.fixture(scope="session")
 def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
     """Starts programs without their imports; all workers have the same."""
-    place = tmp_path_factory.getbasetemp()
-    forker = Forker(place.parent if "PYTEST_XDIST_WORKER" in os.environ else place)
+    forker = Forker(tmp_path_factory.getbasetemp())
     yield forker
     forker.close()
 

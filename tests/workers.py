@@ -1,0 +1,160 @@
+"""Tests in several processes: `--workers N`.
+
+Each is forked when all tests have been collected, so that libraries are imported and tests are found once, not once in
+each process. A worker asks for some tests whenever it has hardly any left, and tells what came of each; the process
+that collected them hands them out, in large pieces first and in small ones at the end, and prints.
+
+Edges: a worker that dies fails the test that it was at, and another goes on with the rest of its piece.
+"""
+
+import os
+import signal
+import traceback
+import warnings
+from collections import deque
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import pytest
+
+_PIECES = 4  # so many for each worker, if they all were as large as the first
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N processes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """In place of pytest's own, which says what is to be said where tests could not be collected."""
+    workers = session.config.getoption("workers")
+    if not workers or session.config.option.collectonly or session.testsfailed:
+        return None
+    Foreman(session, workers).run()
+    return True
+
+
+class Foreman:
+    """Hands out tests, by their places in the session, and hears what came of them."""
+
+    def __init__(self, session: pytest.Session, workers: int) -> None:
+        self.session, self.workers = session, workers
+        self.todo = deque(range(len(session.items)))
+        self.at_work: dict[Connection, tuple[int, deque[int]]] = {}  # a process, and what it has not done yet
+
+    def run(self) -> None:
+        self.session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
+        try:
+            for _ in range(self.workers):
+                self._hire()
+            while self.at_work:
+                for line in wait([*self.at_work]):
+                    assert isinstance(line, Connection)
+                    self._hear(line)
+                    self._stop_if_told()
+        finally:
+            for process, _ in self.at_work.values():
+                os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+
+    def _hire(self) -> None:
+        ours, theirs = Pipe()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            process = os.fork()  # of several threads; those that libraries keep for themselves stay behind
+        if process == 0:
+            for line in (ours, *self.at_work):
+                line.close()
+            work(self.session, theirs)
+        theirs.close()
+        self.at_work[ours] = process, deque()
+
+    def _hear(self, line: Connection) -> None:
+        process, given = self.at_work[line]
+        hook = self.session.config.hook
+        try:
+            said = line.recv()
+        except (EOFError, ConnectionResetError):
+            del self.at_work[line]
+            self._gone(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), given)
+            return
+        if said == "more":
+            piece = max(1, len(self.todo) // (_PIECES * self.workers))
+            some = [self.todo.popleft() for _ in range(min(piece, len(self.todo)))]
+            given.extend(some)
+            line.send(some)
+        elif said == "done":
+            item = self.session.items[given.popleft()]
+            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        else:
+            report = hook.pytest_report_from_serializable(config=self.session.config, data=said)
+            hook.pytest_runtest_logreport(report=report)
+
+    def _gone(self, code: int, given: deque[int]) -> None:
+        """A worker has ended; it should not have, if there was something that it had not done."""
+        if not given:
+            return
+        item = self.session.items[given.popleft()]
+        report = pytest.TestReport(
+            item.nodeid, item.location, {}, "failed", f"The process of this test ended with {code}.", "call"
+        )
+        self.session.config.hook.pytest_runtest_logreport(report=report)
+        self.todo.extendleft(reversed(given))
+        self._hire()
+
+    def _stop_if_told(self) -> None:
+        if self.session.shouldfail:
+            raise self.session.Failed(self.session.shouldfail)
+        if self.session.shouldstop:
+            raise self.session.Interrupted(self.session.shouldstop)
+
+
+# In a worker
+
+
+class Teller:
+    """Sends what came of a test to the process that prints."""
+
+    def __init__(self, config: pytest.Config, line: Connection) -> None:
+        self.config, self.line = config, line
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.line.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+
+
+def work(session: pytest.Session, line: Connection) -> None:
+    """A child: never returns."""
+    code = 1
+    try:
+        _settle(session.config)
+        session.config.pluginmanager.register(Teller(session.config, line))
+        _work(session, line)
+        code = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _settle(config: pytest.Config) -> None:
+    """What was forked with it and is not its own: the terminal, and the files that catch output."""
+    config.get_terminal_writer()._file = open(os.devnull, "w")  # noqa: SIM115
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
+    capture.stop_global_capturing()
+    capture.start_global_capturing()
+    capture.suspend_global_capture()
+
+
+def _work(session: pytest.Session, line: Connection) -> None:
+    held: list[int] = []
+    ended = False
+    while True:
+        while len(held) < 2 and not ended:  # what a test leaves standing depends on the test after it
+            line.send("more")
+            held += (more := line.recv())
+            ended = not more
+        if not held:
+            return
+        item, after = session.items[held.pop(0)], session.items[held[0]] if held else None
+        session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        line.send("done")
