@@ -28,8 +28,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """In place of pytest's own, which says what is to be said where tests could not be collected."""
-    workers = session.config.getoption("workers")
-    if not workers or session.config.option.collectonly or session.testsfailed:
+    workers, option = session.config.getoption("workers"), session.config.option
+    uncollected = session.testsfailed and not option.continue_on_collection_errors
+    if not workers or option.collectonly or uncollected:
         return None
     Foreman(session, workers).run()
     return True
