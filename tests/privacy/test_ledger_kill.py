@@ -21,7 +21,7 @@ from types import ModuleType
 import pytest
 
 Results = dict[str, dict[str, int]]
-SCENES = {"charge first": 100, "use first": 15, "create": 30, "race": 0}  # each with its number of kills
+SCENES = {"charge first": 50, "use first": 12, "create": 18, "race": 0}  # each with its number of kills
 
 
 @pytest.fixture(scope="module")
