@@ -2,6 +2,8 @@
 
 import importlib.util
 import inspect
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -79,3 +81,46 @@ def test_every_file_that_a_benchmark_reads_has_a_public_original(
     }
     files |= {"emnist_bymerge_balanced.npz", "usps.npz"}
     assert files <= set(known)
+
+
+ROOT = BENCHMARKS.parent
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *BENCHMARKS.glob("*/README.md"),
+    *(ROOT / "docs").rglob("*.md"),
+]
+SCRIPT = re.compile(r"python benchmarks/(\w+/\w+)\.py([^`;#|]*)")
+MADE = re.compile(r"(?:^ +|`|^\$ )make ([a-z-]+)((?: [^`#]*)?)", re.MULTILINE)
+
+
+def written() -> dict[str, list[list[str]]]:
+    """The commands that pages have for each script; what is optional is there."""
+    found: dict[str, list[list[str]]] = {}
+    for page in PAGES:
+        for script, words in SCRIPT.findall(page.read_text().replace("\\\n", " ")):
+            line = re.sub(r"<[^>]*>|…", "some", words.splitlines()[0]) if words.strip() else ""
+            found.setdefault(script, []).append(shlex.split(line.replace("[", "").replace("]", "")))
+    return found
+
+
+@pytest.mark.parametrize(("script", "commands"), sorted(written().items()))
+def test_every_command_of_a_page_is_one_that_the_script_takes(
+    load_bench: Callable[..., ModuleType], script: str, commands: list[list[str]]
+) -> None:
+    """What takes hours or a GPU is not run here: its options are read, and QUICK runs of all are other tests."""
+    if script in ELSEWHERE and importlib.util.find_spec(ELSEWHERE[script]) is None:
+        pytest.skip(f"needs {ELSEWHERE[script]}, in an environment of its own")
+    parser = load_bench(*script.split("/")).parser()
+    for words in commands:
+        parser.parse_args(words)
+
+
+def test_every_make_of_a_page_has_its_target_and_its_folder() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = [(target, words) for page in PAGES for target, words in MADE.findall(page.read_text())]
+    assert len(named) > 40
+    for target, words in named:
+        assert target in targets, target
+        for name in re.findall(r"NAME=(\w+)", words):
+            assert (BENCHMARKS / name / ("bench.py" if target == "bench" else "show.py")).exists(), words
