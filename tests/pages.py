@@ -65,7 +65,7 @@ def steps(text: str) -> Iterator[Step]:
             if command or shown:
                 yield Step(who, command, "\n".join(shown))
             (who, command), shown = match.groups(), []
-            command = re.split(r"\s{2,}#", command)[0].strip()
+            command = command.split(" # ")[0].strip()
         else:
             shown.append(line)
     yield Step(who, command, "\n".join(shown))

@@ -99,6 +99,12 @@ def test_two_institutions_follow_the_walkthrough(table: Table) -> None:
     for step in (status, report, ledger, sample):
         table.done(step)
     assert len((table.folder / "hub" / "joint.csv").read_text().splitlines()) == 1_001
+    (console,) = (step for block in blocks("console.md") for step in steps(block.text))
+    table.instead["8610"] = free_port()
+    page = table.typed(console.who, f"{console.command} --port {table.instead['8610']}")
+    page.says("Ctrl-C ends the console")
+    assert not (wrong := differs(table.here(console.shown), page.out)), wrong
+    page.kill()
 
 
 def test_people_upload_as_their_page_says(table: Table) -> None:

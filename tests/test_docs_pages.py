@@ -1,0 +1,186 @@
+"""What stands between fences on the pages of the documentation is carried out, or read by what reads such files."""
+
+import re
+import sqlite3
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import understudy as us
+from pages import PROMPT, blocks, steps
+from test_cli import Run
+from test_docs_sessions import typed
+from understudy.data.described import load_schema, schema_from
+from understudy.data.samples import toy
+from understudy.generator import Generator
+from understudy.protocols.gram.protocol import Config as Gram
+from understudy.protocols.visits.protocol import Config as Visits
+from understudy.registry import config_for
+from understudy.runfile import RunFile
+from understudy.runtime.policy import Policy
+
+FEW = {Gram: {"components": 16, "steps": 10}, Visits: {"kinds": 2, "states": 2, "steps": 2}}
+ELSEWHERE = {
+    "understudy audit": "tests/test_cli.py",  # takes a minute at least
+    "understudy demo --visits": "tests/test_visits_run.py",  # with a smaller fit
+    "understudy schema buy": "tests/adversary/test_schema_buy.py",  # with what stands for … there
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder; how good rows are is not what this is about."""
+    monkeypatch.chdir(tmp_path)
+    for config, settings in FEW.items():
+        for name, few in settings.items():
+            monkeypatch.setitem(config.__init__.__kwdefaults__, name, few)  # type: ignore[index]
+    monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
+
+
+def text_of(page: str, kind: str) -> list[str]:
+    return [block.text for block in blocks(page) if block.kind == kind]
+
+
+def test_every_command_of_the_list_runs(understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = toy(rows=150, seed=1)[0].rename(columns={"treated": "churned"}).dropna()
+    columns = {
+        "people.csv": ["id", "age", "smoker", "income"],
+        "new.csv": ["id", "age", "smoker", "churned"],
+        "insurer.csv": ["id", "income", "churned"],
+        **{file: ["id", "age", "smoker"] for file in ("clinic.csv", "a.csv", "b.csv")},
+    }
+    for file, names in columns.items():
+        frame[names].to_csv(file, index=False)
+    frame[columns["insurer.csv"]].to_parquet("insurer.parquet")
+    for name in ("insurer", "people", "a"):
+        understudy("schema", "infer", f"{name}.csv", "--person", "id", "--out", f"{name}.toml")
+        understudy("schema", "declare", f"{name}.toml", "--because", "a test's own table")
+    for line in "".join(text_of("commands.md", "text")).splitlines():
+        if not any(line.startswith(one) for one in ELSEWHERE):
+            asked_nothing = line.replace("init clinic.csv", "init --yes --person id --folder init clinic.csv")
+            (step,) = steps(f"$ {asked_nothing}")
+            typed(step, understudy, monkeypatch)
+    assert all(
+        Path(file).exists() for file in ("runs/joint/report.html", "rows.csv", "book.csv", "init/run.toml")
+    )
+
+
+def test_the_sessions_of_the_list_are_those_of_the_pages_that_have_them_whole() -> None:
+    def lines(page: str) -> set[str]:
+        shown = "".join(text_of(page, "console")).splitlines()
+        return {" ".join(PROMPT.sub(r"\2", line).split(" # ")[0].split()) for line in shown}
+
+    whole = lines("network_walkthrough.md") | lines("exchange.md") | lines("console.md")
+    others = {line.replace("clinic", "insurer") for line in whole}
+    assert lines("commands.md") <= whole | others
+
+
+PIXELS = {"images": np.zeros((40, 28, 28), np.uint8), "digit": np.arange(40) % 10}
+VISITS = "patient,admitted,cost\n" + "".join(f"{n % 30},2020-0{1 + n % 9}-11,{n}\n" for n in range(60))
+
+
+def for_moments() -> None:
+    Path("digits.toml").write_text(text_of("moments.md", "text")[0])
+    for silo in ("north", "south"):
+        np.savez(f"{silo}.npz", **PIXELS)  # type: ignore[arg-type]
+
+
+def for_tied() -> None:
+    schema = 'person = "id"\n[columns.diagnosis]\nkind = "boolean"\n[columns.smoker]\nkind = "boolean"\n'
+    Path("registry.toml").write_text(schema)
+    Path("images.toml").write_text('kind = "image"\nheight = 28\nwidth = 28\nperson = "id"\n')
+    np.savez("images.npz", images=PIXELS["images"], id=np.arange(40))
+    rows = [f"{n},{n % 2 == 0},{n % 3 == 0}\n" for n in range(40)]
+    Path("registry.csv").write_text("id,diagnosis,smoker\n" + "".join(rows))
+
+
+def for_visits() -> None:
+    Path("clinic.toml").write_text(text_of("visits.md", "toml")[0])
+    for silo in ("north", "south"):
+        Path(silo).mkdir()
+        Path(silo, "people.csv").write_text(
+            "patient,sex\n" + "".join(f"{n},f\n{n + 15},m\n" for n in range(15))
+        )
+        Path(silo, "events.csv").write_text(VISITS)
+
+
+@pytest.mark.parametrize(
+    ("page", "prepare", "made"),
+    [
+        ("moments.md", for_moments, lambda names: len(names["digits"]) == 50),
+        ("tied.md", for_tied, lambda names: len(names["drawn"]["registry"]) == 10),
+        ("visits.md", for_visits, lambda names: len(names["people"]) == 5),
+    ],
+)
+def test_the_program_of_a_page_runs(
+    page: str, prepare: Callable[[], None], made: Callable[[dict[str, Any]], bool]
+) -> None:
+    prepare()
+    names: dict[str, Any] = {"us": us}
+    for text in text_of(page, "python"):
+        exec(compile(text.replace("_000)", ")"), page, "exec"), names)  # noqa: S102
+    assert made(names)
+
+
+# Files that pages show
+
+
+def test_the_schemas_of_the_pages_are_schemas() -> None:
+    columns, rules = text_of("schema.md", "toml")
+    Path("schema.toml").write_text(columns)
+    assert len(load_schema("schema.toml").columns) == 4  # type: ignore[union-attr]
+    kinds = {name: {"kind": "boolean"} for name in ("pregnant", "bed")}
+    kinds |= {
+        name: {"kind": "date", "low": "2024-01-01", "high": "2024-12-31"}
+        for name in ("discharge", "admission")
+    }
+    kinds |= {name: {"kind": "categorical", "categories": ["M", "F"]} for name in ("sex", "ward")}
+    columns = [{"name": name, **kind} for name, kind in kinds.items()]
+    assert len(schema_from({"columns": columns, **tomllib.loads(rules)}).rules) == 3  # type: ignore[union-attr]
+    visits, rules = text_of("visits.md", "toml")
+    ward = '\n[events.columns.ward]\nkind = "categorical"\ncategories = ["icu", "maternity"]\n\n'
+    Path("clinic.toml").write_text(visits + ward + rules)
+    assert len(load_schema("clinic.toml").rules) == 2  # type: ignore[union-attr]
+
+
+def test_a_source_is_read_as_its_page_says(understudy: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    party, source = text_of("sources.md", "toml")
+    RunFile.from_dict({"protocol": "gram", "out": "o", **tomllib.loads(party)}, folder=Path())
+    with sqlite3.connect("ward.db") as ward:
+        ward.execute("create table patients (id, age, sex, consent)")
+        ward.executemany("insert into patients values (?, ?, 'f', 1)", [(n, 20 + n) for n in range(30)])
+    here = source.replace("postgresql://reader@db.clinic.example/visits", "sqlite:///ward.db")
+    Path("clinic.source.toml").write_text(here.replace("password", "# password"))
+    (command,) = text_of("sources.md", "sh")
+    (step,) = steps(f"$ {command}")
+    typed(step, understudy, monkeypatch)
+    assert load_schema("clinic.toml").names == ("age", "sex")  # type: ignore[union-attr]
+
+
+def test_settings_and_limits_of_the_pages_are_ones() -> None:
+    (body,) = map(tomllib.loads, text_of("one_report.md", "toml"))
+    config_for(body["protocol"], body["settings"])
+    (limits,) = map(tomllib.loads, text_of("deploy.md", "toml"))
+    policy = Policy(protocols=("verti-gan",), epsilon_run=1, epsilon_total=1, delta=1e-6, **limits)
+    assert policy.settings["rounds"] == (1, 2000)
+
+
+def test_parties_of_flower_get_their_identity_as_the_page_says(
+    understudy: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own programs (flower-supernode, flwr) are in an environment of their own: `tests/runtime/test_flower.py`."""
+    first, node = text_of("flower.md", "console")
+    for step in steps(first):
+        typed(step, understudy, monkeypatch)
+    assert Path("federation/invitations/clinic.toml").exists()
+    assert node.startswith("clinic$ FLWR_TELEMETRY_ENABLED=0 flower-supernode ")
+    seat, bundle = map(tomllib.loads, text_of("flower.md", "toml"))
+    assert seat.keys() == {"home", "table", "schema", "policy"}
+    source = Path(us.__file__).with_name("network").joinpath("flower.py").read_text()
+    for place in bundle["tool"]["flwr"]["app"]["components"].values():
+        assert re.search(rf"^{place.partition(':')[2]}\b", source, re.MULTILINE), place
+    assert all(f'"{key}"' in source for key in bundle["tool"]["flwr"]["app"]["config"])
