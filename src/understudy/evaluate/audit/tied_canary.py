@@ -115,7 +115,7 @@ People = dict[str, ArrayPeople | TablePeople]
 
 def _vectors(layout: Layout, everybody: Mapping[str, Rows]) -> People:
     return {
-        name: ArrayPeople.of(layout.frames[name], rows.values)
+        name: ArrayPeople.of(layout.frames[name], rows, np.arange(rows.rows))
         if isinstance(rows, ArrayTable)
         else TablePeople(Codec(rows.schema).codes(rows.frame), Codec(rows.schema).sizes)
         for name, rows in everybody.items()
@@ -155,7 +155,9 @@ def _along(sums: Tensor, own: Tensor, rest: Tensor, variance: Tensor | float) ->
 
 
 def _some(people: ArrayPeople, part: slice) -> ArrayPeople:
-    return ArrayPeople(people.frame, people.values[part], people.coefficients[part])
+    """Some of the people, each of whom has one row."""
+    values = people.values[part]
+    return ArrayPeople(people.frame, values, people.coefficients[part], np.arange(len(values) + 1))
 
 
 def _asked(layout: Layout, people: ArrayPeople | TablePeople, found: Any, number: int, scale: int) -> Tensor:

@@ -3,7 +3,9 @@ it, and how one price is split among its parts.
 
 At holder h a person has a vector v_h of whole numbers with ‖v_h‖ ≤ R, whatever that person's row holds: the frequencies
 of an image about a mean, pulled in (`moments.bounded`), or the one-hot levels of m columns, each `one` = ⌊R/√m⌋ in
-place of 1. Released is the matrix of all of them side by side, Σ v vᵀ over people, block by block:
+place of 1. Of several images v_h is the average, and v_h v_hᵀ below the average of theirs, each entry cut towards zero:
+an average of vectors is no longer than the longest of them. Released is the matrix of all of them side by side, Σ v vᵀ
+over people, block by block:
 
     within h        the upper triangle of Σ v_h v_hᵀ, by h alone
     h with k        every cell of Σ v_h v_kᵀ, by both (`product`)
@@ -35,7 +37,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import positive
-from understudy.privacy.secure.moments import Whole
+from understudy.privacy.secure.moments import Places, Whole
 from understudy.privacy.secure.ring import Bits
 
 _CHUNK = 1 << 13  # people
@@ -76,6 +78,16 @@ def squares(rows: Whole) -> Whole:
     """Of each row the upper triangle of v vᵀ, flat: (n, d(d+1)/2)."""
     at = torch.triu_indices(rows.shape[1], rows.shape[1]).numpy()
     return np.asarray(rows[:, at[0]] * rows[:, at[1]])
+
+
+def averages(rows: Whole, starts: Places) -> Whole:
+    """Of each person the average of the rows starts[i] … starts[i + 1], of which there are some, each entry cut towards
+    zero to a whole number: (people, d).
+    """
+    sizes = np.diff(starts)
+    if (sizes == 1).all():
+        return rows
+    return np.asarray(np.trunc(np.add.reduceat(rows, starts[:-1]) / sizes[:, None]))
 
 
 def block_multipliers(multiplier: float, weights: Mapping[B, float]) -> dict[B, float]:

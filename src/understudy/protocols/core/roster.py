@@ -1,7 +1,7 @@
 """Who has a row, whatever the rows are: what of tables, series, images and people with events is aligned.
 
-Guarantee: nobody has two rows, so that a row is no less than a person; of people with events a row is a person with all
-of them.
+Guarantee: nobody has two places, so that a place is no less than a person; of people with events, or with several
+series or images, it is a person with all of them.
 """
 
 from typing import Any
@@ -19,15 +19,18 @@ from understudy.errors import PartyError
 _PLACE = "row"
 
 
-def roster(rows: AnyRows) -> Table:
+def roster(rows: AnyRows, *, several: bool = False) -> Table:
     """The table itself, or the ids of series, images and people with events, with their places.
 
-    Edges: a person with several series or images → PartyError, since a row would then be less than a person.
+    `several`: a person may have more than one series or image, and a place is that of the person among those who have
+    any. Edges: without it such a person → PartyError, since a row would then be less than a person.
     """
     if isinstance(rows, Table):
         return rows
     if isinstance(rows, Visits):
         return _placed(rows.people, rows.schema.person, rows.source)
+    if several:
+        return _placed(rows.ids[np.diff(rows.starts) > 0], rows.schema.person, rows.source)
     if (np.diff(rows.starts) > 1).any():
         raise PartyError(
             f"{rows.source} has {rows.rows:,} rows of {len(rows.ids):,} people, and where parties hold the same people "

@@ -92,7 +92,7 @@ class Agreement(KeyedAgreement):
 
 
 class TiedParty(KeyedParty[Agreement], AlignedParty):
-    """One holder of a table, of images or of series of shared people, a row of each person.
+    """One holder of a table, of images or of series of shared people; a person counts once, however many rows it has.
 
     Guarantee: see the module, and `KeyedParty`.
     Edges: another schema, less noise than the budget needs, a message of a wrong shape → an error, and nothing is
@@ -105,7 +105,7 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
     )  # fmt: skip
 
     def __init__(self, name: str, rows: Rows, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, roster(rows), ledger, **more)
+        super().__init__(name, roster(rows, several=True), ledger, **more)
         rows.schema.require_public(f"the schema of {name}")
         self.held = rows
 
@@ -302,8 +302,8 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
                 codec = Codec(self.held.schema)
                 self._people = TablePeople(codec.codes(self.aligned), codec.sizes)
             else:
-                values = self.held.values[places(self.aligned)]
-                self._people = ArrayPeople.of(self.layout.frames[self.name], values)
+                frame = self.layout.frames[self.name]
+                self._people = ArrayPeople.of(frame, self.held, places(self.aligned))
         return self._people
 
     # The state, as it is saved

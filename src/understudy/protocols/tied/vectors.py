@@ -1,22 +1,27 @@
 """A holder's people, in the common order, as vectors of whole numbers for each release.
 
+A person with several images or series counts once: with the average of their vectors where another holder's are
+multiplied with it, and with the average of their squares within a holder.
+
 Guarantee: in the joint release and by class every vector has a norm of at most `scale`, whatever the rows hold and
-whatever centre, radius or basis a server asks for; a vector depends on that person's row and these alone.
+whatever centre, radius or basis a server asks for; a vector depends on that person's rows and these alone.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from understudy.data.arrays import Values
+from understudy.data.arrays import ArrayTable, Values
 from understudy.data.codec import Codes
 from understudy.data.frame import UNIT, Frame
+from understudy.data.triangles import packed
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
-from understudy.privacy.secure.moments import Crowd, Whole, bounded
-from understudy.privacy.secure.tied import levels_as_numbers, one_for, squares, triangle
+from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
+from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
 from understudy.protocols.moments.stages import First, Rows
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
@@ -24,10 +29,14 @@ _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 @dataclass(frozen=True)
 class Numbers:
-    """Vectors (people, width) of whole numbers, none longer than `scale`; `squared`: of each the triangle of v vᵀ."""
+    """Vectors (rows, width) of whole numbers, none longer than `scale`; `squared`: of each the triangle of v vᵀ.
+
+    Person i has the rows starts[i] … starts[i + 1], at least one.
+    """
 
     rows: Whole
     scale: int
+    starts: Places
     squared: bool = False
 
     @property
@@ -36,13 +45,18 @@ class Numbers:
         return d * (d + 1) // 2 if self.squared else d
 
     def words(self, start: int, stop: int, ring: Ring) -> Words | Bits:
-        """Those of some people, as numbers of a ring."""
-        rows = self.rows[start:stop]
-        return ring.words((squares(rows) if self.squared else rows).astype(np.int64))
+        """Those of some people, as numbers of a ring: of several rows the average."""
+        own = self.starts[start : stop + 1]
+        rows = self.rows[own[0] : own[-1]]
+        each = averages(squares(rows) if self.squared else rows, own - own[0])
+        return ring.words(each.astype(np.int64))
 
     def triangle(self) -> Tensor:
-        """The upper triangle of the sum of v vᵀ over all people."""
-        return triangle(self.rows)
+        """The upper triangle of the sum of v vᵀ over all people; of several rows the average of theirs."""
+        crowd = Crowd.of(self.starts)
+        if crowd.single:
+            return triangle(self.rows)
+        return packed(cell_moments(self.rows, np.zeros(len(self.rows), dtype=np.int64), 1, crowd)[0])
 
 
 @dataclass(frozen=True)
@@ -61,34 +75,37 @@ class Classes:
 
 @dataclass(frozen=True)
 class ArrayPeople:
-    """Images or series, one of each person."""
+    """Images or series: person i has the rows starts[i] … starts[i + 1]."""
 
     frame: Frame
     values: Values
     coefficients: Whole
+    starts: Places
 
     @classmethod
-    def of(cls, frame: Frame, values: Values) -> "ArrayPeople":
-        return cls(frame, values, frame.coefficients(values))
+    def of(cls, frame: Frame, table: ArrayTable[Any], places: Places) -> "ArrayPeople":
+        """The people at these places among those who have rows, in this order."""
+        have = np.flatnonzero(np.diff(table.starts))[places]
+        first, sizes = table.starts[have], np.diff(table.starts)[have]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        values = table.values[np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])]
+        return cls(frame, values, frame.coefficients(values), starts)
 
     def first(self) -> Tensor:
         """The sums of the first release (`moments.stages.First`)."""
-        people = len(self.values)
         shades = self.frame.histograms(self.values, bins_of(self.frame))
-        nowhere = np.zeros(people, dtype=np.int64)
-        return First(self.frame, 1).count(
-            Rows(self.coefficients, shades, nowhere, Crowd.of(np.arange(people + 1)))
-        )
+        nowhere = np.zeros(len(self.values), dtype=np.int64)
+        return First(self.frame, 1).count(Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts)))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
         """About the centre, pulled in."""
-        return Numbers(bounded(self._about(centre), float(radius), scale), scale)
+        return Numbers(bounded(self._about(centre), float(radius), scale), scale, self.starts)
 
     def turned(self, centre: Tensor, basis: Tensor, radius: int, scale: int) -> Numbers:
         """In a subspace, pulled in there: the triangles of their squares."""
         turned = self._about(centre) @ basis.numpy().astype(np.float64) / UNIT
         short = bounded(np.clip(np.rint(turned), -_FAR, _FAR), float(radius), scale)
-        return Numbers(short, scale, squared=True)
+        return Numbers(short, scale, self.starts, squared=True)
 
     def _about(self, centre: Tensor) -> Whole:
         return np.asarray(self.coefficients - centre.numpy().astype(np.float64))
@@ -104,7 +121,8 @@ class TablePeople:
     def joint(self, scale: int) -> Numbers:
         """One-hot levels, each as much as keeps a row no longer than `scale`."""
         one = one_for(scale, len(self.sizes))
-        return Numbers(levels_as_numbers(one_hot(self.codes, self.sizes), one), scale)
+        rows = levels_as_numbers(one_hot(self.codes, self.sizes), one)
+        return Numbers(rows, scale, np.arange(len(rows) + 1))
 
     def classes(self, column: int) -> Classes:
         """One-hot classes by this column."""
