@@ -381,3 +381,68 @@ def test_what_could_be_offered_to_nobody_is_not_charged(
     with pytest.raises(ConfigError, match=said):
         train_offers("s", people(20), ledger, required, budget=budget, run="r", recipe=recipe)
     assert not ledger.spend()
+
+
+def rehearsed(held: dict[str, Any]) -> Federation:
+    return Federation.rehearsal(held, {}, budget=BUDGET, seed=1, same_people=False)
+
+
+def test_series_and_images_of_a_schema_are_pooled_in_one_process() -> None:
+    bare = replace(SERIES.schema, label=None, classes=())
+    drawn, schema = waves(90, 3).values, waves(90, 3).schema
+    result = train(
+        "sgde",
+        rehearsed({f"s{n}": ArrayTable.from_array(schema.unscaled(drawn[n::3]), bare) for n in range(3)}),
+        kind="moments", features=8, epsilon=8.0,
+    )  # fmt: skip
+    assert result.generator.series(5).shape == (5, 16, 1)
+    x, y = halves(300)
+    labelled = ImageSchema(height=SIDE, width=SIDE, low=0, high=1.5, label="half", classes=(0, 1))
+    colour = replace(labelled, channels=3)
+    for own, pixels in ((labelled, x), (colour, np.repeat(x[..., None], 3, 3))):
+        silos = {f"s{n}": ArrayTable.from_array(pixels[n::3], own, labels=y[n::3]) for n in range(3)}
+        generator = train("sgde", rehearsed(silos), kind="moments", features=36, epsilon=8.0).generator
+        images, labels = generator.labelled(200, seed=1)
+        assert images.shape == (200, *own.shape)
+        assert images[labels == 0][:, : SIDE // 2].mean() > images[labels == 1][:, : SIDE // 2].mean() + 0.2
+
+
+@pytest.mark.parametrize(
+    ("schema", "settings", "words"),
+    [
+        (
+            {},
+            {"kind": "moments", "target": "side"},
+            'target is "side", and the schema of these rows names half',
+        ),
+        ({"label": None, "classes": ()}, {"kind": "moments"}, "names no class, and SGDE needs one"),
+        ({"channels": 3}, {}, "takes grey images, and these are in colour"),
+        ({}, {"kind": "gram"}, "table"),
+        ({}, {"kind": "marginals"}, "table"),
+    ],
+)
+def test_what_cannot_be_pooled_is_refused_before_anything_is_charged(
+    schema: dict[str, Any], settings: dict[str, Any], words: str
+) -> None:
+    own = replace(ImageSchema(height=SIDE, width=SIDE, high=2, label="half", classes=(0, 1)), **schema)
+    x, y = halves(20)
+    pixels = x if own.channels == 1 else np.repeat(x[..., None], 3, 3)
+    fed = rehearsed({"s": ArrayTable.from_array(pixels, own, labels=y if own.label else None)})
+    with pytest.raises(ConfigError, match=words):
+        train("sgde", fed, epsilon=8.0, **settings)
+    assert not fed.holders["s"].ledger.spend()
+
+
+def test_images_of_a_schema_train_the_same_decoders_as_those_of_a_population() -> None:
+    x, y = halves(40)
+    own = ImageSchema(height=SIDE, width=SIDE, low=0, high=1, label="label", classes=(0, 1))
+    found = []
+    for data in (
+        ArrayTable.from_array(x.clip(0, 1), own, labels=y),
+        Population.from_arrays(x.clip(0, 1), y, classes=2),
+    ):
+        result = train(
+            "sgde", rehearsed({"s": data}), steps=2, latent=2, channels=(2, 2), epsilon=8.0, device="cpu"
+        )
+        found.append(result.generator.network.state_dict())
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])

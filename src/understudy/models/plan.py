@@ -169,8 +169,10 @@ def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
 
 
 def _moments(shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any) -> Plan:
-    if not all(isinstance(some, list | tuple) for some in (shape, scales, noise)) or len(shape) != 2:
-        raise ConfigError("moments are of rows with two sides, and have lists of scales and of noise.")
+    if not all(isinstance(some, list | tuple) for some in (shape, scales, noise)):
+        raise ConfigError("moments have lists of sides, of scales and of noise.")
+    if len(shape) != 2 and not (len(shape) == 3 and shape[2] == 3 and sides == 2):
+        raise ConfigError("moments are of rows with two sides, and of images in colour.")
     for side in (*shape, sides):
         whole(sides=side)
     frame = Frame(tuple(shape), sides, features)

@@ -23,7 +23,6 @@ import torch
 from torch import nn
 
 from understudy.check import one_of
-from understudy.data.population import Population
 from understudy.data.table import Table
 from understudy.durable import own_folder
 from understudy.errors import MessageError, PartyError, SchemaError
@@ -61,6 +60,7 @@ from understudy.protocols.sgde.rows import (
     decoder_of,
     described,
     labelled_rows,
+    labels_of,
     require_bounds,
     require_offerable,
 )
@@ -78,7 +78,9 @@ LIMITS = ("target", "epsilon", "delta", "networks", "largest")  # of a pool, as 
 
 
 class SgdeParty(Party):
-    """A silo: rows with a class each, in a table or as labelled images. With a folder the pool is kept in it.
+    """A silo: rows with a class each, in a table or as images, or series with one or without.
+
+    With a folder the pool is kept in it.
 
     Guarantee: a push is charged before a row is touched, once. `agreed` are the settings that the holder agreed to: a
     pool that asks for others → MessageError, and nothing is charged.
@@ -165,7 +167,7 @@ class SgdeParty(Party):
             )
         check_schema(self.requirements, described(self.data, self.requirements.schema))
         require_offerable(self.requirements, self._described())
-        if isinstance(self.data, Population) and self.requirements.labels != self.data.features.labels:
+        if not isinstance(self.data, Table) and self.requirements.labels != labels_of(self.data):
             # With fewer classes, training would fail where a row is of a missing one, and so tell that there is one.
             raise SchemaError(
                 f"{self.name}: the pool's classes are not those of these rows. Nothing was charged."

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
+from understudy.data.described import AnySchema, ArraySchema
 from understudy.data.features import Features, Label, TableFeatures
-from understudy.data.population import Population
+from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
-from understudy.data.table import Table
+from understudy.data.series import SeriesSchema
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.privacy.accounts.figures import shown
@@ -38,13 +39,14 @@ from understudy.protocols.core import (
     common_features,
     settled,
 )
+from understudy.protocols.moments.party import common
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
 from understudy.protocols.sgde.packing import unpack_offer
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
-from understudy.protocols.sgde.rows import image_schema
+from understudy.protocols.sgde.rows import Held, image_schema, unlabelled
 from understudy.protocols.sgde.suspects import Suspicion, suspicions
 
 SAME_PEOPLE = False  # each person is with one silo
@@ -109,7 +111,7 @@ class PoolOutcome(Outcome):
     suspicions: tuple[Suspicion, ...]
 
 
-def build_party(name: str, data: Table | Population, ledger: Ledger, **more: Any) -> SgdeParty:
+def build_party(name: str, data: Held, ledger: Ledger, **more: Any) -> SgdeParty:
     """A party of this protocol."""
     return SgdeParty(name, data, ledger, **more)
 
@@ -123,7 +125,7 @@ def agreed(config: Config) -> dict[str, Any]:
 def train(
     config: Config,
     parties: Parties,
-    schemas: Mapping[str, Schema | Features],
+    schemas: Mapping[str, AnySchema | Features],
     *,
     checkpoint: Path | None = None,
     resume: bool = False,
@@ -178,19 +180,41 @@ def train(
     return PoolOutcome(generator, privacy, config.rows, tuple(offers), tuple(judged))
 
 
-def requirements_of(config: Config, schemas: Mapping[str, Schema | Features]) -> Requirements:
+def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features]) -> Requirements:
     """What the pool requires, for silos that all describe their rows alike. ConfigError where they do not."""
-    rule = common_features(schemas, config.target)
-    table = isinstance(rule, TableFeatures)
+    limits = {key: getattr(config, key) for key in ("epsilon", "delta", "networks", "largest")}
+    if all(isinstance(schema, SeriesSchema | ImageSchema) for schema in schemas.values()):
+        return _declared(config.target, common(schemas), limits)
+    rule = common_features(_no_arrays(schemas), config.target)
+    if isinstance(rule, TableFeatures):
+        return Requirements(schema=rule.schema, target=rule.target, **limits)
     return Requirements(
-        schema=rule.schema if isinstance(rule, TableFeatures) else image_schema(rule),
-        target=rule.target if isinstance(rule, TableFeatures) else config.target or "label",
-        classes=() if table else rule.labels,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        networks=config.networks,
-        largest=config.largest,
+        schema=image_schema(rule), target=config.target or "label", classes=rule.labels, **limits
     )
+
+
+def _declared(target: str | None, schema: ArraySchema, limits: Mapping[str, Any]) -> Requirements:
+    """Of images or series whose schema names their class, or of series without one."""
+    if target not in (None, schema.label):
+        raise ConfigError(
+            f'target is "{target}", and the schema of these rows names {schema.label or "no class"}. '
+            "Nothing was charged."
+        )
+    if isinstance(schema, SeriesSchema):
+        return Requirements(schema=schema, target=schema.label or "", **limits)
+    if schema.label is None:
+        raise ConfigError(
+            "the schema of these images names no class, and SGDE needs one: label and classes. "
+            "Nothing was charged."
+        )
+    return Requirements(schema=unlabelled(schema), target=schema.label, classes=schema.classes, **limits)
+
+
+def _no_arrays(schemas: Mapping[str, Any]) -> Mapping[str, Schema | Features]:
+    for name, schema in schemas.items():
+        if isinstance(schema, SeriesSchema | ImageSchema):
+            raise ConfigError(f"{name} holds {schema.kind}s, and others do not. Nothing was charged.")
+    return schemas
 
 
 def choose(

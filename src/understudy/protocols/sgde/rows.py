@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import one_of
+from understudy.data.arrays import ArrayTable
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, Rows
-from understudy.data.features import ArrayFeatures, Features, TableFeatures
+from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.population import Population
 from understudy.data.schema import Schema
@@ -34,11 +35,23 @@ Held = Population | Rows
 def described(data: Held, pool: AnySchema) -> AnySchema:
     """What is public about a silo's rows. A population's pixels are scaled already: their bounds are the pool's."""
     if not isinstance(data, Population):
-        return data.schema
+        return unlabelled(data.schema) if isinstance(data.schema, ImageSchema) else data.schema
     images = image_schema(data.features)
     if isinstance(pool, ImageSchema):
         return replace(pool, height=images.height, width=images.width, channels=images.channels)
     return images
+
+
+def unlabelled(schema: ImageSchema) -> ImageSchema:
+    """Images without their class: a pool names it beside their schema."""
+    return replace(schema, label=None, classes=())
+
+
+def labels_of(data: Held) -> tuple[Label, ...]:
+    """The classes that a silo's rows have beside them; of a table, whose columns say them, none."""
+    if isinstance(data, Population):
+        return data.features.labels
+    return () if isinstance(data, Table) else data.schema.classes
 
 
 def image_schema(features: Features) -> ImageSchema:
@@ -71,6 +84,9 @@ def labelled_rows(data: Held, requirements: Requirements) -> tuple[Tensor, Tenso
     if isinstance(data, Population):
         first = data.starts[:-1][data.starts.diff() > 0]
         return data.features.expand(data.rows[first]), data.codes[first]
+    if isinstance(data, ArrayTable) and data.classes is not None:
+        first_of = data.starts[:-1][np.diff(data.starts) > 0]
+        return torch.from_numpy(data.values[first_of]), torch.from_numpy(data.classes[first_of])
     if not isinstance(schema, Schema) or not isinstance(data, Table):
         raise SchemaError("a table holds no images, and series are no table. Nothing was charged.")
     first_rows = np.sort(np.unique(data.people, return_index=True)[1])
