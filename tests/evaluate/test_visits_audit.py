@@ -21,7 +21,7 @@ from understudy.privacy.secure.counts import noise_on
 from understudy.protocols.visits import party as visits_party
 from understudy.protocols.visits import protocol as visits
 from understudy.runfile import RunFile
-from visit_cases import beside_visits, clinic
+from visit_cases import beside_visits, clinic, split_rows
 
 BUDGET, STRICT = Budget(8.0, 1e-3), Budget(1.0, 1e-3)
 
@@ -65,8 +65,12 @@ def test_what_claims_nothing_is_not_audited() -> None:
         audited(private=False)
 
 
-def test_a_run_file_of_visits_is_audited_at_the_party_with_the_events(tmp_path: Path) -> None:
-    _, schemas = beside_visits()
+@pytest.mark.parametrize(("parts", "party"), [({}, "clinic"), ({"clinic": 2, "bank": 2}, "clinic1")])
+def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
+    tmp_path: Path, parts: dict[str, int], party: str
+) -> None:
+    """Over columns, and over a grid."""
+    _, schemas = split_rows(*beside_visits(), **parts)
     parties = {}
     for name, schema in schemas.items():
         schema.save(tmp_path / f"{name}.toml")
@@ -74,7 +78,7 @@ def test_a_run_file_of_visits_is_audited_at_the_party_with_the_events(tmp_path: 
     body = {"protocol": "visits", "out": "out", "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
-    result = audit_run_file(file, visits, config, party="clinic", people=3, trials=20)
+    result = audit_run_file(file, visits, config, party=party, people=3, trials=20)
     assert result.passed
     with pytest.raises(ConfigError, match="the party with the events"):
-        visits_case(config, schemas, dict.fromkeys(schemas, BUDGET), "bank", 3)
+        visits_case(config, schemas, dict.fromkeys(schemas, BUDGET), "registry", 3)

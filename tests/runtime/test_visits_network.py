@@ -1,4 +1,4 @@
-"""People with many rows, at two holders on machines of their own: every command is a process of its own."""
+"""People with many rows, at holders on machines of their own: every command is a process of its own."""
 
 import pandas as pd
 import tomli_w
@@ -6,7 +6,7 @@ from desk import POLICY, Desk
 
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
-from visit_cases import clinic, frames
+from visit_cases import beside_visits, clinic, frames, split_rows
 
 
 def two_clinics(desk: Desk) -> None:
@@ -62,3 +62,40 @@ def test_a_holder_with_another_bound_on_events_is_told_and_nothing_is_charged(de
         assert "Both sides need the same schema file" in " ".join(terminal.err.split())
     with Ledger(desk.folder / "insurer" / "insurer.ledger") as ledger:
         assert ledger.spent() == 0
+
+
+def test_two_clinics_and_a_registry_of_both_ones_people_are_a_grid(desk: Desk) -> None:
+    tables, schemas = ({name: part[name] for name in ("clinic", "registry")} for part in beside_visits(60))
+    held, described = split_rows(tables, schemas, clinic=2)
+    parties = {}
+    for name, rows in held.items():
+        described[name].save(desk.folder / f"{name}-schema.toml")
+        parties[name] = {"schema": f"{name}-schema.toml", "epsilon": 3.0, "delta": 1e-4}
+        if not isinstance(rows, dict):
+            rows.to_csv(desk.folder / f"{name}.csv", index=False)
+            continue
+        (desk.folder / f"{name}.csv").mkdir()
+        for part, frame in rows.items():
+            frame.to_csv(desk.folder / f"{name}.csv" / f"{part}.csv", index=False)
+    settings = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
+    body = {"protocol": "visits", "out": "joint", "settings": settings, "parties": parties}
+    (desk.folder / "run.toml").write_text(tomli_w.dumps(body))
+    policy = POLICY | {"protocols": ["visits"], "partners": list(held)}
+    (desk.folder / "policy.toml").write_text(tomli_w.dumps(policy))
+    assert "some columns of some of the people each" in " ".join(desk.done("plan", "run.toml").split())
+    desk.found(*held)
+    holders = {name: desk.join(name) for name in held}
+    server = desk.serve()
+    assert server.end() == 0, server.err
+    for name, holder in holders.items():
+        assert holder.end() == 0, holder.err
+        with Ledger(desk.folder / name / f"{name}.ledger") as ledger:
+            assert 2.9 < ledger.spent() <= 3.0
+            others = ", ".join(other for other in held if other != name)
+            (paid,) = [entry.what for entry in ledger.entries() if "tables of people" in entry.what]
+            assert f"with {others}; keys" in paid
+    generator = Generator.load(desk.folder / "joint")
+    assert generator.card["partition"] == "grid"
+    people, events = generator.visits(20, seed=1)
+    assert list(people.columns) == ["patient", "smoker", "sex"]
+    assert set(events["patient"]) <= set(people["patient"])

@@ -6,9 +6,9 @@ together and knows everybody else. The cells, less what all others add, along wh
 the likelihood ratio but for a constant, and so the best test there is (Neyman, Pearson 1933).
 
 Guarantee: the party, the server's measurement and the ledger are the real ones, and no real row is read.
-Edges: the target alone is audited: over rows the others' rows and noise only hide its person more, and over columns a
-table of two holders has the noise of both. There noise is that of fewer tables: the bound is of the same rule. The fit
-is left out: it is post-processing.
+Edges: the target alone is audited: over rows the others' rows and noise only hide its person more, and over columns and
+grids a table of several holders has the noise of all. There noise is that of fewer tables: the bound is of the same
+rule. The fit is left out: it is post-processing.
 """
 
 from collections.abc import Mapping
