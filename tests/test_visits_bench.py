@@ -61,3 +61,20 @@ def test_generated_events_follow_the_law_that_is_said(
     other = ((events["state"] - events.groupby("id")["state"].shift(3 - order)).dropna() % 4).astype(int)
     if order == 2:
         assert np.allclose(np.bincount(other, minlength=4) / len(other), 1 / 4, atol=0.02)
+
+
+def test_holders_of_a_cut_have_every_cell_once(load_bench: Callable[..., ModuleType], tmp_path: Path) -> None:
+    split = load_bench("visits", "split")
+    case = split.load("markov1", tmp_path, 0, 200)
+    cells = {part: frame[frame.columns[1:]].size for part, frame in case.frames.items()}
+    holders = {"place": 1, "rows": 2, "columns": 2, "grid": 4}
+    for how, count in holders.items():
+        tables, schemas = split.cut(case, how)
+        assert len(tables) == len(schemas) == count
+        of_people = [held["people"] if isinstance(held, dict) else held for held in tables.values()]
+        events = [held["events"] for held in tables.values() if isinstance(held, dict)]
+        assert sum(frame[frame.columns[1:]].size for frame in of_people) == cells["people"]
+        assert sum(frame[frame.columns[1:]].size for frame in events) == cells["events"]
+    args = {"data": tmp_path, "people": 200, "device": "cpu", "settings": SMALL}
+    found = split.measure(split.Cell(dataset="markov1", cut="grid", seed=0), args)
+    assert set(split.FIELDS) - set(found) == {"mean_error_2", "q90_error_2"}
