@@ -165,7 +165,8 @@ def _same(tables: Mapping[str, object], schemas: Mapping[str, Any], same_people:
         return False
     if same_people is not None or len(tables) == 1:
         return same_people
-    return differ(getattr(schemas.get(name), "names", name) for name in tables)
+    own = {name: schemas.get(name) or getattr(table, "schema", None) for name, table in tables.items()}
+    return differ(getattr(schema, "names", name) for name, schema in own.items())
 
 
 def _known(said: Iterable[str], tables: Mapping[str, Held]) -> set[str]:

@@ -29,9 +29,11 @@ import pandas as pd
 import pyarrow as pa
 
 from understudy.check import plain_name
+from understudy.data.arrays import ArrayTable
 from understudy.data.batches import batches_of
 from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
+from understudy.data.described import ArraySchema, load_schema, one_kind_of_row, read_rows
 from understudy.data.files import Source, open_source
 from understudy.data.infer import LARGEST, infer_schema
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
@@ -68,7 +70,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.protocols.core import Watcher
 from understudy.protocols.gram import protocol as gram
-from understudy.registry import config_for
+from understudy.registry import config_for, of_rows
 from understudy.run import Result, train
 from understudy.runfile import PartySection, RunFile
 
@@ -82,7 +84,7 @@ def synthesize(
     *,
     epsilon: float,
     delta: float = USUAL_DELTA,
-    schema: Schema | str | Path | None = None,
+    schema: Schema | ArraySchema | str | Path | None = None,
     kinds: Kinds | None = None,
     names_and_kinds_are_public: bool = False,
     person: str | None = None,
@@ -99,9 +101,13 @@ def synthesize(
     `kinds` declares columns that are publicly known: a kind whose domain is bought, or a whole column, which is not.
     `name` is the holder's, and its ledger's: `ledgers/NAME.ledger`. A new ledger allows `lifetime_epsilon` for all that
     is ever done with these people, by default this run alone. With a `folder` all artefacts are written there, `rows`
-    synthetic rows among them.
+    synthetic rows among them. With a schema of images or series the settings are those of `moments`.
     """
-    config = config_for("gram", settings)
+    declares = load_schema(schema) if isinstance(schema, str | Path) else schema
+    protocol = "gram" if declares is None else of_rows("gram", {"one": declares})
+    if protocol != "gram":
+        settings = {key: value for key, value in settings.items() if value is not None}
+    config = config_for(protocol, settings)
     if hasattr(source, "__arrow_c_stream__") and not isinstance(source, pd.DataFrame):
         source = pa.table(source).to_pandas()
     name = name or _name(source)
@@ -109,17 +115,18 @@ def synthesize(
     home = None if folder is None else Path(folder)
     if home is not None:
         _require_free(home)
-    whole, run = Budget(epsilon, delta), f"gram-{uuid.uuid4().hex[:8]}"
+    whole, run = Budget(epsilon, delta), f"{protocol}-{uuid.uuid4().hex[:8]}"
     ledger = own_folder(Path(ledgers)) / f"{name}.ledger"
     offer: Quote | None = None
-    if schema is not None:
+    table: Table | ArrayTable[Any]
+    if declares is not None:
         if person is not None or kinds is not None:
             raise ConfigError(
                 "a schema says who and what: leave person and kinds out. Nothing was read or charged."
             )
-        public = Schema.load(schema) if isinstance(schema, str | Path) else schema
+        public = one_kind_of_row(declares)
         public.require_public(f"the schema of {name}")
-        table = open_table(source, public, name if isinstance(source, pd.DataFrame) else None)
+        table = read_rows(source, public, name if isinstance(source, pd.DataFrame) else None)
         book = _book(ledger, name, whole, lifetime_epsilon)
     else:
         declared = kinds_of(source, kinds, person=person, confirmed=names_and_kinds_are_public)
@@ -134,8 +141,8 @@ def synthesize(
     holder = Holder(name, table, book, rest, total=whole)
     if home is not None:
         _make(home)
-        _note(home, holder, table, source if offer is None else None, settings, run)
-    result = train("gram", Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
+        _note(home, holder, table, source if offer is None else None, settings, run, protocol)
+    result = train(protocol, Federation.of([holder]), folder=home, watch=watch, run=run, **settings)
     if offer is not None:
         result = _with_purchase(result, whole)
     if home is not None:
@@ -371,7 +378,13 @@ def _place(source: Source) -> dict[str, Any]:
 
 
 def _note(
-    home: Path, holder: Holder, table: Table, source: Source | None, settings: Mapping[str, Any], run: str
+    home: Path,
+    holder: Holder,
+    table: Table | ArrayTable[Any],
+    source: Source | None,
+    settings: Mapping[str, Any],
+    run: str,
+    protocol: str,
 ) -> None:
     """What was done, as a run file, beside the artefacts: `understudy report` finds table and ledger by it.
 
@@ -381,6 +394,7 @@ def _note(
     ledger = holder.ledger.path.resolve()
     table.schema.save(home / "schema.toml")
     if source is None:
+        assert isinstance(table, Table), "a schema of a table alone is bought"
         if isinstance(table, StreamedTable):
             source = table.origin
         else:
@@ -395,6 +409,6 @@ def _note(
         ledger=str(ledger),
     )
     given = {key: value for key, value in settings.items() if value is not None}
-    file = RunFile(protocol="gram", parties={holder.name: section}, settings=given, out=".", folder=home)
+    file = RunFile(protocol=protocol, parties={holder.name: section}, settings=given, out=".", folder=home)
     write(home / "run.toml", file.to_toml().encode())
     replace_json(home / "run.json", {"run": run, "rehearsal": False})

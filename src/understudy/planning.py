@@ -20,7 +20,7 @@ from understudy.held import budgets, loaded
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 from understudy.protocols.core.forecast import Forecast
-from understudy.registry import config_for, protocol_named, require_kinds, same_people
+from understudy.registry import config_for, of_rows, protocol_named, require_kinds, same_people
 from understudy.runfile import RunFile
 
 
@@ -37,12 +37,13 @@ def plan(
     `people`: how many the run is about, as far as that is public; a bound or a guess will do. Where columns are split
     they are those whom all holders share, else those of all holders together.
     """
-    config, module = config_for(protocol, settings), protocol_named(protocol)
     if not schemas:
         raise ConfigError("a plan needs the schema of at least one holder.")
     if people is not None:
         whole(people=people)
     public = loaded(schemas)
+    named, protocol = protocol, of_rows(protocol, public)
+    config, module = config_for(protocol, settings), protocol_named(protocol)
     if hasattr(module, "KINDS") or same_people(module, (one.names for one in public.values())):
         require_kinds(protocol, public)
     each = budgets(budget, public)
@@ -50,6 +51,8 @@ def plan(
         made: Forecast = module.forecast(config, public, each, people)
     else:
         made = _usual(protocol, config, public, each, people)
+    if named != protocol:
+        made = replace(made, facts=(f"{named} of these rows is {protocol} (docs/{protocol}.md)", *made.facts))
     drafts = [name for name, schema in public.items() if getattr(schema, "origin", "public") != "public"]
     said = (
         f"The schema of {', '.join(drafts)} is a draft that was read from rows: a run refuses it until it is marked "

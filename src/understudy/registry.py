@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from understudy.check import known_keys, nearest
 from understudy.errors import ConfigError
+from understudy.held import loaded
 from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
@@ -24,7 +25,9 @@ from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.visits import protocol as visits
+from understudy.runfile import RunFile
 
+ARRAYS = {"image", "series"}
 PROTOCOLS: dict[str, ModuleType] = {
     "gram": gram,
     "moments": moments,
@@ -54,6 +57,28 @@ def protocol_named(name: str) -> ModuleType:
             f"There is no protocol {name!r}.{nearest(name, PROTOCOLS)} Known: {', '.join(PROTOCOLS)}."
         )
     return PROTOCOLS[name]
+
+
+def of_rows(protocol: str, schemas: Mapping[str, Any], same_people: bool | None = None) -> str:
+    """The protocol that a name means for these rows: `gram` is one name for tables, images and series.
+
+    Images or series of different people are `moments`; beside a table, or of the same people, they are `tied`. Whether
+    people are the same follows from the columns where nobody says it. Every other name means itself.
+    """
+    kinds = {getattr(schema, "kind", "table") for schema in schemas.values()}
+    if protocol != "gram" or not kinds & ARRAYS or not kinds <= {"table", *ARRAYS}:
+        return protocol
+    if same_people is None:
+        same_people = differ(schema.names for schema in schemas.values())
+    return "tied" if same_people or "table" in kinds else "moments"
+
+
+def file_of_rows(file: RunFile) -> RunFile:
+    """The run file with the protocol that its name means for its parties' schemas."""
+    if file.protocol != "gram":
+        return file
+    schemas = loaded({name: file.path(section.schema) for name, section in file.parties.items()})
+    return dataclasses.replace(file, protocol=of_rows(file.protocol, schemas))
 
 
 def config_for(protocol: str, settings: Mapping[str, Any]) -> Any:

@@ -50,7 +50,16 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.rehearsal import first_said
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Progress, Watcher, watch_alignment
-from understudy.registry import artefact_of, config_for, people_of, protocol_named, require_kinds, same_people
+from understudy.registry import (
+    artefact_of,
+    config_for,
+    file_of_rows,
+    of_rows,
+    people_of,
+    protocol_named,
+    require_kinds,
+    same_people,
+)
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties, Transcript
 
@@ -167,8 +176,9 @@ def train(
     """Train `protocol` over the federation. With a folder, checkpoints go there and a run can be resumed.
 
     `holdout` are public rows on which a classifier is tested while it trains, `public` ones from which an autoencoder
-    may begin; they cost nobody anything.
+    may begin; they cost nobody anything. `gram` is one name for tables, images and series (`registry.of_rows`).
     """
+    protocol = of_rows(protocol, federation.schemas, federation.same_people)
     config = config_for(protocol, settings)
     run = run or f"{protocol}-{uuid.uuid4().hex[:8]}"
     plain_name(run=run, nothing="Nothing was charged.")
@@ -252,6 +262,7 @@ def run_file(
     file: RunFile, *, resume: bool = False, watch: Watcher | None = None, seed: int | None = None
 ) -> tuple[Result, Path]:
     """Carry out a run file; its artefacts lie in the folder that is returned."""
+    file = file_of_rows(file)
     config_for(file.protocol, file.settings)
     if file.rows is not None and artefact_of(protocol_named(file.protocol)) != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was read or charged.')

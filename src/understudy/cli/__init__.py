@@ -228,10 +228,10 @@ def audit(
     read. It fails (exit 1) if the measured ε is above the claimed ε, and exits with 2 if nothing could be audited. If
     the run was carried out, the result is saved in its folder, and `understudy report` shows it.
     """
-    body = RunFile.load(file)
     from understudy.evaluate.audit.audit_file import audit_run_file
-    from understudy.registry import config_for, protocol_named
+    from understudy.registry import config_for, file_of_rows, protocol_named
 
+    body = file_of_rows(RunFile.load(file))
     config = config_for(body.protocol, body.settings)
     try:
         result = audit_run_file(

@@ -24,7 +24,14 @@ from understudy.errors import ArtefactError, ConfigError, ContractRefused
 from understudy.network.served import note_served
 from understudy.network.status import Prices, Status
 from understudy.protocols.core import Message, Progress, Watcher
-from understudy.registry import artefact_of, config_for, messages_of, protocol_named, same_people
+from understudy.registry import (
+    artefact_of,
+    config_for,
+    file_of_rows,
+    messages_of,
+    protocol_named,
+    same_people,
+)
 from understudy.run import Result, opened, stoppable
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
@@ -87,6 +94,7 @@ class Offer:
 
 def offer(file: RunFile, federation: str, *, resume: bool = False) -> Offer:
     """Read what a run file names, and say what will be offered to the parties of this federation."""
+    file = file_of_rows(file)
     config, module = config_for(file.protocol, file.settings), protocol_named(file.protocol)
     if file.rows is not None and artefact_of(module) != "generator":
         raise ConfigError(f'"rows": {file.protocol} draws no rows. Nothing was sent.')
