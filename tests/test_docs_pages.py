@@ -80,7 +80,6 @@ def test_the_sessions_of_the_list_are_those_of_the_pages_that_have_them_whole() 
 
 
 PIXELS = {"images": np.zeros((40, 28, 28), np.uint8), "digit": np.arange(40) % 10}
-VISITS = "patient,admitted,cost\n" + "".join(f"{n % 30},2020-0{1 + n % 9}-11,{n}\n" for n in range(60))
 
 
 def for_moments() -> None:
@@ -99,13 +98,16 @@ def for_tied() -> None:
 
 
 def for_visits() -> None:
+    """Two hospitals with 30 people each, and an insurer of all of them."""
     Path("clinic.toml").write_text(text_of("visits.md", "toml")[0])
-    for silo in ("north", "south"):
+    Path("members.toml").write_text('person = "member"\n[columns.smoker]\nkind = "boolean"\n')
+    Path("members.csv").write_text("member,smoker\n" + "".join(f"{n},{n % 3 == 0}\n" for n in range(60)))
+    for first, silo in ((0, "north"), (30, "south")):
+        people = [f"{first + n},{'fm'[n % 2]}\n" for n in range(30)]
+        events = [f"{first + n % 30},2020-0{1 + n % 9}-11,{n}\n" for n in range(60)]
         Path(silo).mkdir()
-        Path(silo, "people.csv").write_text(
-            "patient,sex\n" + "".join(f"{n},f\n{n + 15},m\n" for n in range(15))
-        )
-        Path(silo, "events.csv").write_text(VISITS)
+        Path(silo, "people.csv").write_text("patient,sex\n" + "".join(people))
+        Path(silo, "events.csv").write_text("patient,admitted,cost\n" + "".join(events))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def for_visits() -> None:
     [
         ("moments.md", for_moments, lambda names: len(names["digits"]) == 50),
         ("tied.md", for_tied, lambda names: len(names["drawn"]["registry"]) == 10),
-        ("visits.md", for_visits, lambda names: len(names["people"]) == 5),
+        ("visits.md", for_visits, lambda names: [*names["people"]] == ["patient", "sex", "smoker"]),
     ],
 )
 def test_the_program_of_a_page_runs(
