@@ -1,4 +1,4 @@
-"""The tables of README.md, from ours.csv: `make tables NAME=visits`."""
+"""The tables of README.md, from the CSV files beside it: `make tables NAME=visits`."""
 
 from functools import cache
 from pathlib import Path
@@ -13,6 +13,12 @@ DATASETS = ("randhie", "diabetes130", "cdnow", "markov1", "markov2")
 METHODS = ("visits", "aggregates", "rows", "rows_split", "independent", "bootstrap")
 DISTANCES = ("avd_person", "avd_events", "avd_across", "avd_next")
 ERRORS = ("mean_error", "q90_error", "mean_error_2", "q90_error_2")
+CUTS = {
+    "place": "one holder, all",
+    "rows": "two holders, half of the people each",
+    "columns": "a hospital and an insurer",
+    "grid": "two regions, both of it in each",
+}
 HEADS = ("people", "events", "across", "next", "sum, mean", "q90", "2nd sum, mean", "q90")
 
 
@@ -101,6 +107,32 @@ def second() -> str:
     return table(("data set", *heads), lines, "lr")
 
 
+def split() -> str:
+    """The same people at one holder or at several, ε = 1."""
+    found = pd.read_csv(HERE / "split.csv").groupby(["dataset", "cut"]).mean()
+    lines = []
+    for dataset in ("randhie", "diabetes130", "markov1"):
+        for cut, holders in CUTS.items():
+            row = found.loc[dataset, cut]
+            lines.append(
+                (
+                    dataset,
+                    holders,
+                    f"{row['noise']:.1f}",
+                    *(bare(row[name]) for name in DISTANCES),
+                    *(f"{row[name]:.1%}" for name in ERRORS[:2]),
+                    f"{row['release_seconds']:,.1f}",
+                    f"{row['seconds']:,.0f}",
+                )
+            )
+    heads = once(line[0] for line in lines)
+    return table(
+        ("data set", "who holds what", "noise", *HEADS[:6], "released after, s", "in all, s"),
+        [(head, *line[1:]) for head, line in zip(heads, lines, strict=True)],
+        "llr",
+    )
+
+
 def ratio(name: str) -> str:
     """On randhie at ε = 1, over what one table of aggregates has on people's columns."""
     key = {"dataset": "randhie", "epsilon": 1.0}
@@ -121,6 +153,7 @@ TABLES = {
     "methods": methods,
     "prices": prices,
     "second": second,
+    "split": split,
     **{f"ratio {name}": (lambda name=name: ratio(name)) for name in DISTANCES},
     **{
         f"randhie {name}": (lambda name=name: said(name, dataset="randhie", method="visits", epsilon=1.0))
