@@ -9,7 +9,7 @@ Differs from the library's own accountants:
 - the worst ε-DP mechanism is randomized response (Kairouz, Oh, Viswanath 2015): its loss is ±ε with odds
   e^ε : 1, its Rényi divergence that of Bun and Steinke 2016, Prop. 3.3. The library has no such event;
 - Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018);
-- every count goes through `self_compose`; the library drops it for randomized response;
+- every count goes through `repeated`; the library drops it for randomized response;
 - the grid of losses is as wide as an ε right to 1 in 1000 allows.
 
 Guarantee: every figure is an upper bound of the true ε.
@@ -58,6 +58,7 @@ from understudy.privacy.accounts.events import (
     pure,
     pure_sum,
 )
+from understudy.privacy.accounts.repeats import repeated, sampled_gaussian
 
 __all__ = [
     "ACCOUNTANTS",
@@ -164,7 +165,7 @@ def _grid(size: float, uses: int) -> float:
 def _composed(spend: Spend, grid: float) -> Any:
     """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
     gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
-    parts = [_pld(event, grid).self_compose(n) for event, n in spend.items() if event not in gaussians]
+    parts = [repeated(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
         parts.append(_pld(GaussianDpEvent(merged_noise(gaussians)), grid))
     return reduce(lambda one, other: one.compose(other), parts)
@@ -230,10 +231,18 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
         if isinstance(event, PureDp):  # log Σ p^α q^(1−α) for randomized response
             powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
             divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
+        elif orders == _WHOLE_ORDERS and _sampled(event):
+            divergence = sampled_gaussian(event.sampling_probability, event.event.noise_multiplier, orders)
         else:
             divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0
     return np.asarray(np.maximum(np.nan_to_num(divergence, nan=np.inf, posinf=np.inf), 0) + _SERIES)
+
+
+def _sampled(event: DpEvent) -> bool:
+    """Whether it is Gaussian noise on a sample that leaves somebody out."""
+    sampled = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
+    return sampled and 0 < event.sampling_probability < 1
 
 
 def _noiseless(event: DpEvent) -> bool:

@@ -1,0 +1,67 @@
+"""Many uses of one mechanism: what dp_accounting computes, by fewer steps."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.common import compute_self_convolve_bounds
+from dp_accounting.rdp import RdpAccountant
+
+from understudy.privacy.accounts.accounting import _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
+from understudy.privacy.accounts.repeats import _kept, _repeated, repeated, sampled_gaussian
+
+EVENTS = [
+    PoissonSampledDpEvent(0.01, GaussianDpEvent(0.8)),
+    PoissonSampledDpEvent(0.3, GaussianDpEvent(3.0)),
+    DiscreteGaussian(3.3, 2),
+    PureDp(0.2),
+    LaplaceDpEvent(4.0),
+]
+
+
+@pytest.mark.parametrize("times", [1, 2, 7, 300])
+@pytest.mark.parametrize("event", EVENTS, ids=repr)
+def test_a_repeated_use_costs_what_the_library_says(event: DpEvent, times: int) -> None:
+    once = _pld(event, 2.0**-9)
+    ours, theirs = repeated(once, times), once.self_compose(times)
+    for delta in (1e-2, 1e-6, 1e-9):
+        assert ours.get_epsilon_for_delta(delta) == pytest.approx(
+            theirs.get_epsilon_for_delta(delta), 1e-5, 1e-9
+        )
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_masses_are_those_of_a_sum_of_losses(times: int) -> None:
+    """Against every sum, listed; nothing is lost but what is counted as endless."""
+    masses = np.random.default_rng(0).dirichlet(np.ones(1500)) * (1 - 1e-3)
+    folded = _repeated(pld_pmf.DensePLDPmf(0.5, -3, masses, 1e-3, True), times)
+    listed = masses
+    for _ in range(times - 1):
+        listed = np.convolve(listed, masses)
+    first = folded._lower_loss + 3 * times
+    np.testing.assert_allclose(folded._probs, listed[first : first + folded.size], atol=1e-16)
+    assert math.fsum(listed) - math.fsum(folded._probs) <= 1e-15 * len(listed)
+    assert folded._infinity_mass == pytest.approx(1 - (1 - 1e-3) ** times, rel=1e-12)
+
+
+@pytest.mark.parametrize("times", [2, 40, 5_000])
+def test_no_more_is_cut_off_than_the_library_cuts(times: int) -> None:
+    masses = np.exp(-(np.linspace(-8, 9, 700) ** 2) / 2)
+    masses /= masses.sum()
+    low, high = _kept(masses, times)
+    lowest, highest = compute_self_convolve_bounds(masses, times, 1e-15)
+    assert lowest - 2 <= low <= lowest
+    assert highest <= high <= highest + 2
+
+
+def test_where_all_losses_are_endless_none_is_kept_by_mistake() -> None:
+    assert _kept(np.zeros(5), 3) == (0, 12)
+
+
+@pytest.mark.parametrize("rate", [1e-12, 0.01, 0.3, 1 - 1e-12])
+@pytest.mark.parametrize("noise", [1e-4, 0.7, 3.0, 1e6])
+def test_the_divergence_of_sampled_noise_is_the_library_s(rate: float, noise: float) -> None:
+    theirs = RdpAccountant(_WHOLE_ORDERS).compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise))).rdp
+    np.testing.assert_allclose(sampled_gaussian(rate, noise, _WHOLE_ORDERS), theirs, rtol=1e-12, atol=1e-13)
