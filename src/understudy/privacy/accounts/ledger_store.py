@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,7 @@ _NEVER = "CREATE TRIGGER no_{0}_{1} BEFORE {1} ON {0} BEGIN SELECT RAISE(ABORT, 
 _APPEND_ONLY = "".join(
     _NEVER.format(table, verb) for table in ("entry", "line") for verb in ("DELETE", "UPDATE")
 )
+_TABLES = f"{_SCHEMA} {_APPEND_ONLY} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
 
 _REASONS = {
     "SQLITE_FULL": "the disk is full",
@@ -89,7 +90,8 @@ class Store:
     @classmethod
     def memory(cls, holder: str, budget: Budget) -> "Store":
         connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-        _build(connection, holder, budget)
+        connection.deserialize(_blank())
+        _begin(connection, holder, budget)
         return cls(connection, f"{holder}'s rehearsal ledger")
 
     @staticmethod
@@ -260,12 +262,22 @@ def _fault(connection: sqlite3.Connection) -> str | None:
 
 
 def _build(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
-    connection.executescript(
-        f"BEGIN; {_SCHEMA} {_APPEND_ONLY} PRAGMA application_id={_MARK}; PRAGMA user_version={_VERSION};"
-    )
+    connection.executescript(f"BEGIN; {_TABLES}")
+    _begin(connection, holder, budget)
+    connection.execute("COMMIT")
+
+
+def _begin(connection: sqlite3.Connection, holder: str, budget: Budget) -> None:
     connection.execute("INSERT INTO ledger VALUES (?, ?)", (str(uuid.uuid4()), holder))
     _add_budget(connection, budget)
-    connection.execute("COMMIT")
+
+
+@cache
+def _blank() -> bytes:
+    """The tables without a row: a copy takes a fifth of the time that making them takes."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(_TABLES)
+        return connection.serialize()
 
 
 def _add_entry(connection: sqlite3.Connection, run: str, what: str, people: int | None) -> int:
