@@ -3,13 +3,13 @@
 import asyncio
 import csv
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from forker import Forker
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "network"
 
@@ -58,13 +58,11 @@ def test_what_comes_out_of_the_relay_is_what_went_in_both_ways(load_bench: Calla
     assert carried == {"there": len(sent), "back": len(sent)}
 
 
-def test_a_run_of_few_people_goes_through_the_line(tmp_path: Path) -> None:
-    out = tmp_path / "w.csv"
-    command = [sys.executable, FOLDER / "wide_area.py", "--lines", "2", "--out", out]
-    ended = subprocess.run(
-        command, env={**os.environ, "QUICK": "1"}, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
+def test_a_run_of_few_people_goes_through_the_line(tmp_path: Path, forker: Forker) -> None:
+    out, to = tmp_path / "w.csv", tmp_path / "bench"
+    words = ("--lines", 2, "--out", out)
+    bench = forker.run(*words, folder=tmp_path, to=to, program=FOLDER / "wide_area.py", QUICK="1")
+    assert bench.end() == 0, bench.err
     (row,) = csv.DictReader(out.read_text().splitlines())
     assert row["people"] == "200"
     assert int(row["round_trips"]) == 9
