@@ -59,6 +59,25 @@ def masked_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def short_training() -> Iterator[None]:
+    """Classifiers that a report trains have few trees and stop early, where how good they are is not the matter."""
+    from understudy.evaluate.utility import downstream
+
+    def shortened(build: Callable[..., Any]) -> Callable[..., Any]:
+        def built(*how: Any) -> Any:
+            model = build(*how)
+            steps = [name for name in model.get_params() if name.endswith(("n_estimators", "max_iter"))]
+            return model.set_params(**dict.fromkeys(steps, 5))
+
+        return built
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_classifier", "_regressor"):
+            patch.setattr(downstream, name, shortened(getattr(downstream, name)))
+        yield
+
+
 @pytest.fixture(scope="session")
 def load_bench() -> Callable[..., ModuleType]:
     """A script of benchmarks/<folder>/ as a module."""

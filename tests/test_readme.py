@@ -13,6 +13,7 @@ from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.protocols.gram import protocol as gram
 
+pytestmark = pytest.mark.usefixtures("short_training")
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

@@ -12,6 +12,7 @@ from understudy.protocols.aggregators.plan import Config as Aggregators
 from understudy.protocols.gram.protocol import Config as Gram
 from understudy.protocols.people.one_report.config import Config as OneReport
 
+pytestmark = pytest.mark.usefixtures("short_training")
 BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 MADE = {

@@ -13,6 +13,7 @@ from report_cases import make_run
 
 from understudy.report.page import write_report
 
+pytestmark = pytest.mark.usefixtures("short_training")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",

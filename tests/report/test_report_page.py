@@ -25,6 +25,7 @@ from understudy.evaluate.comparison import compare
 from understudy.privacy.accounts.figures import shown
 from understudy.report.page import write_evaluation_page, write_report
 
+pytestmark = pytest.mark.usefixtures("short_training")
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 STYLE = Path(__file__).parents[2] / "src" / "understudy" / "report" / "style.html"
 
