@@ -1,7 +1,7 @@
 """Would anybody notice? Each test breaks one thing that a guarantee rests on, and a check must go red.
 
 A check is a function that raises AssertionError. Every one passes on the code as it is, and fails with the bug.
-False alarms: the audit runs at a confidence of 1 − 10⁻³, the statistical checks allow six standard errors (2·10⁻⁹
+False alarms: the audit runs at a confidence of 99 %, the statistical checks allow six standard errors (2·10⁻⁹
 each), the others are exact. All seeds are fixed, so that a test that passed once passes always.
 """
 
@@ -41,7 +41,7 @@ SCHEMA = Schema(columns=(Boolean(name="smoker"), Ordinal(name="grade", categorie
 # Checks
 
 
-def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 26, epsilon: float = 2.0) -> None:
+def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 20, epsilon: float = 2.0) -> None:
     """The empirical audit finds no more than the ledger says."""
     config = verti_gan.Config(
         rounds=1,
@@ -54,18 +54,18 @@ def audit(*, batch: int = 2, people: int = 2, steps: int = 1, trials: int = 26, 
         device="cpu",
     )
     case = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(epsilon, 1e-5), people=people).case()
-    result = audit_protocol(case, trials=trials, confidence=1 - 1e-3)
+    result = audit_protocol(case, trials=trials, confidence=0.99)
     assert result.passed, str(result)
 
 
 def longer_audit() -> None:
     """More trials, for a finer look."""
-    audit(trials=46, epsilon=4.0)
+    audit(trials=30, epsilon=4.0)
 
 
 def audit_on_samples() -> None:
     """The audit of four steps on one in fifty, who are drawn in secret: nobody may be seen in half of the runs."""
-    audit(batch=1, people=50, steps=4, trials=30, epsilon=6.0)
+    audit(batch=1, people=50, steps=4, trials=26, epsilon=6.0)
 
 
 def begun_party(seed: int = 11, **settings: Any) -> VertiGanParty:
