@@ -100,7 +100,7 @@ WORDS = {
     "sgde.learning_rate": "learning rate of a generator",
     "sgde.channels": "channels of the layers for images",
     "sgde.features": "moments: coefficients of the frame that are measured at most, the slow ones",
-    "quality_epsilon": "kind gram: of the offer's ε, what a figure of quality on its card costs; without it, no figure",
+    "quality_epsilon": "kinds gram, moments: of the offer's ε, what a figure of quality costs; without it, no figure",
     "gen-fl.steps": "local steps of a client in a round",
     "gen-fl.epsilon": "price of all that a client may do in the run",
     "gen-fl.rows": "a public, nominal number of rows of a client",

@@ -32,6 +32,7 @@ from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl_local, gen_fl_party
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.rounds import LearningParty
+from understudy.protocols.sgde import figure as sgde_figure
 from understudy.protocols.sgde import fit as sgde_fit
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
@@ -159,7 +160,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(sgde_marginals, "levels", _levels(sites, sgde_marginals.levels))
         patch.setattr(GradientVote, "decide", _vote(sites, GradientVote.decide))
         patch.setattr(sgde_gram, "gram_matrix", _counts(sites, sgde_gram.gram_matrix, "Gram matrix"))
-        patch.setattr(sgde_gram, "judged", _counts(sites, sgde_gram.judged, "figure of quality"))
+        patch.setattr(sgde_figure, "judged", _counts(sites, sgde_figure.judged, "figure of quality"))
         patch.setattr(gram_parts, "gram_matrix", _counts(sites, gram_parts.gram_matrix, "Gram block"))
         patch.setattr(Trees, "count", _counts(sites, Trees.count, "fine tables"))
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))

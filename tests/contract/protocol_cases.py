@@ -384,6 +384,11 @@ CASES = [
         "SGDE by moments", "sgde", sgde, {"kind": "moments", "features": 12, "epsilon": 3.0, "device": "cpu"},
         lambda: pictures(3), one_payment=True,
     ),
+    Case(
+        "SGDE by moments with a figure", "sgde", sgde,
+        {"kind": "moments", "features": 12, "epsilon": 3.0, "quality_epsilon": 0.3, "device": "cpu"},
+        lambda: pictures(2), one_payment=True,
+    ),
     Case("Gram, columns, three parties", "gram", gram, MIXTURE, lambda: vertical(3), one_payment=True),
     RowsCase("Gram, rows, three parties", "gram", gram, MIXTURE, lambda: apart(3), one_payment=True),
     Case(

@@ -32,8 +32,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.party import train_offers
+from understudy.protocols.sgde.party import FIGURE, train_offers
 from understudy.protocols.sgde.recipe import Recipe
+from understudy.report.words import right_about
 
 BUDGET = Budget(8.0, 1e-5)
 SIDE = 12
@@ -73,6 +74,32 @@ def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             with exchange.member(silo, "halves") as member:
                 member.push("halves", sums(silo, seed))
         yield exchange
+
+
+def test_a_silo_of_images_pays_for_a_figure_and_its_page_says_it(
+    exchange: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    x, y = halves(7)
+    np.savez("east.npz", images=x, half=y)
+    at, token = exchange.address, exchange.token("east", "halves")
+    words = ("--ledger", "east.ledger", "--kind", "moments", "--quality-epsilon", 2.0, "--out", "east")
+    said = run("exchange", "train", "east.npz", *words, at=at, token=token).replace("\n", " ")
+    made = Generator.load("east/all")
+    figure = right_about(made.card["quality"])
+    assert figure in said
+    assert made.card["quality"]["low"] > 0.9
+    with Ledger(tmp_path / "east.ledger") as ledger:
+        assert ledger.spent("anyone") == pytest.approx(made.card["epsilon"])
+        assert [entry.what for entry in ledger.entries()].count(FIGURE) == 1
+    with exchange.member("east", "halves") as member:
+        digest = member.push("halves", made)["digest"]
+        with httpx.Client(
+            base_url=at, auth=("east", token), headers={"Accept": "text/html"}, timeout=60
+        ) as browser:
+            assert browser.get("/pools/halves").text.count(figure) == 1
+            assert f"{figure}. The exchange cannot check it." in browser.get(f"/pools/halves/{digest}").text
+        member.withdraw("halves", digest)
 
 
 def test_a_pull_adds_the_sums_and_draws_images_with_their_classes(exchange: Served, tmp_path: Path) -> None:

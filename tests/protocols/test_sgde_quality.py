@@ -27,6 +27,7 @@ from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.sgde import figure as judging
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde.messages import Push, Subscribe
 from understudy.protocols.sgde.packing import pack_offer, unpack_offer
@@ -87,13 +88,13 @@ def test_without_noise_the_counts_are_those_of_people_and_somebody_with_many_row
     offer = sgde_gram.blank(POOL, None)
     held = read_table(frame, schema)
     sgde_gram.counted(offer, held, POOL, SecureRng.from_seed(0))
-    alone = sgde_gram.figure(offer, held, POOL, 0.0, SecureRng.from_seed(0))
-    assert alone == sgde_gram.figure(
+    alone = judging.figure(offer, held, POOL, 0.0, SecureRng.from_seed(0))
+    assert alone == judging.figure(
         offer, read_table(many, schema, one_row_each=False), POOL, 0.0, SecureRng.from_seed(0)
     )
     right, people = alone
     assert people == 60
-    fewer = sgde_gram.figure(offer, read_table(frame[1:], schema), POOL, 0.0, SecureRng.from_seed(0))
+    fewer = judging.figure(offer, read_table(frame[1:], schema), POOL, 0.0, SecureRng.from_seed(0))
     assert (right - fewer[0], people - fewer[1]) in ((0, 1), (1, 1))
 
 
@@ -112,8 +113,8 @@ def test_a_figure_at_an_extreme_price_is_refused_and_nothing_is_charged(asked: A
     [
         ({"quality_epsilon": 2.1}, PrivacyError, "leaves too little for the offer"),
         ({"quality_epsilon": 50.0}, PrivacyError, "leaves too little for the offer"),
-        ({"kind": "marginals"}, ConfigError, "for kind=\"gram\" alone"),
-        ({"kind": "beta-vae"}, ConfigError, "for kind=\"gram\" alone"),
+        ({"kind": "marginals"}, ConfigError, "for kind=\"gram\" or kind=\"moments\" alone"),
+        ({"kind": "beta-vae"}, ConfigError, "for kind=\"gram\" or kind=\"moments\" alone"),
         ({"private": False}, ConfigError, "under noise"),
     ],
 )  # fmt: skip

@@ -81,8 +81,8 @@ def train(
     quality_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="With --kind gram: spend so much of ε on a figure that stands on the offer, how often a classifier "
-            "made of it is right about this silo's people. Default: no figure."
+            help="With --kind gram or moments: spend so much of ε on a figure that stands on the offer, how often "
+            "a classifier made of it is right about this silo's people. Default: no figure."
         ),
     ] = None,
     token_file: TokenFile = None,

@@ -16,15 +16,12 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.data.triangles import packed
-from understudy.errors import ConfigError, PrivacyError
-from understudy.generator import Generator
+from understudy.errors import ConfigError
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget
@@ -33,14 +30,11 @@ from understudy.privacy.secure import (
     gram_matrix,
     mirrored,
     movable,
-    needed_noise,
-    noise,
     noise_on,
     shared_noise,
     spend_of,
 )
 from understudy.protocols.sgde.offer import Requirements
-from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
 
@@ -72,33 +66,6 @@ def moved(columns: int) -> tuple[int, int]:
 def price(offer: OfferedGram) -> Counter[DpEvent]:
     """What the counts cost."""
     return spend_of(zip(offer.noise, moved(len(offer.sizes)), strict=True))
-
-
-def figure_noise(epsilon: float, budget: Budget) -> float:
-    """The noise of a figure of quality that costs this ε of the budget. PrivacyError above half of it."""
-    if not epsilon <= budget.epsilon / 2:
-        raise PrivacyError(
-            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
-            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
-        )
-    return needed_noise(MOVED, Budget(epsilon, budget.delta))
-
-
-def figure(
-    offer: OfferedGram, data: Held, requirements: Requirements, sigma: float, rng: Rng
-) -> tuple[int, int]:
-    """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
-    right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
-    return right, people
-
-
-def judged(offer: OfferedGram, data: Held, requirements: Requirements) -> Tensor:
-    """The two counts of a figure without noise: (2,), int64."""
-    one = Generator(offer, requirements.schema, {"silo": "", "label": None})
-    classifier = pool([one], requirements, {}).classifier(requirements.target)
-    own = _first_rows(data)
-    right = classifier.predict_proba(own).argmax(1) == classifier.features.codes(own).numpy()
-    return torch.tensor([int(right.sum()), len(own)])
 
 
 def counted(offer: OfferedGram, data: Held, requirements: Requirements, rng: Rng) -> OfferedGram:

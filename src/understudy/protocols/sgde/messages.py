@@ -19,6 +19,9 @@ class Subscribe(Opening, kind="sgde.subscribe"):
     poison: str = "none"
 
 
+NO_FIGURE = Public(None, "no figure of quality was asked for")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Subscribed(Reply, kind="sgde.subscribed"):
     """What the silo's holder allows, its source of noise, and the (ε, δ) that its offers will have."""
@@ -35,9 +38,10 @@ class Push(Ask, kind="sgde.push"):
 
 @dataclass(frozen=True, kw_only=True)
 class Pushed(Reply, kind="sgde.pushed"):
-    """An offer for each class: its card and its weights."""
+    """An offer for each class: its card and its weights. A figure of quality has a receipt of its own."""
 
     offers: Paid
+    quality: Paid | Public = NO_FIGURE
 
 
 @dataclass(frozen=True, kw_only=True)

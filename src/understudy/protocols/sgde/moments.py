@@ -7,11 +7,13 @@ with their noise, and fits once (`models/moments/offered.py`).
 
 Guarantee: one person, with all rows, moves the three releases by no more than noise of the stated scales covers; they
 cost one Gaussian mechanism together, whose 1/z² is the sum of theirs. A person with several rows counts with their
-average.
+average. A figure of quality is two counts more, from the same budget.
 Edges: a class without rows is noise alone; tables have no frame → ConfigError.
 """
 
+from collections import Counter
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -24,23 +26,37 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.models.moments import OfferedMoments, middle
 from understudy.models.moments.released import FIRST, bins_of, moments_reach, read_first
-from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.accounting import DpEvent, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import noise_on
-from understudy.privacy.secure.moments import Crowd, moments_event, needed_multipliers, noise_for
+from understudy.privacy.secure import noise_on, spend_of
+from understudy.privacy.secure.moments import Crowd, moments_event, noise_for
 from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.stages import First, Pooled, Rows, Stage, Within, finest
 from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
 
 SHARES = (0.3, 0.3, 0.4)  # of the budget: means, second moments of all rows, and of each class
 
 
-def price(budget: Budget | None) -> Spend:
-    """What the three releases cost within this budget; None: they are made without noise."""
-    (multiplier,) = (0.0,) if budget is None else needed_multipliers(budget, (1.0,))
-    return {moments_event(multiplier): 1}
+@lru_cache(maxsize=64)
+def multiplier_within(budget: Budget | None, figure: float = 0.0) -> float:
+    """The noise multiplier of the three releases as one, within this budget; None: they are made without noise.
+
+    `figure`: the noise of a figure of quality, which is paid from the same budget; 0: there is none.
+    """
+    if budget is None:
+        return 0.0
+    beside = spend_of([(figure, MOVED)]) if figure else Counter[DpEvent]()
+    return calibrate(
+        lambda z: Counter({moments_event(z): 1}) + beside, epsilon=budget.epsilon, delta=budget.delta
+    )
+
+
+def price(multiplier: float) -> Counter[DpEvent]:
+    """What the three releases cost."""
+    return Counter({moments_event(multiplier): 1})
 
 
 def frame_of(requirements: Requirements, features: int) -> Frame:

@@ -237,6 +237,8 @@ def check_offer(requirements: Requirements, card: Mapping[str, Any], schema: Any
     one_of(requirements.networks, **{"the offer's network": str(kind)})
     _check_label(requirements, card["label"], kind in ADDED)
     check_quality(card)
+    if "quality" in card and len(requirements.labels) < 2:
+        raise ConfigError("a pool without two classes has no figures of quality. Nothing was exchanged.")
     if size > requirements.largest:
         raise ConfigError(
             f"the offer's weights take {size:,} bytes, and this pool takes {requirements.largest:,}. "
@@ -321,8 +323,7 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
     said = said_of(offer.card)
     if isinstance(network, OfferedMoments | OfferedGram):
         check_moments(network, said) if isinstance(network, OfferedMoments) else check_counts(network, said)
-        if isinstance(network, OfferedGram):
-            check_people(offer.card, network, said)
+        check_people(offer.card, network, said)
         return  # rows of a fit are cut to the schema, and a fit for every look is slow
     rng, mass = FastRng(0), 0.0
     for count in pieces(network, points, most=points, numbers=_NUMBERS):

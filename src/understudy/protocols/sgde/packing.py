@@ -7,6 +7,7 @@ from torch import nn
 
 from understudy.errors import MessageError
 from understudy.generator import NETWORKS, Generator
+from understudy.protocols.sgde.messages import Pushed
 from understudy.protocols.sgde.offer import Requirements, check_generator, check_network, check_offer
 from understudy.protocols.sgde.sums import check_noise
 
@@ -15,6 +16,17 @@ def pack_offer(card: dict[str, Any], network: nn.Module) -> dict[str, Any]:
     """An offer as plain values and tensors."""
     weights = {name: value.detach().cpu() for name, value in network.state_dict().items()}
     return {"card": card, "weights": weights}
+
+
+def pushed_offers(pushed: Pushed) -> list[dict[str, Any]]:
+    """What a silo offers, with its figure of quality, if there is one, on the card. Checked by `unpack_offer`."""
+    offers: Any = pushed.offers.value
+    quality: Any = pushed.quality.value
+    figure = {} if quality is None else {"quality": quality}
+    try:
+        return [{**offer, "card": {**offer["card"], **figure}} for offer in offers]
+    except (KeyError, TypeError) as error:
+        raise MessageError(f"an offer cannot be read: {error}. Nothing was exchanged.") from None
 
 
 def unpack_offer(requirements: Requirements, offer: Mapping[str, Any], *, priced: bool = True) -> Generator:

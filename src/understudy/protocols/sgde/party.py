@@ -41,6 +41,7 @@ from understudy.protocols.gram.party import composed
 from understudy.protocols.sgde import gram as sgde_gram
 from understudy.protocols.sgde import marginals as sgde_marginals
 from understudy.protocols.sgde import moments as sgde_moments
+from understudy.protocols.sgde.figure import figure, figure_noise
 from understudy.protocols.sgde.fit import fit
 from understudy.protocols.sgde.messages import Pull, Pulled, Push, Pushed, Subscribe, Subscribed
 from understudy.protocols.sgde.offer import (
@@ -50,7 +51,7 @@ from understudy.protocols.sgde.offer import (
     check_schema,
     offer_card,
 )
-from understudy.protocols.sgde.packing import pack_offer, unpack_offer
+from understudy.protocols.sgde.packing import pack_offer, pushed_offers, unpack_offer
 from understudy.protocols.sgde.quality import MOVED, quality_of
 from understudy.protocols.sgde.recipe import Recipe, needed_noise
 from understudy.protocols.sgde.rows import (
@@ -183,7 +184,7 @@ class SgdeParty(Party):
         if self.recipe.kind == "gram":
             return sgde_gram.price(self._blank_gram) + self._figure_spend
         if self.recipe.kind == "moments":
-            return sgde_moments.price(Budget(most, self._delta) if self.recipe.private else None)
+            return sgde_moments.price(self._multiplier) + self._figure_spend
         if not self.recipe.private:
             return self.recipe.spend(0.0)
         return self.recipe.spend(needed_noise(self.recipe, most, self._delta))
@@ -200,17 +201,22 @@ class SgdeParty(Party):
         if self.recipe.quality_epsilon is None:
             return 0.0
         most = min(self.budget.epsilon, self.requirements.epsilon)
-        return sgde_gram.figure_noise(self.recipe.quality_epsilon, Budget(most, self._delta))
+        return figure_noise(self.recipe.quality_epsilon, Budget(most, self._delta), self.requirements)
 
     @property
     def _figure_spend(self) -> Counter[DpEvent]:
         return spend_of([(self._figure_noise, MOVED)]) if self._figure_noise else Counter()
 
     @property
+    def _multiplier(self) -> float:
+        """The noise multiplier of sums of moments."""
+        most = min(self.budget.epsilon, self.requirements.epsilon)
+        budget = Budget(most, self._delta) if self.recipe.private else None
+        return sgde_moments.multiplier_within(budget, self._figure_noise)
+
+    @property
     def _blank_moments(self) -> OfferedMoments:
-        ((event, _),) = self.spend.items()
-        multiplier = event.noise_multiplier if self.recipe.private else 0.0
-        return sgde_moments.blank(self.requirements, self.recipe.features, multiplier)
+        return sgde_moments.blank(self.requirements, self.recipe.features, self._multiplier)
 
     def _described(self) -> dict[str, Any]:
         """What an offer will be, as far as it is known before it is paid for."""
@@ -232,7 +238,11 @@ class SgdeParty(Party):
     @property
     def _offer_uses(self) -> tuple[DpEvent, int]:
         """That of the offers without their figure."""
-        return _as_one(sgde_gram.price(self._blank_gram)) if self._figure_noise else self._uses
+        if not self._figure_noise:
+            return self._uses
+        if self.recipe.kind == "moments":
+            return _as_one(sgde_moments.price(self._multiplier))
+        return _as_one(sgde_gram.price(self._blank_gram))
 
     @property
     def price(self) -> tuple[float, float]:
@@ -250,8 +260,8 @@ class SgdeParty(Party):
     def _push(self) -> Pushed:
         if self._figure_noise:  # first, and both are afforded: a refusal leaves everything as it was
             self.ledger.afford(*self._uses)
-            ((figure, counts),) = self._figure_spend.items()
-            self.ledger.charge(figure, count=counts, run=self.run, what=FIGURE, once=True)
+            ((event, counts),) = self._figure_spend.items()
+            figured = self.ledger.charge(event, count=counts, run=self.run, what=FIGURE, once=True)
         event, uses = self._offer_uses
         receipt = self.ledger.charge(
             event, count=uses, run=self.run,
@@ -262,8 +272,7 @@ class SgdeParty(Party):
         price, delta = self.price
         said = rehearsed({self.name: self.rehearsal})
         more: dict[str, Any] = {"rehearsal": said} if said else {}
-        if self._figure_noise:
-            more["quality"] = self._quality(networks[0])
+        paid = {"quality": Paid(self._quality(networks[0]), figured)} if self._figure_noise else {}
         offers = []
         for label, network in zip(labels, networks, strict=True):
             card = offer_card(
@@ -272,13 +281,13 @@ class SgdeParty(Party):
             )  # fmt: skip
             offers.append(pack_offer(card if math.isfinite(price) else card | {"epsilon": None}, network))
         self.pushed = True
-        return Pushed(offers=Paid(offers, receipt))
+        return Pushed(offers=Paid(offers, receipt), **paid)
 
     def _quality(self, offer: nn.Module) -> dict[str, Any]:
         """The figure of the card. It has been paid for."""
-        assert isinstance(offer, OfferedGram)
+        assert isinstance(offer, OfferedGram | OfferedMoments)
         sigma = self._figure_noise
-        right, people = sgde_gram.figure(offer, self.data, self.requirements, sigma, self.rng)
+        right, people = figure(offer, self.data, self.requirements, sigma, self.rng)
         cost = epsilon(self._figure_spend, self._delta)
         return quality_of(right, people, noise=sigma, epsilon=cost, delta=self._delta)
 
@@ -377,5 +386,5 @@ def train_offers(
     settings = asdict(recipe or Recipe())
     party.answer(Subscribe(requirements=requirements.to_dict(), config=settings))
     pushed = party.answer(Push())
-    offers: Sequence[Mapping[str, Any]] = pushed.offers.value  # type: ignore[attr-defined]
-    return [unpack_offer(requirements, offer) for offer in offers]
+    assert isinstance(pushed, Pushed)
+    return [unpack_offer(requirements, offer) for offer in pushed_offers(pushed)]

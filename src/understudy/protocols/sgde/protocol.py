@@ -42,7 +42,7 @@ from understudy.protocols.core import (
 from understudy.protocols.moments.party import common
 from understudy.protocols.sgde.messages import Pull, Push, Subscribe
 from understudy.protocols.sgde.offer import ADDED, NETWORKS, Requirements
-from understudy.protocols.sgde.packing import unpack_offer
+from understudy.protocols.sgde.packing import pushed_offers, unpack_offer
 from understudy.protocols.sgde.party import LIES, LIMITS, SgdeParty
 from understudy.protocols.sgde.pooling import pool
 from understudy.protocols.sgde.recipe import Recipe
@@ -148,7 +148,7 @@ def train(
         look(1)
         present.round = 1
         replies = parties.ask(Push())
-        state["offers"] = [offer for reply in replies.values() for offer in reply.offers.value]
+        state["offers"] = [offer for reply in replies.values() for offer in pushed_offers(reply)]
         state["pushed"], present.round = list(replies), 2
         if store is not None:
             store.save(2, state)

@@ -20,11 +20,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.errors import ArtefactError, ConfigError, PrivacyError
+from understudy.models.moments import OfferedMoments
+from understudy.models.moments.released import COUNT
 from understudy.models.tables.offered import OfferedGram
 from understudy.protocols.sgde.sums import FAR, NEAR, gaussian_epsilon
 
 LEAST, MOST = 1e-3, 100.0  # of a figure's ε: with less, noise is thousands of people
 MOVED = 2  # counts that a person moves by 1
+SUMS = ("gram", "moments")  # kinds of offers that have one
 _KEYS = ("right", "people", "noise", "epsilon", "delta", "accuracy", "low", "high")
 _MOST = 1 << 52  # of a count
 _Z = 1.96
@@ -65,8 +68,10 @@ def check_quality(card: Mapping[str, Any]) -> None:
     stated = card["quality"]
     if not isinstance(stated, Mapping) or set(stated) != set(_KEYS):
         raise ConfigError(f"an offer's quality has {', '.join(_KEYS)}. Nothing was exchanged.")
-    if card["network"]["kind"] != "gram":
-        raise ConfigError('a figure of quality is for kind="gram" alone. Nothing was exchanged.')
+    if card["network"]["kind"] not in SUMS:
+        raise ConfigError(
+            f"a figure of quality is for sums alone ({', '.join(SUMS)}). Nothing was exchanged."
+        )
     for name in _KEYS:
         kinds = int if name in ("right", "people") else (int, float)
         value = stated[name]
@@ -101,15 +106,22 @@ def _check_price(card: Mapping[str, Any], stated: Mapping[str, Any]) -> None:
         )
 
 
-def check_people(card: Mapping[str, Any], offer: OfferedGram, said: str) -> None:
-    """ArtefactError where the figure is of another number of people than the counts beside it."""
+def check_people(card: Mapping[str, Any], offer: OfferedGram | OfferedMoments, said: str) -> None:
+    """ArtefactError where the figure is of another number of people than the sums beside it."""
     if "quality" not in card:
         return
-    classes = offer.sizes[offer.target]
-    first = sum(offer.sizes[: offer.target])
-    counted = float(offer.counts.diagonal()[first : first + classes].double().sum())
-    far = FAR * math.hypot(card["quality"]["noise"], offer.noise[0] * math.sqrt(classes))
-    if abs(counted - card["quality"]["people"]) > far:
+    people = card["quality"]["people"]
+    if isinstance(offer, OfferedMoments):
+        classes, lost = offer.classes, abs(people) * offer.classes / COUNT  # averages are cut towards zero
+        first = offer.first[: classes * (1 + offer.frame.features)].view(classes, -1)[:, 0]
+        counted, sigma = float(first.double().sum()) / COUNT, offer.noise[0] / COUNT
+    else:
+        classes, lost = offer.sizes[offer.target], 0.0
+        start = sum(offer.sizes[: offer.target])
+        counted = float(offer.counts.diagonal()[start : start + classes].double().sum())
+        sigma = offer.noise[0]
+    far = FAR * math.hypot(card["quality"]["noise"], sigma * math.sqrt(classes))
+    if abs(counted - people) > far + lost:
         raise ArtefactError(
-            f"{said}: its figure of quality is of another number of people than its counts. Nothing was exchanged."
+            f"{said}: its figure of quality is of another number of people than its sums. Nothing was exchanged."
         )

@@ -24,7 +24,7 @@ class Recipe:
     `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
     offers sums of images or series, in so many `features` of a public frame, which a pool adds; `kind="gram"` counts
     of all pairs of a table's levels. `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality
-    (`quality`), which stands on the card; None: there is no figure. Sums of tables alone have one.
+    (`quality`), which stands on the card; None: there is no figure. Sums alone have one.
     """
 
     kind: str = "beta-vae"
@@ -53,10 +53,10 @@ class Recipe:
         a_seed(seed=self.seed)
         if self.quality_epsilon is not None:
             in_range(LEAST, MOST, quality_epsilon=self.quality_epsilon)
-            if self.kind != "gram" or not self.private:
+            if self.kind not in ADDED or not self.private:
                 raise ConfigError(
-                    'a figure of quality is paid for under noise, and is for kind="gram" alone: without '
-                    "quality_epsilon there is none. Nothing was charged."
+                    'a figure of quality is paid for under noise, and is for kind="gram" or kind="moments" alone: '
+                    "without quality_epsilon there is none. Nothing was charged."
                 )
 
     def spend(self, noise_multiplier: float) -> Spend:

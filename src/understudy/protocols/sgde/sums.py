@@ -42,10 +42,10 @@ def check_noise(card: Mapping[str, Any]) -> None:
         m = len(network["sizes"])
         cells = (m, m * (m - 1) // 2)  # of the class, and others
         moved = [(1.0, sigma**2, count) for sigma, count in zip(network["noise"], cells, strict=True)]
-        if "quality" in card:
-            moved.append((1.0, card["quality"]["noise"] ** 2, 2))
     else:
         return
+    if "quality" in card:
+        moved.append((1.0, card["quality"]["noise"] ** 2, 2))
     worth = gaussian_epsilon(_multiplier(moved), card["delta"])
     if worth == math.inf or not abs(worth - card["epsilon"]) <= NEAR * worth:
         raise PrivacyError(

@@ -1,0 +1,85 @@
+"""The two counts behind a figure of quality (`quality`), at the silo: their noise, and whom they count.
+
+Guarantee: the classifier is made of what is offered alone, which was paid for; a person counts with one row, the first,
+and moves each count by 1 at most. A row's class is said by itself, whoever else is there: in a batch, how a sum is
+rounded may depend on how many rows it is made for.
+Edges: a person without rows is nobody.
+"""
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.classifier import Classifier
+from understudy.data.population import Population
+from understudy.data.table import Table
+from understudy.errors import ConfigError, PrivacyError
+from understudy.generator import Generator
+from understudy.models.moments import OfferedMoments
+from understudy.models.tables.offered import OfferedGram
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.noise import Rng
+from understudy.privacy.secure import needed_noise, noise
+from understudy.protocols.sgde.offer import Requirements
+from understudy.protocols.sgde.pooling import pool
+from understudy.protocols.sgde.quality import MOVED
+from understudy.protocols.sgde.rows import Held
+
+
+def figure_noise(epsilon: float, budget: Budget, requirements: Requirements) -> float:
+    """The noise of a figure that costs this ε of the budget. PrivacyError above half of it; ConfigError: no classes."""
+    if len(requirements.labels) < 2:
+        raise ConfigError(
+            "a figure of quality is how often classes are said right, and this pool has no two of them. "
+            "Nothing was charged."
+        )
+    if not epsilon <= budget.epsilon / 2:
+        raise PrivacyError(
+            f"a figure of ε={epsilon:g} leaves too little for the offer: all together may cost "
+            f"ε={budget.epsilon:g}, and the figure half of it. Nothing was charged."
+        )
+    return needed_noise(MOVED, Budget(epsilon, budget.delta))
+
+
+def figure(
+    offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements, sigma: float, rng: Rng
+) -> tuple[int, int]:
+    """About how many people a classifier made of the offer is right, and how many there are. It has been paid for."""
+    right, people = (judged(offer, data, requirements) + noise(Fraction(sigma), rng, MOVED)).tolist()
+    return right, people
+
+
+def judged(offer: OfferedGram | OfferedMoments, data: Held, requirements: Requirements) -> Tensor:
+    """The two counts without noise: (2,), int64."""
+    one = Generator(offer, requirements.schema, {"silo": "", "label": None})  # type: ignore[arg-type]
+    made = pool([one], requirements, {})
+    classifier = made.classifier(requirements.target if isinstance(data, Table) else None)
+    rows, codes = _first_rows(data, classifier)
+    right = int((_said(classifier, rows) == codes).sum())
+    return torch.tensor([right, len(rows)])
+
+
+@torch.no_grad()
+def _said(classifier: Classifier, rows: Tensor) -> Tensor:
+    """The likeliest class of each row, by itself: (rows,)."""
+    each: list[Any] = [
+        classifier.network.forward(classifier.weights, classifier.features.expand(row[None])).argmax(1)
+        for row in rows
+    ]
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *each])
+
+
+def _first_rows(data: Held, classifier: Classifier) -> tuple[Tensor, Tensor]:
+    """One row of each person, the first, as the classifier reads it, and the classes."""
+    if isinstance(data, Table):
+        own = data.frame.iloc[np.sort(np.unique(data.people, return_index=True)[1])]
+        return classifier.features.rows(own), classifier.features.codes(own)
+    starts = torch.as_tensor(data.starts)
+    first = starts[:-1][starts.diff() > 0]
+    if isinstance(data, Population):
+        return data.features.expand(data.rows[first]), data.codes[first]
+    assert data.classes is not None
+    return torch.from_numpy(data.values)[first], torch.from_numpy(data.classes)[first]
