@@ -30,7 +30,7 @@ Whole = NDArray[np.float64]  # whole numbers below 2⁵³
 UNIT = 1 << 12  # steps of one, in values and in coefficients
 MOST_VALUES = 1 << 14  # of a row: its norm about 1/2 is then at most 2⁶, in steps 2¹⁸
 MOST_FEATURES = 1 << 10
-_CHUNK = 1 << 12  # rows at a time
+_CHUNK = 1 << 9  # rows at a time: what is in work stays small beside the rows
 
 
 @dataclass(frozen=True)

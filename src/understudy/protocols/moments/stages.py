@@ -51,7 +51,7 @@ SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whos
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
-_PIECE = 1 << 13  # rows at a time
+_PIECE = 1 << 11  # rows at a time
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 
 
