@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from understudy.errors import AlignmentError, ConfigError, MessageError, PartyAw
 from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.secure import Channel
 from understudy.protocols.core.products import Swap
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import Layout
@@ -170,6 +172,28 @@ def test_of_a_grid_the_server_gets_uniform_parts_and_their_noisy_sum() -> None:
             )  # one holder's own columns
             top = torch.bincount(((part.flatten() >> 29) & 7), minlength=8)
             assert (chisquare(top.numpy()).pvalue > 1e-7) != alone, (name, place)
+
+
+def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A share of a product is uniform by itself, but not to the server, which dealt the masks."""
+    drawn = Counter[tuple[str, str, int]]()
+    pad = Channel.pad
+
+    def counted(line: Channel, ring: Any, stream: int, *shape: int) -> Any:
+        drawn[line.own, line.peer, stream] += 1
+        return pad(line, ring, stream, *shape)
+
+    monkeypatch.setattr(Channel, "pad", counted)
+    tables, schemas = by_grid()
+    release(LocalParties(all_parties(tables, schemas)), schemas)
+    layout = Layout(schemas)
+    assert drawn == Counter(
+        (own, peer, place)
+        for place, block in enumerate(layout.blocks)
+        for own, peer in itertools.permutations(layout.holders(block), 2)
+    )
 
 
 def test_in_a_grid_a_person_pays_one_price_and_every_ledger_holds_it() -> None:
