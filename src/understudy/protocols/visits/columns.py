@@ -145,6 +145,11 @@ class Split:
                 found[block] = product[rows[other], columns[one]].T
         return found
 
+    def groups(self, block: Block) -> Groups:
+        """Whose columns a table is of: two groups, the lower number first, or one and the same."""
+        found = [self.owners[place] if group == _PEOPLE else group for group, place in self._sides(block)]
+        return min(found), max(found)
+
     def _sides(self, block: Block) -> tuple[tuple[int, int], tuple[int, int]]:
         """Which columns a table is of: those of people by their place, those of events by their group, too."""
         kind, a, b = block

@@ -234,10 +234,10 @@ def forecast(
     needed = [needed_multipliers(budget, (1.0,))[0] for budget in budgets.values()]
     multiplier = max(needed) if config.private else 0.0
     terms = holders.terms(multiplier, config.most_holders)
-    layout, noises = holders.layout, holders.deviations(terms, config.colluding)
-    one, several = min(noises), max(noises)
-    units = {kind: layout.unit_of(kind, terms.unit) for kind in layout.weights}
-    noise, blocks = several / min(units.values()), len(layout.blocks)
+    layout, noises = holders.layout, dict[str, list[float]]()
+    for block, own in zip(layout.blocks, holders.noise(terms, config.colluding, len(schemas)), strict=True):
+        noises.setdefault(block[0], []).append(own / layout.unit_of(block[0], terms.unit))
+    noise, blocks = max(map(max, noises.values())), len(layout.blocks)
     price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
     few = people is not None and people <= _FEW * noise
     return Forecast(
@@ -262,11 +262,11 @@ def forecast(
                 what="all tables",
                 share=1.0,
                 moved=blocks,
-                noise={"one holder": one / max(units.values()), "several": noise},
+                noise={"least": min(map(min, noises.values())), "largest": noise},
             ),
         ),
         errors=tuple(
-            Error(what=counted(kind), least=one / own, largest=several / own) for kind, own in units.items()
+            Error(what=counted(kind), least=min(own), largest=max(own)) for kind, own in noises.items()
         ),
         warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
         if few

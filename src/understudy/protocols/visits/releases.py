@@ -19,7 +19,7 @@ from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
 from understudy.protocols.visits.party import RING
-from understudy.protocols.visits.terms import Holders, Terms
+from understudy.protocols.visits.terms import Holders
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,8 @@ def release(
     terms = holders.terms(multiplier, begin.config["most_holders"])
     replies = parties.ask({name: Count(inbox=box, corrections={}) for name, box in greetings.items()})
     total = sum(_words(name, reply.cells.value, (holders.layout.size,)) for name, reply in replies.items())
-    deviation = terms.deviation(len(begun), begin.config["colluding"])
-    noise = torch.full((len(holders.layout.blocks),), deviation, dtype=torch.float64)
-    return Released(begun, multiplier, terms.unit, RING.signed(np.asarray(total)), noise)
+    noise = holders.noise(terms, begin.config["colluding"], len(begun))
+    return Released(begun, multiplier, terms.unit, RING.signed(np.asarray(total)), _numbers(noise))
 
 
 def _over_columns(
@@ -103,31 +102,31 @@ def _over_columns(
         {name: Count(inbox=box, corrections=dealing.corrections(name)) for name, box in inbox.items()}
     )
     terms = holders.terms(multiplier, 1)
-    found, noise = _together(split, terms, replies, begin.config["colluding"])
-    return Released(begun, multiplier, terms.unit, found, noise, sum(cells.values()))
+    noise = holders.noise(terms, begin.config["colluding"], len(begun))
+    return Released(
+        begun, multiplier, terms.unit, _together(split, replies), _numbers(noise), sum(cells.values())
+    )
 
 
-def _together(split: Split, terms: Terms, replies: dict[str, Any], colluding: int) -> tuple[Tensor, Tensor]:
-    """All tables as one vector, and the deviation of the noise in each."""
+def _together(split: Split, replies: dict[str, Any]) -> Tensor:
+    """All tables as one vector."""
     tables: dict[Block, Tensor] = {}
-    deviations: dict[Block, float] = {}
     for place, groups in enumerate(split.grid.blocks):
-        names, (one, other) = split.grid.holders(groups), groups
-        own = split.own(one)
-        alone = one == other
+        (one, other), names = groups, split.grid.holders(groups)
+        own, alone = split.own(one), one == other
         shape = (own.size,) if alone else (split.width(one), split.width(other))
         sent = {name: replies[name].cells.value if alone else _part(replies[name], place) for name in names}
         total = RING.signed(np.asarray(sum(_words(name, part, shape) for name, part in sent.items())))
         if alone:
             cut = own.split(total.numpy())
-            found = {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
+            tables |= {split.joint(one, block): torch.from_numpy(np.array(cut[block])) for block in cut}
         else:
-            found = split.across(groups, total)
-        tables |= found
-        deviations |= dict.fromkeys(found, terms.deviation(len(names), split.colluding(groups, colluding)))
-    blocks = split.layout.blocks
-    noise = torch.tensor([deviations[block] for block in blocks], dtype=torch.float64)
-    return torch.cat([tables[block].flatten() for block in blocks]), noise
+            tables |= split.across(groups, total)
+    return torch.cat([tables[block].flatten() for block in split.layout.blocks])
+
+
+def _numbers(noise: list[float]) -> Tensor:
+    return torch.tensor(noise, dtype=torch.float64)
 
 
 def _part(reply: Any, place: int) -> Any:

@@ -89,15 +89,16 @@ class Holders:
                 break
         return Terms(unit, noise_for(multiplier, most_holders * self.layout.reach(unit)))
 
-    def deviations(self, terms: "Terms", colluding: int) -> list[float]:
-        """Of the noise of all holders together, in parts: one of each part of the tables, by who has a part in it."""
-        if self.split is None:
-            return [terms.deviation(len(self.names), colluding)]
-        grid = self.split.grid
-        return [
-            terms.deviation(len(grid.holders(groups)), self.split.colluding(groups, colluding))
-            for groups in grid.blocks
-        ]
+    def noise(self, terms: "Terms", colluding: int, present: int) -> list[float]:
+        """The deviation, in parts, of the noise in each table of all who have a part in it; over rows so many do."""
+        split = self.split
+        if split is None:
+            return [terms.deviation(present, colluding)] * len(self.layout.blocks)
+        of = {
+            groups: terms.deviation(len(split.grid.holders(groups)), split.colluding(groups, colluding))
+            for groups in split.grid.blocks
+        }
+        return [of[split.groups(block)] for block in self.layout.blocks]
 
 
 @dataclass(frozen=True)
