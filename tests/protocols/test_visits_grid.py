@@ -182,6 +182,7 @@ def test_a_person_pays_once_and_the_statement_says_what_is_outside() -> None:
     assert result.privacy.one_release
     assert result.privacy.epsilon(None, "server") == pytest.approx(fed.holders["bank1"].ledger.spent())
     assert "which parties hold a person" in str(result.privacy)
+    assert "how many people each combination of parties has" in str(result.privacy)
     assert "together they could remove them" in str(result.privacy)
     card = result.generator.card
     assert card["partition"] == "grid"

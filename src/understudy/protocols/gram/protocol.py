@@ -63,7 +63,8 @@ _FEW = 4  # so many deviations of its noise: people who are no more than that ca
 FIRST, BOTH = "first-release", "released"  # what is saved
 OUTSIDE_GRID = (
     *OUTSIDE,
-    "which parties hold a person: alignment reveals it to the parties that hold this person",
+    "which parties hold a person: alignment reveals it to the parties that hold this person, and to the server how "
+    "many people each combination of parties has",
 )
 
 
