@@ -13,7 +13,7 @@ from understudy.report.page import write_report
 from understudy.report.people import People, findings, together
 from understudy.run import run_file
 from understudy.runfile import RunFile
-from visit_cases import beside_visits, clinic, frames
+from visit_cases import beside_visits, clinic, frames, two_kinds
 
 SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
 
@@ -83,6 +83,40 @@ def test_over_columns_people_whom_all_holders_have_are_compared(tmp_path: Path) 
     assert "income" in text
     alone = write_report(out, parties=["clinic"], out=tmp_path / "alone.html").read_text()
     assert "do not have all columns" in alone
+
+
+def test_with_events_at_two_holders_there_is_a_block_for_each_kind_and_one_across(tmp_path: Path) -> None:
+    tables, schemas = two_kinds()
+    _, out = run_file(saved(tmp_path, tables, schemas))
+    text = write_report(out).read_text()
+    for said in (
+        "<h3>People, and one kind of events with another</h3>",
+        "A column of events and one of claims",
+        "eys of events (events and claims) all fit.",
+        "<h3>Claims</h3>",
+        "<h3>Claims: what a person has in all</h3>",
+        "Sum of “fee” a person, mean",
+        "Numbers of events (claims)</a>",
+        "does another event follow? (claims)",
+        "Synthetic claims",
+    ):
+        assert said in text, said
+    assert text.count("Every synthetic event has a person") >= 2
+    assert 'class="real"' in text
+    shown = write_report(out, publish=True).read_text()
+    assert "fee" in shown
+    assert 'class="real"' not in shown
+    alone = write_report(out, parties=["clinic", "registry"], out=tmp_path / "alone.html").read_text()
+    assert "do not have all columns" in alone
+
+
+def test_events_without_a_table_of_people_are_compared_too(tmp_path: Path) -> None:
+    _, events = frames()
+    schema = replace(clinic(), people=None)
+    _, out = run_file(saved(tmp_path, {"clinic": {"events": events}}, {"clinic": schema}))
+    text = write_report(out).read_text()
+    assert "Pairs of an event’s columns" in text
+    assert "cannot be read" not in text
 
 
 def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:

@@ -165,7 +165,9 @@ def report(
 
 @app.command()
 def evaluate(
-    real: Annotated[Path, typer.Option(help="The real rows (CSV or Parquet).")],
+    real: Annotated[
+        Path, typer.Option(help="The real rows (CSV or Parquet; of people with events a folder).")
+    ],
     synthetic: Annotated[Path, typer.Option(help="The synthetic rows, from any generator.")],
     schema: Annotated[Path, typer.Option(help="The public schema of both.")],
     holdout: Annotated[Path | None, typer.Option(help="Real rows that the generator has not seen.")] = None,
@@ -176,29 +178,37 @@ def evaluate(
     to: Annotated[Path | None, typer.Option("--out", help="Also write a page (HTML).")] = None,
 ) -> None:
     """Compare synthetic rows with the real ones, for their holder: a table, people with events, images or series."""
-    from understudy.data.described import load_schema
+    from understudy.data.mixed import MixedSchema, load_any
     from understudy.data.schema import Schema
-    from understudy.data.visits import VisitSchema
+    from understudy.data.visits import SeveralVisits, VisitSchema
     from understudy.evaluate.beside import evaluate as put_beside
     from understudy.report.page import write_evaluation_page
     from understudy.report.verdict import attack_finding
     from understudy.report.words import capital
 
-    if not isinstance(described := load_schema(schema), Schema):
-        from understudy.evaluate.array_figures import array_figures
-        from understudy.evaluate.people_figures import people_figures
+    described = load_any(schema)
+    if not isinstance(described, Schema) and (target is not None or another):
+        raise ConfigError("--target and --second-opinion are for tables of one row a person.")
+    if isinstance(described, VisitSchema | SeveralVisits):
+        from understudy.report.people import compare_folders
 
-        if to is not None or target is not None or another:
+        people = compare_folders(real, synthetic, described, holdout=holdout)
+        for one in (*people.figures, *(attack for attack in people.attacks if attack.measures)):
+            out.print(str(one), markup=False)
+        if to is not None:
+            title = "Synthetic people with events"
+            out.print(f"Written to {write_evaluation_page(people, to, title=title)}.")
+        return
+    if isinstance(described, MixedSchema):
+        raise ConfigError("rows of several kinds are evaluated kind by kind, by each holder's own schema.")
+    if not isinstance(described, Schema):
+        from understudy.evaluate.array_figures import array_figures
+
+        if to is not None:
             raise ConfigError(
-                "--out, --target and --second-opinion are for tables of one row a person: of people with events, of "
-                "images and of series there are figures alone."
+                "--out is for tables and for people with events: of images and series there are figures."
             )
-        figures = (
-            people_figures(real, synthetic, described, holdout=holdout)
-            if isinstance(described, VisitSchema)
-            else array_figures(real, synthetic, described, holdout=holdout)
-        )
-        for figure in figures:
+        for figure in array_figures(real, synthetic, described, holdout=holdout):
             out.print(str(figure), markup=False)
         return
     comparison = put_beside(real, synthetic, schema, holdout=holdout, target=target, another=another)

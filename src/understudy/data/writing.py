@@ -42,10 +42,8 @@ def write_several(
 ) -> None:
     """A file for people, where they have columns, and one for each kind of events, by its title."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {"people": schema.people} | {part.title: part.events for part in schema.parts}
-    for name, part in parts.items():
-        if part is not None:
-            write_table(frames[name], folder / f"{name}{suffix}", part)
+    for name, part in schema.tables.items():
+        write_table(frames[name], folder / f"{name}{suffix}", part)
 
 
 def csv_text(frame: pd.DataFrame, schema: object) -> str:

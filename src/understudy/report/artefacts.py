@@ -22,6 +22,7 @@ from understudy.errors import ArtefactError, SchemaError
 from understudy.privacy.accounts.rehearsal import rehearsal_of, rehearsed
 
 T = TypeVar("T")
+Described = PublicSchema | MixedSchema | SeveralVisits
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -29,7 +30,8 @@ class Artefacts:
     """The pieces of one run; None where one is not there, and then `missing` says why, by file name.
 
     A run that trained a `model` has no synthetic rows. `schema` is that of a table; where the rows are of another kind,
-    `kind` says so: "series", "image", "visits" (then `synthetic` are the events) or "mixed".
+    `kind` says so: "series", "image", "visits" or "several-visits" (then `synthetic` are the events, of the first kind,
+    and `drawn` all tables by their names) or "mixed".
     """
 
     folder: Path
@@ -46,8 +48,8 @@ class Artefacts:
     missing: Mapping[str, str]
     kind: str = "table"
     arrays: ArraySchema | None = None  # the schema of images or series
-    visits: VisitSchema | None = None  # that of people with events
-    people: pd.DataFrame | None = None  # the synthetic people
+    visits: VisitSchema | SeveralVisits | None = None  # that of people with events
+    drawn: Mapping[str, pd.DataFrame] | None = None  # the synthetic people and their events
 
     @property
     def owners(self) -> Mapping[str, str] | None:
@@ -110,15 +112,14 @@ def load_artefacts(folder: str | Path) -> Artefacts:
     card = piece(f"{home}/card.json", _table)
     told = piece("run.json", _table) or {}
     described = piece(f"{home}/schema.toml", _schema)
+    drawn = _all_drawn(described, lambda name: piece(name, pd.read_parquet))
     pieces = Artefacts(
         folder=folder,
         card=card,
         schema=described if isinstance(described, Schema) else None,
         arrays=described if isinstance(described, SeriesSchema | ImageSchema) else None,
-        visits=described if isinstance(described, VisitSchema) else None,
-        people=piece("synthetic/people.parquet", pd.read_parquet)
-        if isinstance(described, VisitSchema)
-        else None,
+        visits=described if isinstance(described, VisitSchema | SeveralVisits) else None,
+        drawn=drawn,
         kind="table" if described is None else getattr(described, "kind", "table"),
         synthetic=None if home == "model" else piece(_drawn(described), pd.read_parquet),
         privacy=piece("privacy.json", _table) or (card or {}).get("privacy"),
@@ -168,14 +169,29 @@ def _audit(path: Path) -> dict[str, Any]:
     return body
 
 
-def _schema(path: Path) -> PublicSchema | MixedSchema | SeveralVisits:
+def _schema(path: Path) -> Described:
     if not path.exists():
         raise FileNotFoundError(path)
     return load_any(path)
 
 
-def _drawn(described: PublicSchema | MixedSchema | SeveralVisits | None) -> str:
+def _drawn(described: Described | None) -> str:
     """The file of synthetic rows."""
-    if isinstance(described, SeveralVisits):
-        return f"synthetic/{described.parts[0].title}.parquet"
-    return "synthetic/events.parquet" if isinstance(described, VisitSchema) else "synthetic.parquet"
+    if isinstance(described, VisitSchema | SeveralVisits):
+        return f"synthetic/{_events(described)[0]}.parquet"
+    return "synthetic.parquet"
+
+
+def _events(described: VisitSchema | SeveralVisits) -> list[str]:
+    return [name for name in described.tables if name != "people"]
+
+
+def _all_drawn(
+    described: Described | None, read: Callable[[str], pd.DataFrame | None]
+) -> dict[str, pd.DataFrame] | None:
+    """The synthetic people and their events of each kind; None where one cannot be read, or where there are none."""
+    if not isinstance(described, VisitSchema | SeveralVisits):
+        return None
+    found = {name: read(f"synthetic/{name}.parquet") for name in described.tables}
+    there = {name: frame for name, frame in found.items() if frame is not None}
+    return there if len(there) == len(found) else None

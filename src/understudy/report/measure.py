@@ -13,7 +13,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.files import Source
 from understudy.data.schema import Schema
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
@@ -130,22 +130,22 @@ def _of_arrays(
 
 def _of_people(
     run: Artefacts,
-    schema: VisitSchema,
+    schema: VisitSchema | SeveralVisits,
     parties: Sequence[str] | None,
     tables: Mapping[str, Any] | None,
     holdout: Source | None,
     seed: int,
 ) -> Measured:
     """The holders' people and their events beside the drawn ones."""
-    if run.synthetic is None or run.people is None:
+    if run.drawn is None:
         return Measured(reason="the run's synthetic people or their events cannot be read.")
     sources = _sources(run, parties, tables)
     if not sources:
         return Measured(reason="no holder's rows can be read here.")
-    drawn = {"events": run.synthetic} | ({} if schema.people is None else {"people": run.people})
     try:
         schemas = schemas_of(run.parties, sources, schema)
-        return Measured(people=measure_people(sources, schemas, schema, drawn, holdout=holdout, seed=seed))
+        found = measure_people(sources, schemas, schema, run.drawn, holdout=holdout, seed=seed)
+        return Measured(people=found)
     except UnderstudyError as error:
         return Measured(reason=str(error))
 

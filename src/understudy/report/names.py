@@ -108,6 +108,10 @@ CLOSENESS = {
 
 def figure_name(name: str) -> str:
     """`avd2_cross` → "Pairs of columns, across parties"; `tstr_mlp_auc` → "Neural network"."""
+    if match := re.fullmatch(r"avd2_between \((.+) and (.+)\)", name):
+        return f"A column of {match[1]} and one of {match[2]}"
+    if match := re.fullmatch(r"(\w+) \((.+)\)", name):
+        return f"{figure_name(match[1])} ({match[2]})"
     if match := re.fullmatch(r"avd(\d+)(_within|_cross|)", name):
         return SETS.get(match[1], f"Sets of {match[1]}") + SCOPES[match[2]]
     if match := re.fullmatch(r"cmd(_within|_cross|)", name):

@@ -38,8 +38,8 @@ from understudy.report.ledgers import Timeline
 from understudy.report.marks import column_mark, mark, number_mark
 from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.names import STRENGTHS
+from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
-from understudy.report.people import laid_out, people_shares
 from understudy.report.sheets import sheets
 from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
@@ -105,10 +105,18 @@ def _require_real(run: Artefacts) -> None:
 
 
 def write_evaluation_page(
-    comparison: Comparison, out: str | Path, *, title: str = "A synthetic table", now: datetime | None = None
+    comparison: Comparison | People,
+    out: str | Path,
+    *,
+    title: str = "A synthetic table",
+    now: datetime | None = None,
 ) -> Path:
-    """Write the page of a comparison of two tables, for the holder of the real one; returns where."""
-    return _write(Path(out), now, private=True, real=Measured(comparison=comparison), title=title)
+    """Write the page of a comparison of two tables, or of people with their events; returns where.
+
+    It is for the holder of the real rows.
+    """
+    real = Measured(people=comparison) if isinstance(comparison, People) else Measured(comparison=comparison)
+    return _write(Path(out), now, private=True, real=real, title=title)
 
 
 def _write(
@@ -221,9 +229,9 @@ def _synthetic_alone(run: Artefacts | None) -> dict[str, Any]:
             maps = view.heat_maps(matrix, None, run.schema.names, run.owners) if shares else []
         except UnderstudyError:  # rows that do not fit their own schema: the columns' section says so
             shares, maps = (), []
-    if run is not None and run.visits is not None and run.synthetic is not None and run.people is not None:
+    if run is not None and run.visits is not None and run.drawn is not None:
         try:
-            shares = people_shares(run.visits, {"people": run.people, "events": run.synthetic})
+            shares = people_shares(run.visits, run.drawn)
         except UnderstudyError:
             shares = ()
     width = len(run.schema.names) if run is not None and run.schema is not None else 0
@@ -239,14 +247,15 @@ def _facts(
         facts = [("Protocol", run.protocol), ("Parties", words.listed(names))]
         people = (run.card or {}).get("people")
         facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
-        drawn = "Synthetic rows" if run.people is None else "Synthetic events"
-        facts.append(("Synthetic people", "" if run.people is None else f"{len(run.people):,}"))
-        facts.append((drawn, "" if run.synthetic is None else f"{len(run.synthetic):,}"))
+        drawn = run.drawn or ({} if run.synthetic is None else {"rows": run.synthetic})
+        facts += [(f"Synthetic {name}", f"{len(frame):,}") for name, frame in drawn.items()]
         facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
     elif real.comparison is not None:
         seen = real.comparison.evaluation
         facts = [(f"{words.capital(name)} rows", f"{count:,}") for name, count in seen.sizes.items()]
         facts.append(("Columns", str(len(seen.columns))))
+    elif real.people is not None:
+        facts = [(words.capital(name), f"{count:,}") for name, count in real.people.sizes.items()]
     return [(name, value) for name, value in facts if value]
 
 

@@ -2,13 +2,14 @@
 
 Figures are those of `evaluate/people_figures.py`; a person weighs 1 in every table. Words and marks are the page's own
 (`verdict`, `marks`): tables stand between other real people and shuffled columns, numbers of events between other real
-people and all numbers alike, and sums are judged as numbers are, by how far they are off.
+people and all numbers alike, and sums are judged as numbers are, by how far they are off. With several kinds of events
+there is a block for people and what two kinds have to do with each other, and one for each kind.
 
 Guarantee: none; all is a function of real rows, meant for their holder.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,18 @@ import pandas as pd
 from understudy.data.described import load_schema
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
-from understudy.data.visits import VisitSchema
+from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.people_figures import people_figures
 from understudy.evaluate.utility import Figure
-from understudy.evaluate.utility.visits import visit_tables
+from understudy.evaluate.utility.visits import Tables, visit_tables
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
 from understudy.report.names import figure_name
 from understudy.report.verdict import Finding, attack_finding, judged, predicted, words_of
-from understudy.report.words import percent
+from understudy.report.words import capital, percent
 
 SUBJECTS = {
     "avd2_people": "pairs of people's columns",
@@ -36,6 +37,7 @@ SUBJECTS = {
     "avd2_across": "pairs of a person's and an event's columns",
     "avd2_next": "pairs of an event and the next",
     "avd2_later": "events and those two later",
+    "avd2_between": "pairs of two kinds of events' columns",
 }
 _SUMS = ("total_mean_", "total_q90_", "mean_q90_")
 
@@ -47,30 +49,60 @@ class People:
     figures: tuple[Figure, ...]
     attacks: tuple[Attack, ...]
     shares: tuple[Shares, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each real and synthetic table
 
 
 def measure_people(
     sources: Mapping[str, Any],
     schemas: Mapping[str, Any],
-    schema: VisitSchema,
+    schema: VisitSchema | SeveralVisits,
     synthetic: Mapping[str, pd.DataFrame],
     *,
     holdout: Any = None,
     seed: int = 0,
 ) -> People:
     """The holders' people beside the drawn ones. ConfigError or SchemaError where they cannot be put together."""
-    real = together(sources, schemas, schema)
-    found = people_figures(real, dict(synthetic), schema, holdout=holdout, seed=seed)
+    return compare_people(together(sources, schemas, schema), synthetic, schema, holdout=holdout, seed=seed)
+
+
+def compare_folders(
+    real: Tables,
+    synthetic: Tables,
+    schema: VisitSchema | SeveralVisits,
+    *,
+    holdout: Any = None,
+    seed: int = 0,
+) -> People:
+    """Two folders of people and their events, for the holder of the real ones."""
+    frames = [visit_tables(source, schema) for source in (real, synthetic)]
+    return compare_people(frames[0], frames[1], schema, holdout=holdout, seed=seed)
+
+
+def compare_people(
+    real: Mapping[str, pd.DataFrame],
+    synthetic: Mapping[str, pd.DataFrame],
+    schema: VisitSchema | SeveralVisits,
+    *,
+    holdout: Any = None,
+    seed: int = 0,
+) -> People:
+    """Real people beside drawn ones: tables by their names, as `visit_tables` reads them."""
+    found = people_figures(dict(real), dict(synthetic), schema, holdout=holdout, seed=seed)
     attacks = tuple(one for one in found if isinstance(one, Attack))
     return People(
         figures=tuple(one for one in found if isinstance(one, Figure)),
         attacks=attacks or (Attack(name="membership", measures=(), reason=NO_OUTSIDERS),),
         shares=people_shares(schema, synthetic, real),
+        sizes={
+            f"{what} {name}": len(frame)
+            for what, tables in (("real", real), ("synthetic", synthetic))
+            for name, frame in tables.items()
+        },
     )
 
 
 def together(
-    sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema
+    sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
 ) -> dict[str, pd.DataFrame]:
     """All holders' people and events: over rows one after the other, over columns those whom all holders have."""
     visits = {name: own for name, own in schemas.items() if isinstance(own, VisitSchema)}
@@ -88,43 +120,61 @@ def together(
             )
             for part in held[0]
         }
-    (name, own), *more = visits.items()
-    if more or set(schema.names) != {column for one in schemas.values() for column in one.names}:
+    if set(schema.names) != {column for one in schemas.values() for column in one.names}:
         raise ConfigError("the holders whose tables can be read here do not have all columns of the run.")
-    parts = visit_tables(sources[name], own)
-    key = schema.person
-    events = parts["events"].rename(columns={own.person: key})
-    people = parts.get("people", events[[key]].drop_duplicates()).rename(columns={own.person: key})
-    people, events = (frame.assign(**{key: frame[key].astype(str)}) for frame in (people, events))
-    for other, described in schemas.items():
-        if other != name:
-            table = read_table(sources[other], described)
-            rows = table.frame[list(described.names)].assign(**{key: table.people.astype(str)})
-            people = people.merge(rows, on=key)
-    return {"people": people, "events": events[events[key].isin(people[key])]}
+    return _of_all_holders(sources, schemas, schema)
+
+
+def _of_all_holders(
+    sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
+) -> dict[str, pd.DataFrame]:
+    """People whom all holders have, with the columns of all, and their events of each kind."""
+    key, people, events = schema.person, None, {}
+    for name, own in schemas.items():
+        if isinstance(own, VisitSchema):
+            parts = {
+                part: _keyed(frame, own.person, key)
+                for part, frame in visit_tables(sources[name], own).items()
+            }
+            events[own.title if isinstance(schema, SeveralVisits) else "events"] = parts["events"]
+            rows = parts.get("people", parts["events"][[key]].drop_duplicates())
+        else:
+            table = read_table(sources[name], own)
+            rows = table.frame[list(own.names)].assign(**{key: table.people.astype(str)})
+        people = rows if people is None else people.merge(rows, on=key)
+    assert people is not None
+    there = {title: rows[rows[key].isin(people[key])] for title, rows in events.items()}
+    return ({} if schema.people is None else {"people": people}) | there
+
+
+def _keyed(frame: pd.DataFrame, person: str, key: str) -> pd.DataFrame:
+    """With ids as text, in a column of this name."""
+    return frame.rename(columns={person: key}).assign(**{key: frame[person].astype(str)})
 
 
 def people_shares(
-    schema: VisitSchema, synthetic: Mapping[str, pd.DataFrame], real: Mapping[str, pd.DataFrame] | None = None
+    schema: VisitSchema | SeveralVisits,
+    synthetic: Mapping[str, pd.DataFrame],
+    real: Mapping[str, pd.DataFrame] | None = None,
 ) -> tuple[Shares, ...]:
     """How often each level occurs among people, and among events."""
     found: tuple[Shares, ...] = ()
-    for part, own in (("people", schema.people), ("events", schema.events)):
-        if own is not None:
-            owners = dict.fromkeys(own.names, part)
-            there = None if real is None else real[part]
-            found += column_shares(own, synthetic[part], there, owners=owners)
+    for part, own in schema.tables.items():
+        owners = dict.fromkeys(own.names, part)
+        found += column_shares(own, synthetic[part], None if real is None else real[part], owners=owners)
     return found
 
 
 def schemas_of(
-    parties: Mapping[str, Mapping[str, Any]], names: Iterable[str], schema: VisitSchema
+    parties: Mapping[str, Mapping[str, Any]], names: Iterable[str], schema: VisitSchema | SeveralVisits
 ) -> dict[str, Any]:
     """Each holder's own schema where it lies beside its table, or that of the run."""
     found: dict[str, Schema | VisitSchema] = {}
     for name in names:
         path = parties.get(name, {}).get("schema")
         own = load_schema(path) if path is not None and Path(path).exists() else schema
+        if isinstance(own, SeveralVisits):
+            raise ConfigError(f"what {name} holds is not known here: its schema cannot be read.")
         if not isinstance(own, Schema | VisitSchema):
             raise ConfigError(f"{name} holds neither people with events nor a table.")
         found[name] = own
@@ -133,22 +183,40 @@ def schemas_of(
 
 def findings(people: People) -> list[Finding]:
     """What a holder should know of them: tables, numbers of events, sums, keys, who comes again, attacks."""
-    known = {figure.name: figure for figure in people.figures}
     found = [
-        judged(known[name], subject, "shuffled columns", "utility")
-        for name, subject in SUBJECTS.items()
-        if name in known and (known[name].value is not None or name != "avd2_later")
+        replace(finding, subject=f"{finding.subject} ({title})" if title else finding.subject)
+        for title, figures in _blocks(people).items()
+        for finding in _findings(figures)
     ]
+    return [*found, attack_finding(people.attacks)]
+
+
+def _blocks(people: People) -> dict[str, list[Figure]]:
+    """Figures of people and of events of one kind; with several kinds, of people first, then by their titles."""
+    found: dict[str, list[Figure]] = {}
+    for figure in people.figures:
+        name, _, label = figure.name.partition(" (")
+        own = name != "avd2_between" and label
+        found.setdefault(label.rstrip(")") if own else "", []).append(
+            replace(figure, name=name) if own else figure
+        )
+    return found
+
+
+def _findings(figures: Sequence[Figure]) -> Iterator[Finding]:
+    known = {figure.name: figure for figure in figures}
+    for figure in figures:
+        subject = SUBJECTS.get(figure.name.partition(" (")[0])
+        if subject is not None and (figure.value is not None or figure.name != "avd2_later"):
+            yield judged(figure, subject, "shuffled columns", "utility")
     if "avd1_number" in known:
         naive = "all numbers alike"
-        found.append(judged(known["avd1_number"], "numbers of events", naive, "utility", near=NEAR))
-    if sums := [
-        figure for figure in people.figures if figure.name.startswith(_SUMS) and figure.value is not None
-    ]:
-        found.append(_sums(sums))
-    found.append(_keys(known["integrity"]))
-    found += predicted(known.get("tstr_again_auc"), "predictions of who comes again")
-    return [*found, attack_finding(people.attacks)]
+        yield judged(known["avd1_number"], "numbers of events", naive, "utility", near=NEAR)
+    if sums := [figure for figure in figures if figure.name.startswith(_SUMS) and figure.value is not None]:
+        yield _sums(sums)
+    if "integrity" in known:
+        yield _keys(known["integrity"])
+    yield from predicted(known.get("tstr_again_auc"), "predictions of who comes again")
 
 
 def _sums(figures: Sequence[Figure]) -> Finding:
@@ -175,13 +243,22 @@ def _keys(figure: Figure) -> Finding:
 
 def laid_out(people: People) -> dict[str, Any]:
     """The rows of the page's tables."""
-    tables = [f for f in people.figures if f.name.startswith("avd")]
-    sums = [f for f in people.figures if f.name.startswith(_SUMS)]
+    blocks = _blocks(people)
     return {
-        "tables": view.lines(tables),
-        "sums": view.lines(sums),
-        "integrity": next(f for f in people.figures if f.name == "integrity").value == 1.0,
-        "again": view.lines([f for f in people.figures if f.name == "tstr_again_auc"]),
+        "blocks": [_laid_out(title, figures, several=len(blocks) > 1) for title, figures in blocks.items()],
+        "again": view.lines([f for f in people.figures if f.name.startswith("tstr_again_auc")]),
         "attacks": list(view.attacks(people.attacks)),
         "attacked": attack_finding(people.attacks),
+    }
+
+
+def _laid_out(title: str, figures: Sequence[Figure], *, several: bool) -> dict[str, Any]:
+    whole = [figure.value == 1.0 for figure in figures if figure.name == "integrity"]
+    return {
+        "title": (capital(title) if title else "People, and one kind of events with another")
+        if several
+        else "",
+        "tables": view.lines([f for f in figures if f.name.startswith("avd")]),
+        "sums": view.lines([f for f in figures if f.name.startswith(_SUMS)]),
+        "integrity": whole[0] if whole else None,
     }

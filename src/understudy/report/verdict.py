@@ -122,7 +122,16 @@ def headline(findings: Sequence[Finding]) -> str:
     said: dict[str, list[str]] = {}
     for finding in findings:
         said.setdefault(finding.said, []).append(finding.subject)
-    return " ".join(f"{capital(listed(subjects))} {words}." for words, subjects in said.items())
+    return " ".join(f"{capital(listed(_merged(subjects)))} {words}." for words, subjects in said.items())
+
+
+def _merged(subjects: Sequence[str]) -> list[str]:
+    """Subjects that differ in what stands in brackets alone as one: "numbers of events (visits and claims)"."""
+    labels: dict[str, list[str]] = {}
+    for subject in subjects:
+        name, _, label = subject.partition(" (")
+        labels.setdefault(name, []).extend([label.rstrip(")")] * bool(label))
+    return [f"{name} ({listed(some)})" if some else name for name, some in labels.items()]
 
 
 def _utility(comparison: Comparison, limit: str) -> Iterable[Finding]:

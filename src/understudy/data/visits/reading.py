@@ -33,6 +33,7 @@ from understudy.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
     from understudy.data.codec import Uniform  # which loads torch
+    from understudy.data.visits.several import SeveralVisits
 
 TwoSources = Mapping[str, Source]  # "people" and "events"
 _SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".xlsx", ".parquet", SUFFIX)
@@ -73,6 +74,16 @@ class Visits:
             starts=starts,
             people=self.people[people],
         )
+
+    def among(self, people: NDArray[Any]) -> "Visits":
+        """These people, in this order, by their ids: who is none of them has no events and no columns here."""
+        place = pd.Index(self.people.astype(str)).get_indexer(pd.Index(people.astype(str)))
+        found = self.take(place[place >= 0])
+        numbers = np.zeros(len(people), dtype=np.int64)
+        numbers[place >= 0] = found.numbers
+        starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)
+        none = np.zeros((len(people), 0), dtype=np.int32)
+        return replace(found, own=none, starts=starts, people=people)
 
     def codes(self, rng: "Uniform | None" = None, kept: Places | None = None) -> VisitCodes:
         """What counts of them: of each person `most_events` events at most, by the schema's rule.
@@ -173,11 +184,11 @@ def _levels(column: Column, values: Places, missing: NDArray[np.bool_]) -> Codes
     return np.where(missing, column.levels, codes).astype(np.int32)[:, None]
 
 
-def two_sources(source: Source | TwoSources, schema: VisitSchema) -> dict[str, Source]:
+def two_sources(source: Source | TwoSources, schema: "VisitSchema | SeveralVisits") -> dict[str, Source]:
     """The tables that the schema describes, from whatever the holder brought."""
-    wanted = ("events",) if schema.people is None else ("people", "events")
+    wanted = tuple(schema.tables)
     if isinstance(source, Mapping) and not isinstance(source, pd.DataFrame):
-        known_keys(source, ("people", "events"), "a holder's tables", raised=SchemaError)
+        known_keys(source, dict.fromkeys(("people", *wanted)), "a holder's tables", raised=SchemaError)
         found = dict(source)
     elif (place := _folder(source)) is None:
         found = {"events": source}
@@ -187,8 +198,9 @@ def two_sources(source: Source | TwoSources, schema: VisitSchema) -> dict[str, S
             found = {part: replace(source, table=str(path)) for part, path in found.items()}
     if lacking := [part for part in wanted if part not in found]:
         raise SchemaError(
-            f"the schema describes {' and '.join(wanted)}, and there is no table of {lacking[0]}: bring both, as "
-            "{people = …, events = …}, or as a folder with a file people and a file events. Nothing was read."
+            f"the schema describes {' and '.join(wanted)}, and there is no table of {lacking[0]}: bring "
+            f"{'both' if len(wanted) == 2 else 'all'}, as {{{', '.join(f'{part} = …' for part in wanted)}}}, or as a "
+            f"folder with a file {' and a file '.join(wanted)}. Nothing was read."
         )
     if extra := [part for part in found if part not in wanted]:
         raise SchemaError(

@@ -137,6 +137,11 @@ class VisitSchema(Document):
         return (self,)
 
     @property
+    def tables(self) -> dict[str, Schema]:
+        """The tables that a holder brings, by name."""
+        return ({} if self.people is None else {"people": self.people}) | {"events": self.events}
+
+    @property
     def ordered(self) -> bool:
         """Whether a person's events have an order."""
         return self.time is not None

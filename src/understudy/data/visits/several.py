@@ -80,6 +80,12 @@ class SeveralVisits(Document):
         return self.parts[0].people
 
     @property
+    def tables(self) -> dict[str, Schema]:
+        """The table of people, and that of each kind of events, by name."""
+        people = {} if self.people is None else {"people": self.people}
+        return people | {part.title: part.events for part in self.parts}
+
+    @property
     def columns(self) -> tuple[Column, ...]:
         """What is counted of a person, part after part."""
         return tuple(column for part in self.parts for column in part.person_schema.columns)

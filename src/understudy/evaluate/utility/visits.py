@@ -29,7 +29,15 @@ from numpy.typing import NDArray
 from understudy.data.column import Integer, Real
 from understudy.data.files import Source
 from understudy.data.table import read_table
-from understudy.data.visits import TwoSources, VisitCodes, VisitLayout, VisitSchema, count_visits, read_visits
+from understudy.data.visits import (
+    SeveralVisits,
+    TwoSources,
+    VisitCodes,
+    VisitLayout,
+    VisitSchema,
+    count_visits,
+    read_visits,
+)
 from understudy.data.visits.reading import two_sources
 from understudy.evaluate.utility.downstream import Examples, downstream
 from understudy.evaluate.utility.marginals import Figure, bootstrap, shuffled
@@ -53,28 +61,36 @@ def evaluate_visits(
     return (
         *table_figures(before, after, layout, rng),
         *total_figures(mine, drawn, schema),
-        _again(before, after, held, layout, rng, seed),
-        Figure(name="integrity", value=whole, ceiling=1.0, better="higher"),
+        comes_again(before, after, held, layout, rng, seed),
+        integrity(whole["events"]),
     )
 
 
-def visit_tables(source: Tables, schema: VisitSchema) -> dict[str, pd.DataFrame]:
-    """Both tables, every cell checked against the schema, with their keys."""
-    found = {}
-    for part, one in two_sources(source, schema).items():
-        declared = schema.events if part == "events" or schema.people is None else schema.people
-        table = read_table(one, declared, one_row_each=part == "people")
+def integrity(share: float) -> Figure:
+    """Of the events whose person is there."""
+    return Figure(name="integrity", value=share, ceiling=1.0, better="higher")
+
+
+def visit_tables(source: Tables, schema: VisitSchema | SeveralVisits) -> dict[str, pd.DataFrame]:
+    """All tables, every cell checked against the schema, with their keys."""
+    found, sources = {}, two_sources(source, schema)
+    for part, declared in schema.tables.items():
+        table = read_table(sources[part], declared, one_row_each=part == "people")
         found[part] = table.frame[list(declared.names)].assign(**{schema.person: table.people})
     return found
 
 
-def with_a_person(source: Tables, schema: VisitSchema) -> tuple[dict[str, pd.DataFrame], float]:
-    """Both tables without events that are nobody's, and the share of events that are somebody's."""
-    frames = visit_tables(source, schema)
-    if schema.people is None or not len(frames["events"]):
-        return frames, 1.0
-    there = frames["events"][schema.person].isin(frames["people"][schema.person])
-    return frames | {"events": frames["events"][there]}, float(there.mean())
+def with_a_person(
+    source: Tables, schema: VisitSchema | SeveralVisits
+) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
+    """All tables without events that are nobody's, and of each kind of events the share that is somebody's."""
+    frames, shares = visit_tables(source, schema), {}
+    for name in schema.tables.keys() - {"people"}:
+        events, shares[name] = frames[name], 1.0
+        if schema.people is not None and len(events):
+            there = events[schema.person].isin(frames["people"][schema.person])
+            frames[name], shares[name] = events[there], float(there.mean())
+    return frames, shares
 
 
 def table_figures(
@@ -85,11 +101,7 @@ def table_figures(
         names = [f"avd2_{name}" for name in KINDS.values()] + ["avd1_number"]
         return tuple(Figure.absent(name, "there are no people.") for name in names)
     again = take(real, bootstrap(len(real.people), len(synthetic.people), rng))
-    mixed = VisitCodes(
-        shuffled(real.people, len(real.people), rng),
-        shuffled(real.events, len(real.events), rng),
-        real.starts,
-    )
+    mixed = mixed_up(real, rng)
     mine = _shares(real, layout)
     near, low, high = (
         _distances(mine, _shares(codes, layout), layout) for codes in (synthetic, again, mixed)
@@ -102,6 +114,12 @@ def table_figures(
         else Figure.absent(name, "no such table is counted, or nobody is in it.")
         for name, value in near.items()
     )
+
+
+def mixed_up(codes: VisitCodes, rng: np.random.Generator) -> VisitCodes:
+    """People and events whose columns are shuffled by themselves."""
+    people, events = (shuffled(own, len(own), rng) for own in (codes.people, codes.events))
+    return VisitCodes(people, events, codes.starts)
 
 
 def take(codes: VisitCodes, people: NDArray[np.int64]) -> VisitCodes:
@@ -184,7 +202,7 @@ def _distances(
     return found | {"avd1_number": apart["person", number, number]}
 
 
-def _again(
+def comes_again(
     real: VisitCodes,
     synthetic: VisitCodes,
     test: VisitCodes | None,
