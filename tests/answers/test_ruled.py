@@ -169,6 +169,12 @@ def test_what_is_filled_keeps_the_rules_and_what_cannot_is_refused() -> None:
         generator.complete(pd.DataFrame({"age": [44.0], "income": [49.0]}), seed=0)
 
 
+def test_a_condition_that_cannot_be_is_refused_under_several_rules_too() -> None:
+    generator = small({"when": "a == 1", "then": "b == 2"}, {"when": "e == true", "then": "c == 'low'"})
+    with pytest.raises(ConfigError, match="probability 0"):
+        generator.table("d", where="a == 1 and a == 2")
+
+
 def test_rows_that_are_unique_differ_and_no_more_are_asked_than_there_are() -> None:
     generator = small({"unique": ["a", "b"]})
     rows = generator.sample(12, seed=1)

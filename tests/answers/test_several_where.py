@@ -1,7 +1,7 @@
 """Conditions and rules on people with events of two kinds: against a listing of all people."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -81,8 +81,15 @@ def generator(schema: SeveralVisits, seed: int = 0) -> Generator:
     return Generator(network.requires_grad_(False).eval(), schema, {"protocol": "visits"})
 
 
-def walks(member: MixtureOfChains, kind: int) -> dict[tuple[int, ...], float]:
-    """All sequences of events of a kind of person, as levels of all columns at once, with their probabilities."""
+def anything(*_: object) -> bool:
+    return True
+
+
+def walks(member: MixtureOfChains, kind: int, good: Callable[[int], bool]) -> dict[tuple[int, ...], float]:
+    """All sequences of events of a kind of person, as levels of all columns at once, with their probabilities.
+
+    Every state is given what holds of its events.
+    """
     _, number = (part.double() for part in member.person_odds())
     blocks = torch.split(member.event_odds().double(), list(member.events), 1)
     first, onward = (part.double()[kind % CHAINS] for part in member.chain())
@@ -90,6 +97,8 @@ def walks(member: MixtureOfChains, kind: int) -> dict[tuple[int, ...], float]:
     for block in blocks[1:]:
         emits = (emits[:, :, None] * block[:, None, :]).flatten(1)
     emits = emits.view(CHAINS, STATES, -1)[kind % CHAINS]
+    emits = emits * torch.tensor([good(level) for level in range(emits.shape[1])])
+    emits = emits / emits.sum(1, keepdim=True)
     found = {}
     for n in range(3):
         for events in itertools.product(range(emits.shape[1]), repeat=n):
@@ -101,19 +110,29 @@ def walks(member: MixtureOfChains, kind: int) -> dict[tuple[int, ...], float]:
 
 
 @cache
-def everybody() -> list[Person]:
-    """All people that there can be, by the definition of the mixture. Rules change nothing of the network."""
+def everybody(visit: Callable[[Visit], bool] = anything, most_claims: int = 2) -> list[Person]:
+    """All people that there can be, by the definition of the mixture.
+
+    Every kind is given that its people have so many claims at most, and every state what holds of its visits.
+    """
     network = generator(schema()).network
     assert isinstance(network, ChainsTogether)
     found: dict[tuple[Any, ...], float] = {}
     for kind in range(KINDS):
         smoker = network.each[0].person_odds()[0].double()[kind]
-        both = itertools.product(*(walks(member, kind).items() for member in network.each))
-        for (visits, one), (claims, other) in both:
+        first = walks(network.each[0], kind, lambda level: visit(as_visit(level)))
+        second = walks(network.each[1], kind, anything)
+        second = {claims: chance for claims, chance in second.items() if len(claims) <= most_claims}
+        total = sum(second.values())
+        for (visits, one), (claims, other) in itertools.product(first.items(), second.items()):
             for so in (False, True):
-                key = (so, tuple((level // 2, "ab"[level % 2]) for level in visits), claims)
-                found[key] = found.get(key, 0.0) + float(smoker[int(so)]) * one * other / KINDS
-    return [Person(*key, chance) for key, chance in found.items()]
+                key = (so, tuple(map(as_visit, visits)), claims)
+                found[key] = found.get(key, 0.0) + float(smoker[int(so)]) * one * other / total / KINDS
+    return [Person(*key, chance) for key, chance in found.items() if chance > 0]
+
+
+def as_visit(level: int) -> Visit:
+    return level // 2, "ab"[level % 2]
 
 
 def listed(drawn: dict[str, pd.DataFrame]) -> list[tuple[Any, ...]]:
@@ -132,12 +151,14 @@ def assert_law(
     good: Callable[[Person], bool],
     keeps: Callable[[Person], bool] = lambda _: True,
     exact: bool = True,
+    law: Sequence[Person] | None = None,
 ) -> None:
     """What is drawn is good, and has the law of the good ones; the probability is their share of who may be."""
     n = 8_000
     drawn = made.several_visits(n, where=where, seed=3)
-    wanted = {person[:3]: person.chance for person in everybody() if good(person) and keeps(person)}
-    total, given = sum(wanted.values()), sum(person.chance for person in everybody() if keeps(person))
+    law = law or everybody()
+    wanted = {person[:3]: person.chance for person in law if good(person) and keeps(person)}
+    total, given = sum(wanted.values()), sum(person.chance for person in law if keeps(person))
     found = pd.Series(listed(drawn)).value_counts()
     assert set(found.index) <= set(wanted)
     for key, chance in wanted.items():
@@ -189,11 +210,8 @@ def test_what_needs_two_events_of_one_kind_is_drawn_and_kept_where_it_fits() -> 
     assert_law(generator(schema()), where, lambda p: some(fits, p.visits, p.claims), exact=False)
 
 
+WITHIN = [{"when": "severity == 1", "then": "ward == 'b'"}, {"always": "number_of_claims <= 1"}]
 RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
-    "within an event": (
-        [{"when": "severity == 1", "then": "ward == 'b'"}],
-        lambda p: all(v[1] == "b" for v in p.visits if v[0] == 1),
-    ),
     "a person's column and either kind's": (
         [
             {"when": "smoker == true", "then": "fee != 0"},
@@ -202,8 +220,8 @@ RULES: dict[str, tuple[list[dict[str, str]], Callable[[Person], bool]]] = {
         lambda p: all(c != 0 for c in p.claims) if p.smoker else all(v[1] == "a" for v in p.visits),
     ),
     "a number of one kind and events of the other": (
-        [{"when": "number_of_visits == 2", "then": "fee <= 1"}, {"always": "number_of_claims <= 1"}],
-        lambda p: len(p.claims) <= 1 and (len(p.visits) < 2 or all(c <= 1 for c in p.claims)),
+        [{"when": "number_of_visits == 2", "then": "fee <= 1"}],
+        lambda p: len(p.visits) < 2 or all(c <= 1 for c in p.claims),
     ),
     "no events of a kind": (
         [{"when": "smoker == true", "then": "fee < 0"}],
@@ -218,6 +236,15 @@ def test_rules_are_kept_by_every_event_of_its_kind_and_what_is_drawn_has_the_law
 ) -> None:
     said, keeps = RULES[rules]
     assert_law(generator(schema(rules=said)), None, lambda _: True, keeps)
+
+
+def test_rules_on_people_or_on_one_kind_of_events_are_kept_by_every_kind_and_state_by_itself() -> None:
+    law = everybody(lambda v: v[0] == 0 or v[1] == "b", most_claims=1)
+    made = generator(schema(rules=WITHIN))
+    assert_law(made, None, lambda _: True, law=law)
+    said, keeps = RULES["a person's column and either kind's"]
+    where = "severity == 1 and fee == 2"
+    assert_law(generator(schema(rules=[*WITHIN, *said])), where, CONDITIONS[where], keeps, law=law)
 
 
 def test_a_condition_on_both_kinds_under_rules_has_the_law_given_both() -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from understudy.data.visits import VisitLayout
 from understudy.errors import ConfigError
+from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.visits import MixtureOfChains, VisitTables
 from understudy.models.visits.steps import step_weights
 
@@ -40,11 +41,17 @@ def laid_out(tables: VisitTables, kind: str) -> Tensor:
     return found
 
 
-def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
-    """Every kind, number, walk and level, one by one: the tables of people's and events' columns."""
+def enumerated(chains: MixtureOfChains, allowed: Tensor | None = None) -> dict[str, Tensor]:
+    """Every kind, number, walk and level, one by one: the tables of people's and events' columns.
+
+    `allowed` (levels, levels) of the two columns of an event: every state is given these.
+    """
     own, number = chains.person_odds()
     turn = torch.arange(chains.kinds) % chains.chains
     event = chains.event_odds().view(chains.chains, chains.states, -1)[turn]
+    both = event[:, :, :2, None] * event[:, :, None, 2:] * (torch.ones(2, 3) if allowed is None else allowed)
+    both = both / both.sum((2, 3), keepdim=True)  # (kinds, states, levels, levels)
+    event = torch.cat((both.sum(3), both.sum(2)), 2)
     first, onward = (part[turn] for part in chains.chain())
     width, event_width = sum(chains.people), sum(chains.events)
     found = {
@@ -70,7 +77,8 @@ def enumerated(chains: MixtureOfChains) -> dict[str, Tensor]:
             likely = mass * torch.tensor(steps).prod()
             for state in walk:
                 found["across"] += likely / n * torch.outer(person, event[kind, state])
-                found["event"] += likely / n * torch.outer(event[kind, state], event[kind, state])
+                found["event"][:2, 2:] += likely / n * both[kind, state]
+                found["event"][2:, :2] += likely / n * both[kind, state].T
             for a, b in pairwise(walk):
                 found["next"] += likely / (n - 1) * torch.outer(event[kind, a], event[kind, b])
             for a, b in zip(walk, walk[2:], strict=False):
@@ -95,6 +103,20 @@ def test_tables_are_those_of_everything_that_can_happen(ordered: bool) -> None:
     torch.testing.assert_close(said.later, found["later"])
     torch.testing.assert_close(said.ways[:2], found["person"][:2, -3:].sum(1))
     torch.testing.assert_close(said.event_ways, found["across"][:2].sum(0))
+
+
+@pytest.mark.parametrize("boxes", [1, 2])
+def test_tables_given_rules_are_those_of_everything_that_can_happen_under_them(boxes: int) -> None:
+    allowed = torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.5, 1.0]])
+    rows, columns = (torch.eye(2), allowed) if boxes == 2 else (torch.tensor([[1.0, 0.0]]), allowed[:1])
+    chains, rules = random_chains(), Rules((2, 3), (Tie((0, 1), (rows, columns)),))
+    found, said = enumerated(chains, rows.T @ columns), chains.tables(events=rules)
+    apart = of_two_columns(chains.events)
+    torch.testing.assert_close(said.events * apart, found["event"] * apart)
+    torch.testing.assert_close(said.across, found["across"])
+    torch.testing.assert_close(said.after, found["next"])
+    torch.testing.assert_close(said.later, found["later"])
+    assert float(said.events[1, 2]) == 0
 
 
 @pytest.mark.parametrize("ordered", [True, False])

@@ -6,7 +6,7 @@ import torch
 
 from understudy.data.visits import VisitCodes, VisitLayout
 from understudy.models.tables import Tie
-from understudy.models.visits import MixtureOfChains, VisitTables, fit_visits
+from understudy.models.visits import MixtureOfChains, VisitTables, VisitTies, fit_visits
 from visit_cases import random_codes
 
 NUMBERS = [(n, n) for n in range(5)]
@@ -120,7 +120,7 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     settings = {"kinds": 8, "chains": 8, "states": 2, "steps": 80, "seed": 0}
     left = [
         float(fit_visits(noisy, NUMBERS, ties=ties, **settings).tables().across[1, 3])  # type: ignore[arg-type]
-        for ties in ((), (tie,))
+        for ties in (VisitTies(), VisitTies(both=(tie,)))
     ]
     assert left[0] > 0.03
     assert left[1] < left[0] / 3

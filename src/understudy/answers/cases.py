@@ -27,6 +27,7 @@ from understudy.data.visits import SeveralVisits, VisitSchema
 MOST = 256  # cases, and boxes of one
 
 Boxes = tuple[Sequence[Box], dict[int, Pieces]]
+EVERYTHING: Boxes = ([{}], {})
 _NOTHING: Boxes = ((), {})
 _Settled = tuple[list[Condition], Condition | bool, list[Condition | bool]]
 
@@ -49,7 +50,7 @@ class Case:
     events: tuple[Events, ...]
 
 
-ANYTHING = Events(([{}], {}), _NOTHING, wanted=False, free=True)
+ANYTHING = Events(EVERYTHING, _NOTHING, wanted=False, free=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +107,10 @@ class Split:
         return tuple(
             Codec(replace(part.event_schema, rules=self._events(part))) for part in self.schema.parts
         )
+
+    def kept(self) -> tuple[Boxes, tuple[Boxes, ...]]:
+        """What rules on people alone leave of people, and rules on events alone of events of each kind."""
+        return _boxes(self.people, ()), tuple(_boxes(levels, ()) for levels in self.events)
 
     def cases(self) -> Iterator[Case]:
         """TooManyCasesError where there would be too many."""

@@ -6,6 +6,10 @@ together: it is two products, of those who have events and of those who have non
 of events is weighted by how likely so many of them are as they should be. Several kinds of events are independent given
 the kind of people. So what is asked for has a closed form, however rare it is.
 
+Every kind of people is given the rules on people alone, and every kind of events those on its events alone, as they
+were fitted (`models/visits`): these rules change no shares of kinds, and no chain. Rules between both do, as a
+condition does: people are given that all their events keep them.
+
 An order between two columns of one table is kept as a table's rules keep it: levels by how far they go together,
 values then drawn until they do. Two orders that share a column are taken as independent.
 """
@@ -19,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from understudy.answers.cases import ANYTHING, Case, Events, Split
+from understudy.answers.cases import ANYTHING, EVERYTHING, Boxes, Case, Events, Split
 from understudy.answers.drawn_people import Drawn, starts_of
 from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.products import Products
@@ -51,14 +55,17 @@ class PeopleLaw:
 
     def __init__(self, network: Network, split: Split, *, told: bool = True) -> None:
         self.network, self.split, self.told = network, split, told
-        anybody = Case(([{}], {}), tuple(ANYTHING for _ in network.each))
+        anybody = Case(EVERYTHING, tuple(ANYTHING for _ in network.each))
         cases = list(split.cases()) if told else [anybody]
         if told:
             _check_room(network, cases)
-        kinds = kinds_of(network)
-        found = [
-            (part, chance) for case in cases if (chance := (part := _Part(network, split, case)).given(kinds))
-        ]
+        kinds, events = kinds_of(network), (EVERYTHING,) * len(network.each)
+        if told:
+            people, events = split.kept()
+            kinds = _each_given(kinds, people, network.kinds)
+        sets = [EventSet.of(member, *own) for member, own in zip(network.each, events, strict=True)]
+        parts = [_Part(network, split, case, sets) for case in cases]
+        found = [(part, chance) for part in parts if (chance := part.given(kinds))]
         self.parts, self.chances = [part for part, _ in found], [chance for _, chance in found]
         self.probability = float(sum(self.chances))
 
@@ -79,11 +86,11 @@ class PeopleLaw:
 class _Part:
     """People of one case, and their events of each kind."""
 
-    def __init__(self, network: Network, split: Split, case: Case) -> None:
+    def __init__(self, network: Network, split: Split, case: Case, kept: Sequence[EventSet]) -> None:
         self.network, self.case, self.levels = network, case, split.people
         ends = accumulate(len(member.people) for member in network.each)
         self.last = [end - 1 for end in ends]  # where the numbers of events are, among people's columns
-        parts = zip(network.each, split.schema.parts, case.events, split.events, strict=True)
+        parts = zip(network.each, split.schema.parts, case.events, split.events, kept, strict=True)
         self.members = [_Member(*part) for part in parts]
         self.pieces = {at: self.levels.pieces(at) for at in self.last} | case.people[1]
 
@@ -127,10 +134,13 @@ class _Part:
 class _Member:
     """One kind of events in a case: how likely so many of them are as they should be, and draws of these."""
 
-    def __init__(self, network: MixtureOfChains, schema: VisitSchema, asked: Events, levels: Codec) -> None:
+    def __init__(
+        self, network: MixtureOfChains, schema: VisitSchema, asked: Events, levels: Codec, kept: EventSet
+    ) -> None:
         self.network, self.schema, self.levels = network, schema, levels
         self.sets = [EventSet.of(network, *own) for own in (asked.hit, asked.miss)]
-        self.walks = None if asked.free else Walks(network, *self.sets, wanted=asked.wanted)
+        hit, miss = self.sets
+        self.walks = None if asked.free else Walks(network, hit, miss, kept, wanted=asked.wanted)
         shape = (network.longest + 1, network.chains)
         self.numbers = torch.ones(shape).double() if self.walks is None else self.walks.numbers()
 
@@ -214,6 +224,20 @@ def kinds_of(network: Network) -> Products:
     for member in network.each:
         found = _with_columns(found, member)
     return Products(found.weight, (*found.odds[1:], found.odds[0]))
+
+
+def _each_given(products: Products, kept: Boxes, kinds: int) -> Products:
+    """Every kind of people given the rules on people alone, as it was fitted: kinds keep their shares.
+
+    Edges: a kind that the rules leave nothing has no share.
+    """
+    boxes, pieces = kept
+    cut, inside = products.cut(pieces), torch.zeros(len(products.weight)).double()
+    for box in boxes:
+        inside += cut.inside(box).exp()
+    left = (products.weight * inside).view(-1, kinds).sum(0) * kinds  # (kinds,)
+    weight = products.weight.view(-1, kinds) / left.clamp(min=_TINY)
+    return Products(weight.flatten(), products.odds)
 
 
 def _with_columns(kinds: Products, member: MixtureOfChains) -> Products:

@@ -33,7 +33,7 @@ def rule_boxes(
     """Rules that speak of single rows as at most so many boxes, the pieces of these, and how many rules are left out.
 
     Rules on the columns in `first` come first. What takes too many boxes is left out, and to drawing. `also` has to be
-    met besides; by itself it does not take more boxes.
+    met besides; by itself it does not take more boxes. Where that cannot be, there are none.
     """
     groups = tied(([] if also is None else [also]) + conditions(levels.schema))
     groups.sort(key=lambda some: (also not in some, not set(first) & set(columns(And(tuple(some))))))
@@ -41,6 +41,8 @@ def rule_boxes(
     pieces: dict[int, Pieces] = {}
     left_out = 0
     for some in groups:
+        if not found:
+            return [], {}, 0
         own, its_pieces, left = _boxes(some, levels, most // len(found))
         found, left_out = [{**box, **other} for box in found for other in own], left_out + left
         pieces |= its_pieces

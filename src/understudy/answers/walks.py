@@ -7,7 +7,9 @@ at least is a hit. With h(s) and m(s) the probabilities of both in state s, thos
     all(r, s)  = Σ_t P(t | s) (h(t) + m(t)) all(r − 1, t)                    all(0, s)  = 1
     need(r, s) = Σ_t P(t | s) (h(t) all(r − 1, t) + m(t) need(r − 1, t))     need(0, s) = 0, or 1 where no hit is wanted
 
-and a walk is drawn forward, each state with what it is by its part of these: no draw is thrown away, however rare.
+where every state is given the rules on events alone, as it was fitted (`MixtureOfChains.tables`). So what these rules
+forbid changes no chain. A walk is drawn forward, each state with what it is by its part of these: no draw is thrown
+away, however rare.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +26,7 @@ from understudy.data.values import Codes
 from understudy.models.tables import invert
 from understudy.models.visits import MixtureOfChains
 
+_TINY = 1e-300  # in place of 0: a state that the rules leave nothing
 _AT_ONCE = 1 << 22  # numbers held beside a walk
 
 Uniforms = Callable[[int], Tensor]
@@ -71,13 +74,19 @@ class EventSet:
 
 
 class Walks:
-    """Walks of a network's chains in two sets; `wanted`: one event at least is of the first."""
+    """Walks of a network's chains in two sets; `wanted`: one event at least is of the first.
 
-    def __init__(self, network: MixtureOfChains, hit: EventSet, miss: EventSet, *, wanted: bool) -> None:
+    Every state is given that its events are of the set `kept`, which has both others in it.
+    """
+
+    def __init__(
+        self, network: MixtureOfChains, hit: EventSet, miss: EventSet, kept: EventSet, *, wanted: bool
+    ) -> None:
         self.first, onward = (part.detach().cpu().double() for part in network.chain())
         self.onward, self.states, self.wanted = onward, network.states, wanted
         shape = (network.chains, network.states)
-        self.hit, self.miss = (own.chances().exp().sum(1).view(shape) for own in (hit, miss))
+        left = kept.chances().exp().sum(1).clamp(min=_TINY)
+        self.hit, self.miss = ((own.chances().exp().sum(1) / left).view(shape) for own in (hit, miss))
         every, need = [torch.ones(shape).double()], [torch.full(shape, float(not wanted)).double()]
         for _ in range(1, network.longest):
             here, later = self.hit * every[-1], self.miss * need[-1]

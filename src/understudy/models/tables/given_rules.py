@@ -140,10 +140,15 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Ruled:
-    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1."""
+    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1.
+
+    With `weights` (components,) components are given the rules each by itself: these are their shares, whatever the
+    rules leave of each.
+    """
 
     odds: Tensor
     rules: Rules
+    weights: Tensor | None = None
 
     @classmethod
     def of(cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()) -> "Ruled":
@@ -173,6 +178,8 @@ class Ruled:
     @cached_property
     def share(self) -> Tensor | None:
         """(components,). None without rules."""
+        if self.weights is not None:
+            return self.weights
         return None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
 
     @cached_property

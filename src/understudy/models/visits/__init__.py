@@ -2,7 +2,15 @@
 
 from understudy.models.visits.chains import ChainTables, MixtureOfChains
 from understudy.models.visits.fit import fit_together, fit_visits
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.tables import VisitTables, VisitTies
 from understudy.models.visits.together import ChainsTogether
 
-__all__ = ["ChainTables", "ChainsTogether", "MixtureOfChains", "VisitTables", "fit_together", "fit_visits"]
+__all__ = [
+    "ChainTables",
+    "ChainsTogether",
+    "MixtureOfChains",
+    "VisitTables",
+    "VisitTies",
+    "fit_together",
+    "fit_visits",
+]

@@ -30,6 +30,7 @@ from understudy.data.visits import VisitCodes
 from understudy.errors import ConfigError
 from understudy.models.device import shapes_only
 from understudy.models.nets import BlockSoftmax
+from understudy.models.tables.given_rules import Ruled, Rules, put
 from understudy.models.visits.steps import Numbers, along, by_kind, checked_numbers, step_weights
 
 _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for more
@@ -161,10 +162,17 @@ class MixtureOfChains(nn.Module):
         first = functional.pad(first, (0, self.states - self.firsts))
         return first, functional.pad(self.next_logits.softmax(2), (self.firsts, 0))
 
-    def tables(self) -> ChainTables:
-        """What is expected of a person drawn at random."""
+    def tables(self, people: Rules | None = None, events: Rules | None = None) -> ChainTables:
+        """What is expected of a person drawn at random.
+
+        With rules on people's columns but their number, or on an event's, every kind of people, and every state, is
+        given them by itself: what they forbid has no part in any table.
+        """
         own, number = self.person_odds()
         event = self.event_odds()
+        kept = None if people is None else Ruled(own, people, own.new_ones(len(own)))
+        own = own if kept is None else kept.own
+        raw, event = event, event if events is None else Ruled(event, events).own
         first, onward = self.chain()
         place = self._places(first, onward)  # (chains, longest, states)
         spent = along(self.spent, place)  # (chains, levels, states)
@@ -185,11 +193,16 @@ class MixtureOfChains(nn.Module):
             following = (before[:, :, None] * steps) @ event.view(self.chains, self.states, -1)
             return event.T @ following.flatten(0, 1) / self.kinds
 
-        people, ways = self._people(own, number)
+        pairs, ways = self._people(own, number)
+        within = event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds
+        if kept is not None:
+            _put_tied(pairs, kept)
+        if events is not None:
+            _put_tied(within, Ruled(raw, events, held.sum(0).flatten() * len(raw) / self.kinds))
         return ChainTables(
-            people=people,
+            people=pairs,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
-            events=event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds,
+            events=within,
             after=ahead(self.paired, onward),
             later=ahead(self.spaced, onward @ onward),
             ways=ways,
@@ -297,6 +310,12 @@ def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:
     """The kinds of `n` people, each as often as the others, in any order."""
     order = torch.argsort(uniform(kinds))
     return order[torch.arange(n) % kinds][torch.argsort(uniform(n))]
+
+
+def _put_tied(gram: Tensor, ruled: Ruled) -> None:
+    """The pairs of columns that rules tie, which are not independent in a component, in place."""
+    for (a, b, cells), table in zip(ruled.rules.tied, ruled.tied(), strict=True):
+        put(gram, a, b, cells, table)
 
 
 def _split(odds: Tensor, sizes: Sequence[int]) -> tuple[Tensor, ...]:

@@ -29,11 +29,11 @@ from understudy.data.visits import SeveralLayout, VisitLayout
 from understudy.errors import ConfigError
 from understudy.models.adam import Adam
 from understudy.models.tables.fit_gram import Watch
-from understudy.models.tables.given_rules import Tie
+from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
 from understudy.models.visits.chains import MixtureOfChains
 from understudy.models.visits.steps import Numbers
-from understudy.models.visits.tables import VisitTables
+from understudy.models.visits.tables import VisitTables, VisitTies
 from understudy.models.visits.together import ChainsTogether, TogetherTables
 
 _RAREST = 1e-6  # least initial probability of a level
@@ -46,6 +46,8 @@ _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds 
 
 _Matrix = tuple[Tensor, Tensor]  # a Gram matrix in people, and the deviation of its cells' noise
 _Of = Callable[[TogetherTables], Tensor]
+_Given = Sequence[tuple[Rules | None, Rules | None]]  # on people's columns, and on events', of each member
+NO_TIES = VisitTies()
 Fitted = TypeVar("Fitted", MixtureOfChains, ChainsTogether)
 
 
@@ -58,15 +60,15 @@ def fit_visits(
     states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
-    ties: Sequence[Tie] = (),
+    ties: VisitTies = NO_TIES,
     seed: int | None = None,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
 ) -> MixtureOfChains:
     """The mixture of chains whose tables match noisy ones.
 
-    `ties` are what public rules leave of people's and events' columns, side by side: what they forbid is known to be 0,
-    whatever was measured there.
+    `ties` are what public rules leave: what they forbid is known to be 0, whatever was measured there. The mixture is
+    fitted as it is drawn, every kind of people given the rules on people, and every state those on events.
     `numbers`: the least and the largest number of events that each level of the last person column stands for.
     `watch(step, residual)`, of the mean square in units of the noise, is called before every fifth step and at the end,
     which comes at `steps`, or a while after no residual is more than noise. The same seed gives the same
@@ -98,12 +100,12 @@ def fit_together(
     states: int = 6,
     steps: int = 1200,
     rate: float = 0.2,
-    ties: Sequence[Sequence[Tie]] | None = None,
+    ties: Sequence[VisitTies] | None = None,
     seed: int | None = None,
     device: torch.device | str = "cpu",
     watch: Watch | None = None,
 ) -> ChainsTogether:
-    """The same of several kinds of events, with the `numbers` of each, and the `ties` of people's columns and each."""
+    """The same of several kinds of events, with the `numbers` and the `ties` of each, those of people in the first."""
     whole(steps=steps)
     positive(rate=rate)
     layout = tables.layout
@@ -132,11 +134,11 @@ def _fitted(
     seed: int | None,
     device: torch.device | str,
     watch: Watch | None,
-    ties: Sequence[Sequence[Tie]] | None,
+    ties: Sequence[VisitTies] | None,
 ) -> Fitted:
     """Read what the tables say, begin with one-way tables, jittered, and descend."""
-    members = mixture.each
-    parts, ways = _read(tables, torch.device(device), ties or [()] * len(members))
+    members, ties = mixture.each, ties or [NO_TIES] * len(mixture.each)
+    parts, ways = _read(tables, torch.device(device), [own.both for own in ties])
     generator = torch.Generator()
     generator.seed() if seed is None else generator.manual_seed(seed)
     own, at = parts[0].tables.ways, 0
@@ -152,7 +154,17 @@ def _fitted(
                 jitter = torch.randn(logits.shape, generator=generator) * _JITTER
                 logits.copy_(begin.clamp(min=_RAREST).log().cpu() + jitter)
             at += sum(member.people)
-    return _descend(mixture.to(device), parts, steps, rate, watch)
+    rules = [
+        (_rules(member.people[:-1], own.people, device), _rules(member.events, own.events, device))
+        for member, own in zip(members, ties, strict=True)
+    ]
+    return _descend(mixture.to(device), parts, rules, steps, rate, watch)
+
+
+def _rules(sizes: Sequence[int], ties: Sequence[Tie], device: torch.device | str) -> Rules | None:
+    """Ties that the fit takes in, if there are any."""
+    own = tuple(tie.to(torch.device(device), torch.float32) for tie in ties)
+    return Rules(tuple(sizes), own) if own else None
 
 
 def _read(
@@ -309,7 +321,9 @@ class _Part:
         return self.basis.T @ gram @ self.basis
 
 
-def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, watch: Watch | None) -> Fitted:
+def _descend(
+    mixture: Fitted, parts: Sequence[_Part], rules: _Given, steps: int, rate: float, watch: Watch | None
+) -> Fitted:
     """Adam on the logits, at a rate that falls to zero as √(1 − t/steps)."""
     # Gradients near 1, far above Adam's epsilon.
     scale = mixture.kinds * float(parts[0].ways_precision.mean().rsqrt())
@@ -319,7 +333,7 @@ def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, w
     least = 1 - 6 / cells**0.5  # each cell counts twice: three deviations of the mean of cells / 2 squares
     end = steps
     for step in range(steps + 1):
-        chain = _together(mixture)
+        chain = _together(mixture, rules)
         grams = [part.of(chain) for part in parts]
         if step == end or step % _EVERY == 0:
             with torch.no_grad():
@@ -339,6 +353,8 @@ def _descend(mixture: Fitted, parts: Sequence[_Part], steps: int, rate: float, w
     return mixture.requires_grad_(False)
 
 
-def _together(mixture: MixtureOfChains | ChainsTogether) -> TogetherTables:
+def _together(mixture: MixtureOfChains | ChainsTogether, rules: _Given) -> TogetherTables:
     """The expected tables; one kind of events is the only member."""
-    return mixture.tables() if isinstance(mixture, ChainsTogether) else TogetherTables((mixture.tables(),))
+    if isinstance(mixture, ChainsTogether):
+        return mixture.tables(rules)
+    return TogetherTables((mixture.tables(*rules[0]),))

@@ -12,8 +12,22 @@ from torch import Tensor
 
 from understudy.data.visits import SeveralLayout, VisitCodes, VisitLayout, count_visits
 from understudy.data.visits.counts import Block
+from understudy.models.tables.given_rules import Tie
 
 _FINE = 27_720  # divisible by every number up to 12
+
+
+@dataclass(frozen=True, eq=False)
+class VisitTies:
+    """What public rules leave of columns, by their places.
+
+    `both`, of people's and of events' columns side by side, is what all rules leave; `people`, of people's declared
+    ones, and `events`, of an event's, what rules on these alone leave.
+    """
+
+    both: tuple[Tie, ...] = ()
+    people: tuple[Tie, ...] = ()
+    events: tuple[Tie, ...] = ()
 
 
 @dataclass(frozen=True)

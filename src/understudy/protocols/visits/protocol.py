@@ -24,7 +24,7 @@ Edges: levels and bounds are those of the schema; how many events count (`most_e
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.check import a_seed, positive, whole
 from understudy.data.codec import Codec
+from understudy.data.column import Column
 from understudy.data.rules import about, read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table
@@ -44,7 +45,7 @@ from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.device import pick_device
 from understudy.models.tables import Tie
-from understudy.models.visits import ChainsTogether, MixtureOfChains, fit_together, fit_visits
+from understudy.models.visits import ChainsTogether, MixtureOfChains, VisitTies, fit_together, fit_visits
 from understudy.privacy.accounts.accounting import Spend, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -189,7 +190,9 @@ def train(
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
     settings |= {"device": device, "watch": lambda step, residual: look()}
     network: MixtureOfChains | ChainsTogether
-    bounds, ties = zip(*((number_bounds(part), _ties(schema, part)) for part in schema.parts), strict=True)
+    bounds, ties = zip(
+        *((number_bounds(part), fitted_ties(schema, part)) for part in schema.parts), strict=True
+    )
     if isinstance(schema, SeveralVisits):
         network = fit_together(tables, bounds, ties=ties, **settings)
     else:
@@ -280,13 +283,18 @@ def counted(kind: str) -> str:
     return COUNTED[first] + (f" ({' and '.join(titles)})" if titles else "")
 
 
-def _ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> list[Tie]:
-    """What rules leave of people's columns and those of one kind of events, side by side; those on the time itself are
-    left to drawing.
+def fitted_ties(schema: VisitSchema | SeveralVisits, part: VisitSchema) -> VisitTies:
+    """What rules leave of people's columns and those of one kind of events; those on the time itself are left to
+    drawing.
     """
-    columns = (*schema.person_schema.columns, *part.event_schema.columns)
-    rules = about(schema.rules, [column.name for column in columns])
-    return rule_ties(Codec(Schema(columns=columns, rules=rules)))
+
+    def left(columns: Sequence[Column]) -> tuple[Tie, ...]:
+        rules = about(schema.rules, [column.name for column in columns])
+        return tuple(rule_ties(Codec(Schema(columns=tuple(columns), rules=rules)))) if rules else ()
+
+    people, events = schema.person_schema.columns, part.event_schema.columns
+    declared = () if part.people is None else part.people.columns
+    return VisitTies(both=left((*people, *events)), people=left(declared), events=left(events))
 
 
 def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
