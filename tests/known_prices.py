@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.privacy.accounts import accounting, events, repeats
+from understudy.privacy.accounts import accounting, events, losses
 
 OF_THE_ACCOUNTANT = {"test_accounting.py", "test_second_accountant.py", "test_known_prices.py"}
 
@@ -31,7 +31,7 @@ class KnownPrices:
     """`accounting._epsilon`, with a memory in a file that several processes add to."""
 
     def __init__(self, folder: Path) -> None:
-        self.file = folder / f"{follows_from(accounting.__file__, events.__file__, repeats.__file__)}.jsonl"
+        self.file = folder / f"{follows_from(accounting.__file__, events.__file__, losses.__file__)}.jsonl"
         self.work_out = accounting._epsilon
         self.prices: dict[str, float] = {}
         self.read = 0

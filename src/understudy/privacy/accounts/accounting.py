@@ -58,7 +58,12 @@ from understudy.privacy.accounts.events import (
     pure,
     pure_sum,
 )
-from understudy.privacy.accounts.repeats import repeated, sampled_gaussian
+from understudy.privacy.accounts.losses import (
+    discrete_gaussian,
+    repeated,
+    sampled_divergence,
+    sampled_gaussian,
+)
 
 __all__ = [
     "ACCOUNTANTS",
@@ -183,14 +188,14 @@ def _pld(event: DpEvent, grid: float) -> Any:
     match inner:
         case GaussianDpEvent():
             noise = inner.noise_multiplier
-            return plds.from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
+            if rate < 1:
+                return sampled_gaussian(rate, noise, grid)
+            return plds.from_gaussian_mechanism(noise, value_discretization_interval=grid)
         case LaplaceDpEvent():
             noise = inner.noise_multiplier
             return plds.from_laplace_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
         case DiscreteGaussian():
-            return plds.from_discrete_gaussian_mechanism(
-                inner.sigma, inner.sensitivity, value_discretization_interval=grid, use_connect_dots=True
-            )
+            return discrete_gaussian(inner.sigma, inner.sensitivity, grid)
         case DiscreteLaplaceDpEvent():
             return plds.from_discrete_laplace_mechanism(
                 inner.noise_parameter,
@@ -232,7 +237,7 @@ def _rdp(event: DpEvent, orders: tuple[float, ...]) -> npt.NDArray[np.float64]:
             powers = np.logaddexp(alpha * event.epsilon, (1 - alpha) * event.epsilon)
             divergence = (powers - np.logaddexp(0, event.epsilon)) / (alpha - 1)
         elif orders == _WHOLE_ORDERS and _sampled(event):
-            divergence = sampled_gaussian(event.sampling_probability, event.event.noise_multiplier, orders)
+            divergence = sampled_divergence(event.sampling_probability, event.event.noise_multiplier, orders)
         else:
             divergence = RdpAccountant(orders).compose(event).rdp
     # compute_epsilon would read a divergence that is negative, or not a number, as ε=0

@@ -1,16 +1,25 @@
-"""Many uses of one mechanism: what dp_accounting computes, by fewer steps."""
+"""Privacy losses: what dp_accounting computes, all at once."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import pld_pmf
+from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.pld.common import compute_self_convolve_bounds
 from dp_accounting.rdp import RdpAccountant
 
 from understudy.privacy.accounts.accounting import _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
-from understudy.privacy.accounts.repeats import _kept, _repeated, repeated, sampled_gaussian
+from understudy.privacy.accounts.losses import (
+    _kept,
+    _repeated,
+    discrete_gaussian,
+    repeated,
+    sampled_divergence,
+    sampled_gaussian,
+)
 
 EVENTS = [
     PoissonSampledDpEvent(0.01, GaussianDpEvent(0.8)),
@@ -64,4 +73,33 @@ def test_where_all_losses_are_endless_none_is_kept_by_mistake() -> None:
 @pytest.mark.parametrize("noise", [1e-4, 0.7, 3.0, 1e6])
 def test_the_divergence_of_sampled_noise_is_the_library_s(rate: float, noise: float) -> None:
     theirs = RdpAccountant(_WHOLE_ORDERS).compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise))).rdp
-    np.testing.assert_allclose(sampled_gaussian(rate, noise, _WHOLE_ORDERS), theirs, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(sampled_divergence(rate, noise, _WHOLE_ORDERS), theirs, rtol=1e-12, atol=1e-13)
+
+
+def assert_same(ours: Any, theirs: Any) -> None:
+    """Mass by mass."""
+    assert ours._symmetric == theirs._symmetric
+    for side in ("_pmf_remove", "_pmf_add"):
+        mine, other = (getattr(one, side).to_dense_pmf() for one in (ours, theirs))
+        assert (mine._lower_loss, mine.size) == (other._lower_loss, other.size)
+        np.testing.assert_allclose(mine._probs, other._probs, rtol=0, atol=1e-11)
+        assert mine._infinity_mass == pytest.approx(other._infinity_mass, rel=1e-9, abs=1e-25)
+
+
+@pytest.mark.parametrize("grid", [2.0**-5, 2.0**-11])
+@pytest.mark.parametrize(("sigma", "sensitivity"), [(0.3, 1), (1.0, 1), (3.3, 2), (60.0, 1), (41.0, 30)])
+def test_discrete_gaussian_noise_has_the_library_s_losses(
+    sigma: float, sensitivity: int, grid: float
+) -> None:
+    theirs = plds.from_discrete_gaussian_mechanism(
+        sigma, sensitivity, value_discretization_interval=grid, use_connect_dots=True
+    )
+    assert_same(discrete_gaussian(sigma, sensitivity, grid), theirs)
+
+
+@pytest.mark.parametrize("grid", [2.0**-4, 2.0**-9])
+@pytest.mark.parametrize("rate", [1e-12, 1e-3, 0.3, 0.999, 1 - 1e-12])
+@pytest.mark.parametrize("noise", [0.4, 1.0, 20.0, 1e6])
+def test_sampled_gaussian_noise_has_the_library_s_losses(rate: float, noise: float, grid: float) -> None:
+    theirs = plds.from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
+    assert_same(sampled_gaussian(rate, noise, grid), theirs)

@@ -1,7 +1,7 @@
-"""Many uses of one mechanism, as dp_accounting computes them, without its loops.
+"""Privacy losses as dp_accounting computes them, all at once instead of one after the other.
 
-It finds where a repeated distribution may be cut off by 40 sums of exponentials, one after the other, and a Rényi
-divergence of sampled noise term by term: most of the time that a price takes.
+Its loops over losses, over orders and over terms are most of the time that a price takes. What is here gives its
+numbers to the last digits, from its own distributions and by its own "connect the dots".
 """
 
 import math
@@ -12,6 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
+from dp_accounting.pld.privacy_loss_mechanism import (
+    AdjacencyType,
+    DiscreteGaussianPrivacyLoss,
+    GaussianPrivacyLoss,
+)
 from scipy import fft
 from scipy.special import gammaln
 
@@ -20,6 +25,49 @@ Floats = npt.NDArray[np.float64]
 _TAIL = 1e-15  # of the mass, cut off and counted as an endless loss
 _CHERNOFF = np.arange(1, 21)  # orders of the bound, over the length of the list
 _SHORT = 1000  # losses that dp_accounting multiplies out
+
+
+def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
+    """The privacy loss distribution of discrete Gaussian noise: `from_discrete_gaussian_mechanism`, quickly."""
+    noise = DiscreteGaussianPrivacyLoss(sigma, sensitivity)
+    ends = noise.connect_dots_bounds()
+    losses = sensitivity * (-0.5 * sensitivity - np.arange(ends.lower_x, ends.upper_x + 1)) / sigma**2 / grid
+    dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
+    last = -0.5 * sensitivity - dots * grid * sigma**2 / sensitivity  # with a loss so large
+    last = np.floor(np.clip(last, ends.lower_x - 1, ends.upper_x)).astype(np.int64)
+    deltas = _divergence(noise, dots * grid, last)
+    return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, dots, deltas))
+
+
+def sampled_gaussian(rate: float, noise: float, grid: float) -> Any:
+    """That of Gaussian noise on a Poisson sample, at a rate below 1: `from_gaussian_mechanism`, quickly."""
+    sides = (_sampled(rate, noise, grid, kind) for kind in (AdjacencyType.REMOVE, AdjacencyType.ADD))
+    return plds.PrivacyLossDistribution(*sides)
+
+
+def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
+    noise = GaussianPrivacyLoss(sigma, sampling_prob=rate, adjacency_type=kind)
+    ends = noise.connect_dots_bounds()
+    low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
+    epsilons, side = np.arange(low, high + 1) * grid, 1 if kind == AdjacencyType.REMOVE else -1
+    edge = math.log1p(-rate)  # no loss is further down than this for who left, or further up for who joined
+    lost = side * epsilons  # of who left
+    # Without sampling it were log(1 + (e^lost − 1)/q).
+    with np.errstate(all="ignore"):
+        plain = lost - math.log(rate) + np.log1p(-np.exp(math.log1p(-rate) - lost))
+    plain[np.isnan(plain) | np.isclose(lost, edge, rtol=1e-9, atol=0)] = -math.inf
+    last = (side < 0) - 0.5 - side * plain * sigma**2
+    deltas = np.where(
+        lost > edge, _divergence(noise, epsilons, last), -np.expm1(epsilons) if side > 0 else 0.0
+    )
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, deltas)
+
+
+def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) -> Floats:
+    """δ at each ε, where what is up to `last` has a loss above it."""
+    with np.errstate(over="ignore"):
+        deltas = noise.mu_upper_cdf(last) - np.exp(epsilons + noise.mu_lower_log_cdf(last))
+    return np.asarray(np.clip(np.nan_to_num(deltas, nan=1.0), 0, 1))
 
 
 def repeated(distribution: Any, times: int) -> Any:
@@ -78,7 +126,7 @@ def _moments(masses: Floats, step: Floats) -> Floats:
     return np.array(found)
 
 
-def sampled_gaussian(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
+def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
     """The Rényi divergence of Gaussian noise on a Poisson sample, at whole orders α and a rate q between 0 and 1.
 
     Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3:
