@@ -78,6 +78,25 @@ def short_training() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def short_fits() -> Iterator[None]:
+    """Mixtures of few parts, fitted in few steps, and classifiers of few drawn rows, unless a test says otherwise."""
+    from understudy.generator import Generator
+    from understudy.models.tables.offered import added_grams
+    from understudy.protocols.aggregators.plan import Config as Aggregators
+    from understudy.protocols.gram.protocol import Config as Gram
+    from understudy.protocols.people.one_report.config import Config as OneReport
+
+    few = {"components": 32, "steps": 20}
+    changed = dict.fromkeys([config.__init__ for config in (Gram, Aggregators, OneReport)], few)
+    changed |= {added_grams: few, Generator.classifier: {"rows": 2_000}}
+    with pytest.MonkeyPatch.context() as patch:
+        for function, defaults in changed.items():
+            for name, value in defaults.items():
+                patch.setitem(function.__kwdefaults__, name, value)
+        yield
+
+
 @pytest.fixture(scope="session")
 def load_bench() -> Callable[..., ModuleType]:
     """A script of benchmarks/<folder>/ as a module."""

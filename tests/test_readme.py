@@ -10,10 +10,8 @@ import pytest
 from test_cli import Run
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
-from understudy.generator import Generator
-from understudy.protocols.gram import protocol as gram
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
@@ -43,15 +41,7 @@ def carried_out(line: str, understudy: Run) -> None:
     assert code == 0, f"{line}\n{err}"
 
 
-def test_every_program_and_every_command_of_the_readme_runs(
-    understudy: Run, tables: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for setting, few in (
-        ("components", 64),
-        ("steps", 50),
-    ):  # how good its rows are is not what this is about
-        monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
-    monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 2_000)
+def test_every_program_and_every_command_of_the_readme_runs(understudy: Run, tables: Path) -> None:
     blocks = BLOCK.findall((ROOT / "README.md").read_text())
     assert [kind for kind, _ in blocks] == ["python", "console", "console", "python"]
     for kind, text in blocks:

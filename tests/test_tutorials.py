@@ -8,11 +8,8 @@ import pytest
 
 from test_cli import Run
 from test_readme import LINK, ROOT, carried_out
-from understudy.protocols.aggregators.plan import Config as Aggregators
-from understudy.protocols.gram.protocol import Config as Gram
-from understudy.protocols.people.one_report.config import Config as OneReport
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 MADE = {
@@ -33,9 +30,6 @@ def test_a_tutorial_leads_where_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for config in (Gram, Aggregators, OneReport):  # how good rows are is not what this is about
-        for setting, few in (("components", 32), ("steps", 20)):
-            monkeypatch.setitem(config.__init__.__kwdefaults__, setting, few)  # type: ignore[index]
     names: dict[str, Any] = {}
     for kind, text in BLOCK.findall(page.read_text()):
         if kind == "python":

@@ -20,6 +20,8 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.sgde.party import FIGURE
 from understudy.report import words
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 @pytest.fixture(scope="module")
 def exchange(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:

@@ -36,6 +36,8 @@ from understudy.protocols.sgde.party import FIGURE, train_offers
 from understudy.protocols.sgde.recipe import Recipe
 from understudy.report.words import right_about
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 BUDGET = Budget(8.0, 1e-5)
 SIDE = 12
 POOL = Requirements(

@@ -35,6 +35,8 @@ from understudy.protocols.sgde.party import FIGURE, SgdeParty, train_offers
 from understudy.protocols.sgde.quality import quality_of
 from understudy.protocols.sgde.recipe import Recipe
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 ASKED = 1.0
 KIND = {"kind": "gram", "quality_epsilon": ASKED}
 
