@@ -90,15 +90,15 @@ def test_a_fit_for_a_target_is_nearer_in_three_way_tables_that_no_pair_shows() -
     gaps = []
     for target in (None, TARGET):
         gap = 0.0
-        for seed in range(3):
+        for seed in range(2):
             rng = torch.Generator().manual_seed(seed)
             drawn = (noise * torch.randn(14, 14, generator=rng, dtype=torch.float64)).triu()
             fit = fit_gram(
                 gram_of(truth) * people + drawn + drawn.triu(1).T, SIZES, noise=noise, people=people, target=target,
-                components=64, steps=300, seed=seed,
+                components=32, steps=200, seed=seed,
             )  # fmt: skip
             a, y, b, _ = fit.odds().double().split(SIZES, 1)
-            gap += float((torch.einsum("ka,ky,kb->ayb", a, y, b) / 64 - truth.sum(3)).abs().sum())
+            gap += float((torch.einsum("ka,ky,kb->ayb", a, y, b) / 32 - truth.sum(3)).abs().sum())
         gaps.append(gap)
     assert gaps[1] < 0.9 * gaps[0], gaps
 
