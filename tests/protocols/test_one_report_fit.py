@@ -205,6 +205,14 @@ def test_dependence_is_found_where_it_is_and_nowhere_else() -> None:
     assert strength_of(mixture, 2, 3) < 0.02
 
 
+def test_a_fit_that_is_anchored_keeps_the_one_way_tables_and_finds_the_dependence() -> None:
+    rows = linked(30_000)
+    ways = [torch.tensor(way).double() for way in ([0.2, 0.5, 0.3], [1.0], [0.7, 0.3], [0.1, 0.4, 0.3, 0.2])]
+    mixture = fit_reports(told(rows, PAIRS, 2.0), LEVELS, ways, **SMALL | {"anchored": True})  # type: ignore[arg-type]
+    torch.testing.assert_close(mixture.gram().diagonal(), torch.cat(ways).float(), rtol=1e-3, atol=1e-4)
+    assert strength_of(mixture, 0, 2) > 0.1
+
+
 def test_reports_of_independent_columns_are_not_followed_and_without_the_penalty_they_are() -> None:
     rng = np.random.default_rng(5)
     rows = torch.stack([linked(600)[rng.permutation(600), column] for column in range(4)], 1)
@@ -248,7 +256,8 @@ def test_the_first_round_asks_about_every_column_that_tells_anything() -> None:
 def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: int | None) -> None:
     ways = [torch.full((size,), 1 / size).double() for size in (3, 1, 2, 4, 6, 2)]
     plan = Plan.rule(epsilon, [len(way) for way in ways], 10_000, target=target is not None)
-    asking = second_round(plan, ways, epsilon=epsilon, people=10_000, target=target, seed=0)
+    ordered = [0, 0, 0, 4, 5, 0]  # a number, and one that may be missing
+    asking = second_round(plan, ways, ordered=ordered, epsilon=epsilon, people=10_000, target=target, seed=0)
     pairs = {pair for one in asking.sets for pair in combinations(one.columns, 2)}
     told = [0, 2, 3, 4, 5]
     wanted = {
@@ -265,7 +274,7 @@ def test_the_second_round_asks_about_every_wanted_pair(epsilon: float, target: i
 def test_many_rare_bits_fit_into_one_set_and_the_unlikely_rest_shares_a_cell() -> None:
     ways = [torch.tensor([0.98, 0.02]).double() for _ in range(40)]
     plan = replace(Plan.rule(8.0, [2] * 40, 10_000, target=True), sets=20)
-    asking = second_round(plan, ways, epsilon=8.0, people=10_000, target=0, seed=0)
+    asking = second_round(plan, ways, ordered=[0] * 40, epsilon=8.0, people=10_000, target=0, seed=0)
     assert min(len(one.columns) for one in asking.sets) > 10
     for one in asking.sets:
         assert one.listed is not None
@@ -287,6 +296,16 @@ def test_rare_levels_share_a_group_and_two_levels_never_do() -> None:
     assert grouped(torch.tensor([0.6, 0.39, 0.01]), 0.05).tolist() == [0, 1, 2]
     assert grouped(torch.tensor([0.999, 0.001]), 0.5).tolist() == [0, 1]
     assert sorted(set(grouped(torch.full((5,), 0.2), 0.5).tolist())) == [0, 1]
+
+
+def test_rare_levels_in_order_go_with_their_neighbours_and_a_missing_value_stays_apart() -> None:
+    way = torch.tensor([0.02, 0.07, 0.4, 0.04, 0.26, 0.2, 0.01])
+    assert grouped(way, 0.08, ordered=7).tolist() == [0, 0, 1, 2, 2, 3, 3]
+    assert grouped(way, 0.08, ordered=6).tolist() == [0, 0, 1, 2, 2, 3, 4]
+    assert grouped(torch.tensor([0.9, 0.05, 0.05]), 0.5, ordered=2).tolist() == [0, 1, 2]
+    assert grouped(torch.full((8,), 0.125), 0.2, ordered=8).tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert max(grouped(torch.full((8,), 0.125), 9.0, ordered=8).tolist()) == 1  # one group would tell nothing
+    assert grouped(torch.tensor([1.0, 0.0]), 0.5, ordered=1).tolist() == [0, 1]
 
 
 def test_noise_shows_a_larger_eigenvalue_the_more_reports_there_are() -> None:

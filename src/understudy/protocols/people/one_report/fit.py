@@ -42,6 +42,7 @@ _TURNS = (
     50  # of expectation and maximisation for a one-way table, over ε: by then noise begins to be followed
 )
 _DRAWS = 8  # of reports of independent columns
+_ANCHORS = 20  # steps at the end: the one-way tables are then those that were given, to a few digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ def fit_reports(
 ) -> MixtureOfProducts:
     """The mixture that the reports are likeliest under, `strength` being the penalty in units of λ.
 
-    `ways` are one-way tables to begin from; `anchored`: to stay near, which noise would leave. `batch`: so many sets
+    `ways` are one-way tables to begin from; `anchored`: to keep, which noise would leave. `batch`: so many sets
     of columns enter a step, all in turns.
     """
     mixture = MixtureOfProducts(levels, components)
@@ -136,8 +137,7 @@ def fit_reports(
     adam = Adam([mixture.logits], lr=rate, betas=(0.9, 0.99))
     for chosen, step in zip(_batches(len(terms), batch, generator), range(steps), strict=False):
         if anchored:
-            with torch.no_grad():
-                mixture.logits.add_(start - mixture.logits.mean(0))
+            _anchor(mixture, start)
         odds = mixture.odds()
         mean = odds.mean(0)
         loss = penalty * ((odds - mean).square() / (mean + _SOFT)).sum(1).mean()
@@ -146,7 +146,15 @@ def fit_reports(
             loss = loss - scale * terms[number].log_likelihood(odds)
         adam.lr = rate * (1 - step / steps) ** 0.5
         adam.step(torch.autograd.grad(loss, mixture.logits))
+    for _ in range(_ANCHORS if anchored else 0):
+        _anchor(mixture, start)
     return mixture.requires_grad_(False).cpu()
+
+
+@torch.no_grad()
+def _anchor(mixture: MixtureOfProducts, logs: Tensor) -> None:
+    """A step towards one-way tables with these logarithms, of all components alike: their dependence stays."""
+    mixture.logits.add_(logs - mixture.odds().mean(0).clamp(min=_RAREST).log())
 
 
 def _batches(terms: int, batch: int, generator: torch.Generator) -> Iterator[list[int]]:

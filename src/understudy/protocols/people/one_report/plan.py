@@ -7,7 +7,8 @@ A report about K cells costs the same whatever K is, and tells of each cell as m
 beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1
 and as if its columns were independent, hold nearly all people; what is not among them shares one cell. At ε = 8 that is
 four or five columns of Adult or twenty rare bits, at ε = 2 a column and the target. Rare levels of a column share one
-group, where round 2 could not tell them from noise.
+group, where round 2 could not tell them from noise; levels in order, such as those of a number, share it with their
+neighbours.
 
 Sets are chosen one after another, each for the pairs of columns that were asked about least (greedy, as a covering
 design). Pairs with a named `target` are wanted more than others; at small ε they alone are, since few pairs can be
@@ -33,7 +34,7 @@ Array = NDArray[np.float64]
 
 _LARGE = 6.0  # ε from which pairs without the target are worth people
 _MIDDLE = 3.0  # ε from which any pairs are, where no target is named
-_SMALL = 1.5  # ε below which the penalty of all noise would leave no dependence at all
+_SMALL = 1.5  # ε below which most of the dependence that reports show is noise: the whole penalty
 _WIDE = 60  # columns from which few sets would have the target by themselves
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
@@ -81,7 +82,7 @@ class Plan:
             mass=0.97,
             sets=120,
             rare=1.0,
-            strength=0.6 if epsilon >= _SMALL else 0.4,
+            strength=0.6 if epsilon >= _SMALL else 1.0,
             anchored=not large,
         )
 
@@ -115,12 +116,24 @@ def first_round(levels: Sequence[int]) -> Asking:
 
 
 def second_round(
-    plan: Plan, ways: Sequence[Tensor], *, epsilon: float, people: int, target: int | None, seed: int
+    plan: Plan,
+    ways: Sequence[Tensor],
+    *,
+    ordered: Sequence[int],
+    epsilon: float,
+    people: int,
+    target: int | None,
+    seed: int,
 ) -> Asking:
-    """Sets of columns, by the one-way tables that round 1 found, for so many people."""
+    """Sets of columns, by the one-way tables that round 1 found, for so many people.
+
+    `ordered`: how many levels of each column, from the first, have an order.
+    """
     told = [column for column, way in enumerate(ways) if len(way) > 1]
     noise = 2 * math.exp(epsilon / 2) / math.expm1(epsilon) * math.sqrt(len(told) / max(people, 1))
-    groups = tuple(grouped(way, plan.rare * noise) for way in ways)
+    groups = tuple(
+        grouped(way, plan.rare * noise, ordered=many) for way, many in zip(ways, ordered, strict=True)
+    )
     tables = [
         np.maximum(np.bincount(group.numpy(), weights=way.numpy()), _RAREST)
         for group, way in zip(groups, ways, strict=True)
@@ -151,8 +164,14 @@ def second_round(
     return Asking(groups, tuple(chosen.values()), np.array(shares))
 
 
-def grouped(way: Tensor, least: float) -> Tensor:
-    """Each level's group: its own, and one for all levels below `least`. Two levels stay two."""
+def grouped(way: Tensor, least: float, *, ordered: int = 0) -> Tensor:
+    """Each level's group: its own, and one for all levels below `least`. Two levels stay two.
+
+    Of levels in order, the first `ordered`, those below `least` go with their neighbours.
+    """
+    if ordered > 1:
+        first = _neighbours(way[:ordered], least)
+        return torch.cat([first, int(first.max()) + 1 + torch.arange(len(way) - ordered)])
     rare = way < least
     if len(way) <= 2 or int(rare.sum()) < 2:
         return torch.arange(len(way))
@@ -162,6 +181,20 @@ def grouped(way: Tensor, least: float) -> Tensor:
     group[~rare] = torch.arange(int((~rare).sum()))
     group[rare] = int((~rare).sum())
     return group
+
+
+def _neighbours(way: Tensor, least: float) -> Tensor:
+    """The least of all groups goes with the lesser one beside it, until none is below `least` or two are left."""
+    shares, sizes = way.tolist(), [1] * len(way)
+    while len(shares) > 2 and min(shares) < least:
+        at = shares.index(min(shares))
+        beside = min(
+            (place for place in (at - 1, at + 1) if 0 <= place < len(shares)), key=shares.__getitem__
+        )
+        first = min(at, beside)
+        shares[first : first + 2] = [sum(shares[first : first + 2])]
+        sizes[first : first + 2] = [sum(sizes[first : first + 2])]
+    return torch.repeat_interleave(torch.tensor(sizes))
 
 
 def _grow(

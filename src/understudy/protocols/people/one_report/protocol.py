@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec
+from understudy.data.column import Binned, Ordinal
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
@@ -114,8 +115,8 @@ class _Run(Collection):
                 first_round(self.levels)
                 if stage == 0
                 else second_round(
-                    self.plan, self.ways(), epsilon=self.config.epsilon_total, target=self.target,
-                    people=sum(len(who[1]) for who in self.who.values()), seed=self.config.seed,
+                    self.plan, self.ways(), ordered=in_order(self.schema), epsilon=self.config.epsilon_total,
+                    target=self.target, people=sum(len(who[1]) for who in self.who.values()), seed=self.config.seed,
                 )
             )  # fmt: skip
         return self.asking[stage]
@@ -175,6 +176,11 @@ class _Run(Collection):
             "bytes": sum(len(value) for turn in self.answers for value in turn.values()),
             "a liar moves a count by at most": max(weights, default=0.0),
         }
+
+
+def in_order(schema: Schema) -> list[int]:
+    """How many levels of each column have an order: all but a missing value, or none."""
+    return [column.levels if isinstance(column, Binned | Ordinal) else 0 for column in schema.columns]
 
 
 def _bytes(value: Any) -> Tensor:
