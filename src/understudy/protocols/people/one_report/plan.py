@@ -33,8 +33,7 @@ from understudy.protocols.people.one_report.sets import ColumnSet, Sets
 Array = NDArray[np.float64]
 
 _LARGE = 6.0  # ε from which pairs without the target are worth people
-_MIDDLE = 3.0  # ε from which any pairs are, where no target is named
-_SMALL = 1.5  # ε below which most of the dependence that reports show is noise: the whole penalty
+_MIDDLE = 3.0  # ε from which any pairs are, where no target is named, and more levels can be told from noise
 _WIDE = 60  # columns from which few sets would have the target by themselves
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
@@ -81,8 +80,8 @@ class Plan:
             reach=0.2 if large else 0.4,
             mass=0.97,
             sets=120,
-            rare=1.0,
-            strength=0.6 if epsilon >= _SMALL else 1.0,
+            rare=1.0 if epsilon >= _MIDDLE else 2.0,
+            strength=0.6,
             anchored=not large,
         )
 
