@@ -7,7 +7,7 @@ from types import ModuleType
 import pytest
 
 Load = Callable[..., ModuleType]
-CHEAP = ("SignDS-FL, one report", "SignDS-FL, ten reports", "moments", "real rows")
+CHEAP = ("SignDS-FL, one report", "SignDS-FL, ten reports", "moments", "class-means", "real rows")
 
 
 @pytest.fixture(scope="module")

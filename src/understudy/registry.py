@@ -20,7 +20,7 @@ from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.people import class_means, fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
@@ -47,6 +47,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "lopub": lopub,
     "two-aggregators": two_aggregators,
     "one-report": one_report,
+    "class-means": class_means,
 }
 
 

@@ -286,6 +286,7 @@ class Trial:
             "dplt",
             "two-aggregators",
             "one-report",
+            "class-means",
         ):
             return Budget(
                 3 * plain.epsilon, plain.delta

@@ -21,6 +21,7 @@ from torch import Tensor
 from understudy.data.triangles import on_diagonal
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.gradients.pate import GradientVote
+from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.tied import reach
 from understudy.protocols.aggregators.host import UploadParty
@@ -176,6 +177,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
         patch.setattr(one_report_party, "randomized", _subsets(sites, one_report_party.randomized))
+        patch.setattr(NearestCodes, "__call__", _codes(sites, NearestCodes.__call__))
         yield
 
 
@@ -385,6 +387,14 @@ def _split(sites: Sites, real: Any) -> Any:
         return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
 
     return levels
+
+
+def _codes(sites: Sites, real: Any) -> Any:
+    def codes(mechanism: Any, scores: Tensor, rng: Any) -> Any:
+        sites.use(named(PureDp(mechanism.epsilon)), people=sites.holder.places[sites.ask.people])
+        return sites.through("row", scores, real(mechanism, scores, rng), length, math.inf)
+
+    return codes
 
 
 def _subsets(sites: Sites, real: Any) -> Any:

@@ -30,7 +30,7 @@ from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.people import fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
+from understudy.protocols.people import class_means, fed_stdg, fed_wae, gen_fl, lopub, sign_ds, wake_sleep
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.sgde import protocol as sgde
 from understudy.protocols.tied import protocol as tied
@@ -367,6 +367,11 @@ CASES = [
         "One report each, all pairs, some liars, three hosts", "one-report", one_report,
         {"epsilon_total": 1.0, "liars": 0.1, "share": 0.5, "components": 8, "steps": 10, "device": "cpu"},
         lambda: narrow(3), Budget(epsilon=1.0, delta=0.0), one_payment=True,
+    ),
+    Case(
+        "Class means, images of two classes, three hosts", "class-means", class_means,
+        {"epsilon_total": 3.0, "features": 12, "share": 0.4, "batch": 9}, lambda: images(3),
+        Budget(epsilon=3.0, delta=0.0), one_payment=True,
     ),
     Case("DP-GenFL, private generators, two hosts", "gen-fl", gen_fl, MADE_UP, lambda: horizontal(2)),
     Case(

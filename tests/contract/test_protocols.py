@@ -124,6 +124,7 @@ OTHERWISE_CHECKED = {  # what else is not typed to the last value, and why no se
     "people.begin.network": "the party builds it from the settings and its schema, and compares",
     "lopub.begin.schema": "the party compares it with its own",
     "one-report.begin.schema": "the party compares it with its own",
+    "class-means.begin.schema": "the party compares it with its own",
     "sgde.subscribe.requirements": "held to the settings and to the party's schema",
     "sgde.pull.offers": "other silos' cards and weights, rebuilt under the pool's requirements",
     "gram.agree.cells": "numbers of people and names of parties, held to the alignment",

@@ -14,6 +14,7 @@ KINDS = {
     "aggregators.release", "aggregators.released", "aggregators.take", "aggregators.taken", "aggregators.upload",
     "alignment.aligned", "alignment.found", "alignment.introduce", "alignment.introduced", "alignment.mask-other",
     "alignment.mask-own", "alignment.masked-ids",
+    "class-means.begin", "class-means.round",
     "dplt.agree", "dplt.agreed", "dplt.begin", "dplt.begun", "dplt.correlate", "dplt.group", "dplt.grouped",
     "dplt.quantify", "dplt.tables",
     "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",

@@ -1,4 +1,4 @@
-"""Everybody reports on a row of a table, a few people of each party at a time: LoPub, and one report a person.
+"""Everybody reports on a row, a few people of each party at a time: LoPub, one report a person, class means.
 
 Guarantee: the server's side is post-processing of the parties' paid answers.
 Edges: ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the reports
@@ -11,10 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+import torch
+from torch import Tensor
+
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
-from understudy.generator import Generator, Network
+from understudy.generator import Generator
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import (
@@ -66,17 +70,22 @@ class Collection(ABC):
         checkpoint: Path | None = None,
         resume: bool = False,
         watch: Watcher | None = None,
-    ) -> Outcome:
-        """Ask everyone, and fit a generator to the reports.
+    ) -> Any:
+        """Ask everyone, and fit a generator, or what else the protocol makes, to the reports.
 
         Ends early, with the reports that it has, when somebody's budget is spent. With a `checkpoint` folder the
         reports are saved as they come, and `resume=True` asks for those that are missing.
         """
-        schema = common_schema({name: schemas[name] for name in parties.names}, cls.protocol)
+        schema = cls.common({name: schemas[name] for name in parties.names})
         return cls(config, parties, schema, checkpoint, resume=resume).run(watch)
 
+    @classmethod
+    def common(cls, schemas: Mapping[str, Any]) -> Any:
+        """The one schema of all parties."""
+        return common_schema(schemas, cls.protocol)
+
     def __init__(
-        self, config: Any, parties: Parties, schema: Schema, checkpoint: Path | None, *, resume: bool
+        self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None, *, resume: bool
     ) -> None:
         self.config, self.schema = config, schema
         self.parties = parties = Present(parties, config.at_least)
@@ -118,14 +127,14 @@ class Collection(ABC):
         """What each party's people paid at most, by what they were asked."""
 
     @abstractmethod
-    def fit(self) -> Network:
-        """The generator's network, from all reports, ready to draw from."""
+    def fit(self) -> Any:
+        """What comes of all reports: a generator's network, ready to draw from, where `outcome` says nothing else."""
 
     @abstractmethod
     def told(self) -> dict[str, Any]:
         """What else the card says; asked for after the fit."""
 
-    def run(self, watch: Watcher | None) -> Outcome:
+    def run(self, watch: Watcher | None) -> Any:
         """All turns that are left, and the fit."""
         ended = run_rounds(
             len(self.turns), self.step, done=self.done, save=self.save, every=1, watch=watch,
@@ -133,9 +142,12 @@ class Collection(ABC):
         )  # fmt: skip
         if not self.done:
             raise BudgetExceeded(ended)
-        network, privacy = self.fit(), self.privacy()
-        card = self.card(ended, privacy)
-        return Outcome(Generator(network, self.schema, card), privacy, card["people"])
+        found, privacy = self.fit(), self.privacy()
+        return self.outcome(found, privacy, self.card(ended, privacy))
+
+    def outcome(self, found: Any, privacy: PrivacyStatement, card: dict[str, Any]) -> Any:
+        """The artefact, what it cost and how many took part."""
+        return Outcome(Generator(found, self.schema, card), privacy, card["people"])
 
     def step(self, round: int) -> None:
         """Ask the people of the next turn, and count it as done."""
@@ -171,6 +183,26 @@ class Collection(ABC):
             **self.told(),
             "privacy": privacy.to_dict(),
         }
+
+
+def in_two(hosted: Mapping[str, int], share: float, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
+    """For each party its people of a first round, a `share` of all, and of a second: drawn over all parties from public
+    randomness.
+    """
+    total = sum(hosted.values())
+    early = np.zeros(total, dtype=bool)
+    early[np.random.default_rng((seed, 0)).permutation(total)[: round(share * total)]] = True
+    parts = np.split(early, np.cumsum(list(hosted.values()))[:-1])
+    return {
+        name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
+        for name, part in zip(hosted, parts, strict=True)
+    }
+
+
+def sent_bytes(value: Any) -> Tensor:
+    """What a party sent, as bytes; none where it is something else."""
+    fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
+    return value if fits else torch.zeros(0, dtype=torch.uint8)
 
 
 def common_schema(schemas: Mapping[str, Schema], protocol: str) -> Schema:

@@ -32,7 +32,7 @@ from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
-from understudy.protocols.people.collecting import Collection
+from understudy.protocols.people.collecting import Collection, in_two, sent_bytes
 from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
@@ -70,7 +70,7 @@ class _Run(Collection):
         )
         if config.share is not None:
             self.plan = replace(self.plan, share=config.share)
-        self.who = self._stages()
+        self.who = in_two(self.hosted, self.plan.share, config.seed)
         self.turns = [
             (stage, start)
             for stage in (0, 1)
@@ -79,20 +79,8 @@ class _Run(Collection):
         self.asking: dict[int, Asking] = {}
         self.refused: dict[int, int] = {}  # reports of each round that are none
 
-    def _stages(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """For each party the people of both rounds, drawn over all parties from public randomness."""
-        total = sum(self.hosted.values())
-        early = np.zeros(total, dtype=bool)
-        order = np.random.default_rng((self.config.seed, 0)).permutation(total)
-        early[order[: round(self.plan.share * total)]] = True
-        parts = np.split(early, np.cumsum(list(self.hosted.values()))[:-1])
-        return {
-            name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
-            for name, part in zip(self.hosted, parts, strict=True)
-        }
-
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
-        self.answers.append({name: _bytes(reply.reports.value) for name, reply in answers.items()})
+        self.answers.append({name: sent_bytes(reply.reports.value) for name, reply in answers.items()})
 
     def asks(self, round: int) -> dict[str, Round]:
         """What each party is asked in a turn: the same whenever it is asked for."""
@@ -181,12 +169,6 @@ class _Run(Collection):
 def in_order(schema: Schema) -> list[int]:
     """How many levels of each column have an order: all but a missing value, or none."""
     return [column.levels if isinstance(column, Binned | Ordinal) else 0 for column in schema.columns]
-
-
-def _bytes(value: Any) -> Tensor:
-    """What a party sent, as bytes; none where it is something else."""
-    fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
-    return value if fits else torch.zeros(0, dtype=torch.uint8)
 
 
 def _read(sent: Tensor, which: Tensor, mechanisms: list[SubsetSelection], named: list[list[Tensor]]) -> int:

@@ -1,0 +1,191 @@
+"""Class means: a classifier of images or series from one small report of each person, and nobody is trusted.
+
+The people's side of `moments`, as far as local reports reach: second moments of d features would take d² numbers of
+each, and noise would hide them; class means stand out of it (`benchmarks/people/moments.py` says where).
+
+A row is a vector of slow cosine coefficients in a public frame. A share of the people report on where they are, which
+gives the mean of all. Every other person reports on the direction from that centre in which their row lies, a vector of
+length 1 in the block of their class. A report is the number of one codeword, two bytes, of as little error as ε allows
+(`privacy/local/nearest_codes.py`). The mean of the codewords in a block is the mean direction of the class times its
+share; a row's class is that of the direction it is most along.
+
+Guarantee: all that a person ever sends in the run costs `epsilon_total`, pure, against anyone, the server included,
+whatever centre it names.
+Edges: labelled images and series alone. A reply that cannot be read, or a report that names no codeword, is refused and
+counted on the card, and the others' stay. A run that ends halfway fits what it has; probabilities are not to be
+believed, their order is.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.classifier import Classifier
+from understudy.data.arrays import ArrayTable
+from understudy.data.described import ArraySchema, public_of
+from understudy.data.features import DeclaredFeatures
+from understudy.data.frame import UNIT
+from understudy.errors import ConfigError
+from understudy.models.cohort import LogisticRegression
+from understudy.models.moments.fit import without_noise
+from understudy.privacy.accounts.accounting import PureDp, Spend
+from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.accounts.statement import PrivacyStatement
+from understudy.protocols.core import ModelOutcome, Parties
+from understudy.protocols.people.class_means_party import (
+    CODE,
+    Begin,
+    ClassMeansParty,
+    Config,
+    Round,
+    Terms,
+)
+from understudy.protocols.people.collecting import Collection, in_two, sent_bytes
+from understudy.protocols.people.host import Reported
+
+__all__ = ["ARTEFACT", "KINDS", "SAME_PEOPLE", "Config", "build_party", "train"]
+
+SAME_PEOPLE = False  # each person is with one party
+ARTEFACT = "model"
+KINDS = ("image", "series")
+_SHORTEST = 0.5  # of the mean squared length of all classes' directions: less is taken for chance
+_SURE = 10.0  # how far scores lie apart: their order is all that counts
+
+
+def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> ClassMeansParty:
+    """A party of this protocol."""
+    return ClassMeansParty(name, rows, ledger, **more)
+
+
+class _Run(Collection):
+    """The server's side: whom it asks, and what they reported."""
+
+    protocol, begin = "class-means", Begin
+    config: Config
+
+    @classmethod
+    def common(cls, schemas: Mapping[str, Any]) -> ArraySchema:
+        for name, schema in schemas.items():
+            if getattr(schema, "kind", "table") not in KINDS:
+                raise ConfigError(
+                    f"{name} holds no images and no series, and class-means takes nothing else: one-report is for "
+                    "tables. Nothing was charged."
+                )
+        (first, schema), *others = schemas.items()
+        for name, other in others:
+            if public_of(other) != public_of(schema):
+                raise ConfigError(f"{first} and {name} describe their rows differently. Nothing was charged.")
+        found: ArraySchema = replace(schema, note="")
+        return found
+
+    def __init__(
+        self, config: Config, parties: Parties, schema: ArraySchema, checkpoint: Path | None, *, resume: bool
+    ) -> None:
+        self.terms = Terms.of(config, schema)
+        self.answers: list[dict[str, Tensor]] = []  # of each turn, as it came
+        super().__init__(config, parties, schema, checkpoint, resume=resume)
+        self.who = in_two(self.hosted, config.share, config.seed)
+        self.turns = [
+            (stage, start)
+            for stage in (0, 1)
+            for start in range(0, max(len(who[stage]) for who in self.who.values()), config.batch)
+        ]
+        self.heard: dict[int, tuple[Tensor, int, int]] = {}
+
+    def asks(self, round: int) -> dict[str, Round]:
+        """What each party is asked in a turn: the same whenever it is asked for."""
+        stage, start = self.turns[round - 1]
+        part = slice(start, start + self.config.batch)
+        centre = self.centre() if stage else torch.zeros(self.terms.frame.features, dtype=torch.int64)
+        return {
+            name: Round(round=round, people=who[stage][part], directions=bool(stage), centre=centre)
+            for name, who in self.who.items()
+            if len(who[stage][part])
+        }
+
+    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
+        self.answers.append({name: sent_bytes(reply.reports.value) for name, reply in answers.items()})
+
+    def centre(self) -> Tensor:
+        """The mean of all, by the first round, in whole steps; none where nobody was asked."""
+        if 0 not in self.heard:
+            self.heard[0] = self._sum(0)
+        total, reports, _ = self.heard[0]
+        frame, length = self.terms.frame, self.terms.mechanism.length
+        scale = frame.reach / (length * max(reports, 1))
+        mean = without_noise(total[0, : frame.features] * scale, scale * math.sqrt(max(reports, 1)))
+        return mean.round().long() if reports else torch.zeros(frame.features, dtype=torch.int64)
+
+    def _sum(self, stage: int) -> tuple[Tensor, int, int]:
+        """Over a round's reports: the sum of the named codewords, (blocks, width), how many, and how many are none."""
+        books = {name: self.terms.codebook(name, directions=bool(stage)) for name in self.who}
+        blocks = self.terms.classes if stage else 1
+        total, reports, refused = np.zeros((blocks, self.terms.width)), 0, 0
+        for (own, start), answers in zip(self.turns, self.answers, strict=False):
+            if own != stage:
+                continue
+            for name, sent in answers.items():
+                people = self.who[name][stage][start : start + self.config.batch]
+                if len(sent) != CODE * len(people):
+                    refused += len(people)
+                    continue
+                named = sent.numpy().copy().view(">u2").astype(np.int64)
+                good = named < self.terms.mechanism.codes
+                refused, reports = refused + int((~good).sum()), reports + int(good.sum())
+                for place, code in zip(people.numpy()[good].tolist(), named[good].tolist(), strict=True):
+                    total += books[name].word(place, code)
+        return torch.from_numpy(total), reports, refused
+
+    def fit(self) -> Tensor:
+        """The weights of a linear classifier: of each class its direction from the centre."""
+        centre, frame = self.centre().double() / UNIT, self.terms.frame
+        total, reports, _ = self.heard[1] = self._sum(1)
+        length, many = self.terms.mechanism.length, max(reports, 1)
+        means = total[:, : frame.features] / (length * many)
+        squared = means.square().sum(1) - frame.features / (length**2 * many)  # without that of noise
+        usual = squared.mean().clamp(min=1e-12)
+        means = means * (_SURE / squared.clamp(min=_SHORTEST * float(usual)).sqrt())[:, None]
+        back = torch.from_numpy(frame.matrix()) * UNIT  # (features, values), rows orthonormal
+        weight = means @ back
+        named = {"layer1.weight": weight, "layer1.bias": -0.5 * weight.sum(1) - means @ centre}
+        return self.network.flat({name: value.float() for name, value in named.items()})
+
+    @property
+    def network(self) -> LogisticRegression:
+        return LogisticRegression(math.prod(self.schema.shape), self.terms.classes)
+
+    def outcome(self, found: Tensor, privacy: PrivacyStatement, card: dict[str, Any]) -> ModelOutcome:
+        model = Classifier(self.network, found, DeclaredFeatures(self.schema), card)
+        return ModelOutcome(model, privacy, card["people"])
+
+    def reported(self) -> dict[str, Any]:
+        return {"answers": self.answers}
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        self.answers = state["answers"]
+
+    @property
+    def asked(self) -> dict[str, Spend]:
+        return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
+
+    def told(self) -> dict[str, Any]:
+        mechanism, heard = self.terms.mechanism, self.heard.values()
+        return {
+            "law": "of a random row of a random person",
+            "reports": {
+                "all": sum(reports for _, reports, _ in heard),
+                "refused": sum(refused for *_, refused in heard),
+                "of the busiest person": 1,
+            },
+            "codewords": {**asdict(mechanism), "length": mechanism.length},
+            "bytes": sum(len(value) for turn in self.answers for value in turn.values()),
+        }
+
+
+train = _Run.train
