@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from understudy.models.tables import empty_cells as marking
 from understudy.models.tables.empty_cells import empty_cells
 from understudy.models.tables.fit_gram import fit_gram
 
@@ -77,6 +78,27 @@ def test_half_a_copy_is_not_taken_for_a_whole_one(lean: float) -> None:
     ).gram()[:8, 8:16]
     apart = float(fitted.sum() - fitted.diagonal().sum())
     assert apart == pytest.approx((1 - lean) * 7 / 8, abs=0.045)
+
+
+def test_empty_cells_do_not_keep_the_fit_from_the_other_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Codes and what sums them up, many people and little noise: hundreds of cells are empty, some only seem so."""
+    sizes, people, noise = (20, 5, 5, 12, 4, 20, 6), 50_000, 15.0
+    rng = torch.Generator().manual_seed(5)
+    shares = torch.rand(5, people, generator=rng)
+    home, work = (shares[0].square() * 20).long(), (shares[1].square() * 12).long()
+    born = torch.where(shares[2] < 0.9, home, (shares[3] * 20).long())
+    task = torch.where(shares[4] < 0.97, work // 2, 5)
+    codes = torch.stack([home, home // 4, home * 7 % 10 // 2, work, work // 3, born, task], 1)
+    gram, true = released(codes, sizes, noise), released(codes, sizes, 0.0) / people
+    apart = torch.repeat_interleave(torch.tensor(sizes))[:, None] != torch.repeat_interleave(
+        torch.tensor(sizes)
+    )
+    far = []
+    for highest in (marking._SUREST, 0.0):
+        monkeypatch.setattr(marking, "_SUREST", highest)
+        fit = fit_gram(gram, sizes, noise=noise, people=people, components=64, steps=200, seed=0).gram()
+        far.append(float((fit - true)[apart].abs().sum()))
+    assert far[0] < 1.1 * far[1]
 
 
 def test_independent_columns_have_no_empty_cells() -> None:

@@ -12,8 +12,11 @@ likewise). Only pairs which that makes clearly likelier, with a floor that is no
 half of a copy is none. What they do not hold is with the other cells: in a second round these lie around the table with
 the same one-way tables that is independent but for the empty ones (quasi-independence; Goodman, JASA 1968).
 
-Differs from the paper: no cell is set to 0. It is measured once more, so to speak, as 0, and as precisely as the odds
-say that it is empty; the fit weighs it against all else.
+Differs from the paper: no cell is set to 0. People whom the fit has there cost it something, in proportion, the more
+the surer the cell is empty, so that a count is followed only as far as it exceeds a threshold (Tibshirani, "Regression
+shrinkage and selection via the lasso", JRSS B 1996). A square instead, as if each cell had been measured once more as 0
+and a hundred times as well, makes the descent too stiff to reach the other tables, and a cell that is not empty costs
+a hundred times too much.
 Guarantee: reads released tables alone, so it is post-processing.
 Edges: exact cells, and such as were not measured, are never taken for empty.
 """
@@ -28,8 +31,10 @@ from torch.nn import functional
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
-_SUREST = 300.0  # an empty cell is at most so many times as precise as its measurement
-_STRAYS = 1.5  # people: an empty cell is never known more nearly than by so many
+_STEEP = 2.0  # deviations of a threshold for each unit of the log odds
+SURE = 3.0  # deviations: an empty cell with such a threshold, or a higher one, is surely empty
+_SUREST = 16.0  # deviations: the highest threshold
+_STRAYS = 1.5  # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
 _TURNS = 6  # of expectation and maximisation, for two numbers a pair
 _MARGINS = 5  # turns of proportional fitting
 _SOME = 1e-3  # probabilities lie so far from 0 and 1
@@ -44,8 +49,9 @@ def empty_cells(
     columns: Tensor,
     independent: Tensor | None = None,
 ) -> Tensor:
-    """How sure it is that a cell holds nobody, over the precision of its measurement: (width, width).
+    """What a person costs in a cell that seems empty, in units of 1/noise, and 0 elsewhere: (width, width).
 
+    It is the threshold, in deviations of the noise, below which a count is taken for none.
     `counts` and the variance of their `noise` are (width, width), known where `measured`; `ways` (width,) are the
     one-way tables; `columns` (width, m) says of which column each level is. `independent`: E, where rules leave it 0 in
     cells that nobody can be in; these are no evidence.
@@ -61,13 +67,14 @@ def empty_cells(
     mean, zero = pairs.mean_of_others(share, floor), torch.zeros_like(floor)
     share, _ = pairs.likeliest(mean, share, zero, learn=False)
     odds = _READY * pairs.log_odds(mean, share, zero).clamp(max=20).exp()
+    threshold = _STEEP * odds.log1p()
     there = pairs.known & (pairs.spread_out(near.double()) > 0)
-    return torch.minimum(odds, surest(pairs.noise)) * there
+    return torch.minimum(threshold, surest(pairs.noise)) * there
 
 
 def surest(noise: Tensor) -> Tensor:
-    """How sure it can be that a cell holds nobody, over the precision of its measurement, from its noise's variance."""
-    return (noise / _STRAYS**2).clamp(max=_SUREST)
+    """The highest threshold of a cell, from its noise's variance."""
+    return (noise.sqrt() / _STRAYS).clamp(max=_SUREST)
 
 
 @dataclass(frozen=True)

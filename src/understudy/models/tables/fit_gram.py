@@ -142,7 +142,7 @@ def _descend(
                 break
             slope = two_way.slope(law, turned, pairs)
             slope.add_ways((law.weighed(own).mean(0) - ways) * ways_precision)
-            empty.add_to(slope, tied)
+            empty.add_to(slope)
             if with_target is not None:
                 with_target.add_to(slope)
             wider = [one.slope(table, len(own), scale) for one, table in zip(triples, wide, strict=True)]

@@ -1,7 +1,8 @@
 """What parts a mixture's tables from those that were released, and the gradient of it: the parts of `fit_gram`'s loss.
 
-Each part is half the sum of squared gaps over their variance, times the number of components: a function of the law's
-own odds and shares, and of the tables that it has besides (`given_rules`).
+Each part is half the sum of squared gaps over their variance, or for empty cells the sum of what people in them cost,
+times the number of components: a function of the law's own odds and shares, and of the tables that it has besides
+(`given_rules`).
 """
 
 from collections.abc import Sequence
@@ -11,12 +12,12 @@ import torch
 from torch import Tensor
 
 from understudy.errors import ConfigError
+from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.given_rules import Ruled, Rules, Tie, blocks_of, put
 from understudy.models.tables.noisy_tables import RESOLUTION, Tables, most_of
 
 _STRESS = (0.1, 3.0)  # least and most weight of a table's squares: their mean, over the noise's
 _EVERY = 5  # steps between two looks at what each table has left
-_SURE = 10.0  # times as precise as its measurement: a cell is surely empty
 
 
 @dataclass(frozen=True)
@@ -130,19 +131,19 @@ class TwoWay:
 
 
 class EmptyCells:
-    """The levels of pairs with empty cells, the precision of each, and which are sure; of each tie by itself."""
+    """The levels of pairs with empty cells, what people in each cost, and which are sure; of each tie by itself."""
 
     def __init__(self, tables: Tables, scale: float, rules: Rules) -> None:
-        sure, precision = (tables.empty > _SURE * tables.weight).float(), (tables.empty * scale).float()
+        sure, cost = (tables.empty > SURE * tables.weight.sqrt()).float(), (tables.empty * scale).float()
         columns = tables.columns.float()
         self.tied = []
         for a, b, cells in rules.tied:
-            own, certain = (whole[a[:, None], b] * cells for whole in (precision, sure))
+            own, certain = (whole[a[:, None], b] * cells for whole in (cost, sure))
             self.tied.append((own, certain, columns[a], columns[b]))
-            for whole in (precision, sure):
+            for whole in (cost, sure):
                 put(whole, a, b, cells, torch.zeros_like(own))
-        self.levels = precision.any(1).nonzero()[:, 0]
-        self.precision, self.sure = (cells[self.levels][:, self.levels] for cells in (precision, sure))
+        self.levels = cost.any(1).nonzero()[:, 0]
+        self.cost, self.sure = (cells[self.levels][:, self.levels] for cells in (cost, sure))
         self.columns = columns[self.levels]
 
     def held(self, law: Ruled, tied: Sequence[Tensor]) -> float:
@@ -155,12 +156,12 @@ class EmptyCells:
             most.append(float((one.T @ (table * sure) @ other).max()))
         return max(most)
 
-    def add_to(self, slope: Slope, tied: Sequence[Tensor]) -> None:
+    def add_to(self, slope: Slope) -> None:
         if len(self.levels):
             own = slope.law.own[:, self.levels]
-            slope.add(self.levels, own @ (slope.law.weighed(own).T @ own / len(own) * self.precision))
-        for place, (table, (precision, *_)) in enumerate(zip(tied, self.tied, strict=True)):
-            slope.tied[place] += len(slope.own) * table * precision
+            slope.add(self.levels, own @ self.cost)
+        for place, (cost, *_) in enumerate(self.tied):
+            slope.tied[place] += len(slope.own) * cost
 
 
 @dataclass(frozen=True)

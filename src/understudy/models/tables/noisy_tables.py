@@ -39,7 +39,7 @@ class Tables:
     that mixes the levels of one column, so that odds P have the tables (P·basis)ᵀ(P·basis). A mean square
     residual, in units of the noise, below `least` follows the noise (none is, where fewer than 18 two-way cells
     were measured). A table whose squares add up to no more than `most` (m, m) shows no more than noise.
-    `empty` (width, width), by levels: the precision with which a cell is known to hold nobody (`empty_cells`,
+    `empty` (width, width), by levels: what people cost, in shares, in a cell that seems to hold nobody (`empty_cells`,
     `ordered_pairs`).
     `cells` is how many two-way cells, each twice, were measured and can hold somebody.
     """
@@ -115,7 +115,7 @@ def read_tables(
         columns=columns,
         least=1 - 3 * (2 / max(int(open_cells.triu().sum()), 1)) ** 0.5,
         most=_most(columns.T @ open_cells.double() @ columns),
-        empty=torch.maximum(empty, surest(known) * nobody) * weight,
+        empty=torch.maximum(empty, surest(known) * nobody) * weight.sqrt(),
         cells=int(open_cells.sum()),
     )
 

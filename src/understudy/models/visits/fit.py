@@ -28,6 +28,7 @@ from understudy.check import positive, whole
 from understudy.data.visits import SeveralLayout, VisitLayout
 from understudy.errors import ConfigError
 from understudy.models.adam import Adam
+from understudy.models.tables.empty_cells import SURE
 from understudy.models.tables.fit_gram import Watch
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.noisy_tables import Tables, forbidden, read_tables
@@ -39,7 +40,6 @@ from understudy.models.visits.together import ChainsTogether, TogetherTables
 _RAREST = 1e-6  # least initial probability of a level
 _WAIT = 0.1  # of the steps, at most, for cells to become empty
 _STRAY = 0.015  # of a pair's people, in cells that should be empty
-_SURE = 10.0  # times as precise as its measurement: a cell is surely empty
 _LONGER = 1.5  # times as long as until no residual is more than noise
 _EVERY = 5  # steps, whether to stop is asked
 _JITTER = 1.5  # of the initial logits: enough for the kinds, and for the kinds of their events, to part
@@ -298,18 +298,16 @@ class _Part:
         single[:skip] = 0
         empty = tables.empty
         if never is not None:  # what rules forbid is surely empty
-            empty = torch.where(never, torch.maximum(empty, 2 * _SURE * tables.weight), empty)
-        inverse = (single, tables.precision, tables.weight, empty)
-        self.ways_precision, self.precision, self.weight, self.empty = (
-            (cells / share**2).float() for cells in inverse
-        )
-        self.sure = (empty > _SURE * tables.weight).float()
+            empty = torch.where(never, torch.maximum(empty, 2 * SURE * tables.weight.sqrt()), empty)
+        inverse = (single, tables.precision, tables.weight)
+        self.ways_precision, self.precision, self.weight = ((cells / share**2).float() for cells in inverse)
+        self.empty, self.sure = (empty / share).float(), (empty > SURE * tables.weight.sqrt()).float()
 
     def loss(self, gram: Tensor, ways: Tensor) -> Tensor:
-        """Half the squares over their variances, each pair of levels once."""
+        """Half the squares over their variances, and what people in empty cells cost, each pair of levels once."""
         pairs = (self._turned(gram) - self.target).square() * self.precision
         single = (ways - self.ways).square() * self.ways_precision
-        return (pairs.sum() + (gram.square() * self.empty).sum()) / 4 + single.sum() / 2
+        return pairs.sum() / 4 + ((gram * self.empty).sum() + single.sum()) / 2
 
     def left(self, gram: Tensor) -> tuple[float, bool, float]:
         """The squared residuals over the noise's; whether no table has more than noise; people in empty cells."""
