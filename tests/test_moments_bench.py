@@ -31,7 +31,7 @@ def test_a_cell_of_images_has_a_row_for_each_classifier(
     }  # fmt: skip
     rows = bench.measure(job)
     fit = ["fit"] if split == "offers" else []
-    assert [row["classifier"] for row in rows] == [*fit, "cnn", "mlp", "logistic"]
+    assert [row["classifier"] for row in rows] == [*fit, "cnn", "cnn, longer", "mlp", "logistic"]
     assert all(set(row) == set(bench.FIELDS) for row in rows)
     assert all(0 <= row["accuracy"] <= 1 and row["people"] == 48 for row in rows)
 

@@ -6,7 +6,8 @@
 
 Moments (`protocols/moments`) with its default settings, one image a person, δ = 10⁻⁵. Its rules were chosen on MNIST;
 the other sets are reported as they came out. Three classifiers are trained on 50,000 drawn images and tested on real
-ones; the Fréchet distance is taken in a fixed space of random convolutions. "real" trains on the people's own images.
+ones, the CNN also for longer; the Fréchet distance is taken in a fixed space of random convolutions. "real" trains on
+the people's own images.
 USPS and EMNIST have no test set here: every fifth image is held out.
 "offers": each of 20 silos releases its sums alone, with the whole noise, and a pool adds them (`sgde`, kind="moments");
 beside the three, "fit" is Bayes' rule on what was fitted, where nothing is drawn.

@@ -21,9 +21,11 @@ def accuracies() -> str:
     steps = sorted(set(ours.epsilon) - {0.0})
     lines = []
     for dataset, name in NAMES.items():
-        for classifier in ("cnn", "mlp", "logistic"):
+        for classifier in ("cnn", "cnn, longer", "mlp", "logistic"):
             rows = ours[(ours.dataset == dataset) & (ours.classifier == classifier)]
             drawn = rows[rows.method == "moments"]
+            if not len(rows):
+                continue
             lines.append(
                 (
                     f"{name}, {rows.people.max():,} people" if classifier == "cnn" else "",
