@@ -5,15 +5,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tomli_w
 
+from understudy.errors import ConfigError
 from understudy.evaluate.utility import Figure
+from understudy.protocols.visits.terms import Holders
 from understudy.report.page import write_report
 from understudy.report.people import People, findings, together
 from understudy.run import run_file
 from understudy.runfile import RunFile
-from visit_cases import beside_visits, clinic, frames, two_kinds
+from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
 
 SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
 
@@ -117,6 +120,29 @@ def test_events_without_a_table_of_people_are_compared_too(tmp_path: Path) -> No
     text = write_report(out).read_text()
     assert "Pairs of an event’s columns" in text
     assert "cannot be read" not in text
+
+
+def test_over_a_grid_people_whom_a_holder_of_every_column_has_are_compared() -> None:
+    tables, schemas = beside_visits()
+    schema = Holders.of(schemas).schema
+    held, described = split_rows(tables, schemas, clinic=2, bank=2)
+    apart, one = together(held, described, schema), together(tables, schemas, schema)
+    for part, rows in one.items():
+        order = [schema.person, *rows.columns.drop(schema.person)]
+        found, expected = (
+            frame[order].sort_values(order, ignore_index=True) for frame in (apart[part], rows)
+        )
+        pd.testing.assert_frame_equal(found, expected)
+    twice = held | {"bank1": pd.concat([held["bank1"], held["bank0"].head(1)])}
+    with pytest.raises(ConfigError, match="two of bank0, bank1 hold the same person"):
+        together(twice, described, schema)
+
+
+def test_the_page_of_a_run_file_over_a_grid_compares_people_and_events(tmp_path: Path) -> None:
+    _, out = run_file(saved(tmp_path, *split_rows(*beside_visits(), clinic=2, bank=2)))
+    text = write_report(out).read_text()
+    assert "Pairs of an event’s columns" in text
+    assert "income" in text
 
 
 def test_holders_of_rows_may_have_the_same_ids_for_other_people() -> None:

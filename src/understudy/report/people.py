@@ -25,6 +25,7 @@ from understudy.evaluate.comparison import NO_OUTSIDERS, Shares, column_shares
 from understudy.evaluate.people_figures import people_figures
 from understudy.evaluate.utility import Figure
 from understudy.evaluate.utility.visits import Tables, visit_tables
+from understudy.protocols.visits.columns import grid_of
 from understudy.report import view
 from understudy.report.marks import NEAR, beyond, worst
 from understudy.report.names import figure_name
@@ -104,7 +105,7 @@ def compare_people(
 def together(
     sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
 ) -> dict[str, pd.DataFrame]:
-    """All holders' people and events: over rows one after the other, over columns those whom all holders have."""
+    """All holders' people and events: over rows one after the other, else those whom a holder of every column has."""
     visits = {name: own for name, own in schemas.items() if isinstance(own, VisitSchema)}
     if not visits:
         raise ConfigError("no holder's events can be read here.")
@@ -128,23 +129,30 @@ def together(
 def _of_all_holders(
     sources: Mapping[str, Any], schemas: Mapping[str, Any], schema: VisitSchema | SeveralVisits
 ) -> dict[str, pd.DataFrame]:
-    """People whom all holders have, with the columns of all, and their events of each kind."""
+    """People whom a holder of every column has, with all of these, and their events of each kind."""
     key, people, events = schema.person, None, {}
-    for name, own in schemas.items():
+    for names in grid_of(schemas).groups:
+        own = schemas[names[0]]
+        held = [_held(sources[name], schemas[name], key) for name in names]
+        parts = {part: pd.concat([one[part] for one in held], ignore_index=True) for part in held[0]}
+        rows = parts["people"]
+        if rows[key].duplicated().any():
+            raise ConfigError(f"two of {', '.join(names)} hold the same person: rows cannot be joined.")
         if isinstance(own, VisitSchema):
-            parts = {
-                part: _keyed(frame, own.person, key)
-                for part, frame in visit_tables(sources[name], own).items()
-            }
             events[own.title if isinstance(schema, SeveralVisits) else "events"] = parts["events"]
-            rows = parts.get("people", parts["events"][[key]].drop_duplicates())
-        else:
-            table = read_table(sources[name], own)
-            rows = table.frame[list(own.names)].assign(**{key: table.people.astype(str)})
         people = rows if people is None else people.merge(rows, on=key)
     assert people is not None
     there = {title: rows[rows[key].isin(people[key])] for title, rows in events.items()}
     return ({} if schema.people is None else {"people": people}) | there
+
+
+def _held(source: Any, own: Schema | VisitSchema, key: str) -> dict[str, pd.DataFrame]:
+    """A holder's people, and their events if it has any."""
+    if isinstance(own, VisitSchema):
+        parts = {part: _keyed(rows, own.person, key) for part, rows in visit_tables(source, own).items()}
+        return {"people": parts["events"][[key]].drop_duplicates()} | parts
+    table = read_table(source, own)
+    return {"people": table.frame[list(own.names)].assign(**{key: table.people.astype(str)})}
 
 
 def _keyed(frame: pd.DataFrame, person: str, key: str) -> pd.DataFrame:
