@@ -60,6 +60,7 @@ from understudy.protocols.visits.messages import Begin
 from understudy.protocols.visits.party import VisitsParty
 from understudy.protocols.visits.releases import Released, release
 from understudy.protocols.visits.terms import SETTLED, Holders
+from understudy.protocols.visits.wide import wide_columns
 
 SAME_PEOPLE = None  # rows of different people, columns of the same ones, or both
 KINDS = ("visits", "table")
@@ -238,11 +239,17 @@ def forecast(
     multiplier = max(needed) if config.private else 0.0
     terms = holders.terms(multiplier, config.most_holders)
     layout, noises = holders.layout, dict[str, list[float]]()
-    for block, own in zip(layout.blocks, holders.noise(terms, config.colluding, len(schemas)), strict=True):
-        noises.setdefault(block[0], []).append(own / layout.unit_of(block[0], terms.unit))
+    deviations = zip(layout.blocks, holders.noise(terms, config.colluding, len(schemas)), strict=True)
+    cells = {block: own / layout.unit_of(block[0], terms.unit) for block, own in deviations}
+    for block, own in cells.items():
+        noises.setdefault(block[0], []).append(own)
     noise, blocks = max(map(max, noises.values())), len(layout.blocks)
     price = {name: epsilon({moments_event(multiplier): 1}, budget.delta) for name, budget in budgets.items()}
-    few = people is not None and people <= _FEW * noise
+    warnings: tuple[str, ...] = ()
+    if people is not None and people <= _FEW * noise:
+        warnings = (f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
+    elif people is not None:
+        warnings = tuple(wide_columns(schema, layout, cells, people))
     return Forecast(
         protocol="visits",
         cut=holders.partition,
@@ -271,9 +278,7 @@ def forecast(
         errors=tuple(
             Error(what=counted(kind), least=min(own), largest=max(own)) for kind, own in noises.items()
         ),
-        warnings=(f"{people:,} people are no more than noise of {noise:.4g} on every count hides.",)
-        if few
-        else (),
+        warnings=warnings,
     )
 
 

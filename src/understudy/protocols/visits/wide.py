@@ -1,0 +1,76 @@
+"""Columns of events whose bounds are so wide that noise alone makes their mean uncertain: a word before a run.
+
+Every table that a column is in tells how many people have each of its levels: its own with the noise σ of a cell, one
+with a column of k levels besides with σ√k. Together they have the precision Σ 1/(k σ²). The mean over N people of an
+average event is then uncertain by √(Σ (m − m₀)²) / (N √precision), with m the middles of the levels: the farther a bin
+reaches, the more noise on it is worth. m₀ is the middle level's, which stands for a mean that nobody knows yet.
+
+Guarantee: made of public schemas, noise, and the number of people that the caller states; no row is read.
+Edges: of columns that may be negative a mean says little about its error, and nothing is said of them.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.data.column import Binned, Integer, Real
+from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
+from understudy.data.visits.counts import Block
+
+_MOST = 0.1  # of the mean
+
+
+def wide_columns(
+    schema: VisitSchema | SeveralVisits,
+    layout: VisitLayout | SeveralLayout,
+    noise: Mapping[Block, float],
+    people: int,
+) -> Iterator[str]:
+    """A word on each column of events whose mean would be uncertain by more than a tenth.
+
+    `noise` is the deviation of a cell's in each table, in people.
+    """
+    for part in schema.parts:
+        for place, column in enumerate(part.event_schema.columns):
+            if column.name == f"{part.time}_gap" or not isinstance(column, Integer | Real) or column.low < 0:
+                continue
+            off = uncertain(column, place, part.title, layout, noise) / people
+            middle = float(np.median(middles(column)))
+            if off > _MOST * middle:
+                low, high, sd, least, half = map(_said, (column.low, column.high, off, off / _MOST, middle))
+                yield (
+                    f'"{column.name}" reaches from {low} to {high}: noise alone makes the mean of {people:,} people '
+                    f"uncertain by {sd}, more than 10 % of any mean below {least}; half its levels lie below {half}. "
+                    "Cut amounts at a lower bound before the run."
+                )
+
+
+def uncertain(
+    column: Binned, place: int, title: str, layout: VisitLayout | SeveralLayout, noise: Mapping[Block, float]
+) -> float:
+    """The deviation of a column's sum over people's average events, from all tables that it is in."""
+    precision = 0.0
+    for block in layout.blocks:
+        kind, a, b = block
+        first, *titles = kind.split()
+        if (titles and titles[0] != title) or first not in ("event", "across"):
+            continue
+        shape = layout.shape(block)
+        if b == place or (a == place and first == "event"):
+            beside = 1 if len(shape) == 1 else shape[0] if b == place else shape[1]
+            precision += 1 / (beside * noise[block] ** 2) if noise[block] else np.inf
+    found = middles(column)
+    return float(np.sqrt(np.square(found - np.median(found)).sum() / precision))
+
+
+def middles(column: Binned) -> NDArray[np.float64]:
+    """The middle of each level: of whole numbers between the first and the last."""
+    edges = np.asarray(column.edges, dtype=np.float64)
+    last = edges[1:] - (1 if np.asarray(column.edges).dtype.kind == "i" else 0)
+    return (edges[:-1] + last) / 2
+
+
+def _said(number: float) -> str:
+    """With three digits that count."""
+    return f"{float(f'{number:.3g}'):,.15g}"

@@ -1,0 +1,78 @@
+"""What is said before a run of columns of events whose bounds are too wide for their mean to be told from noise."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from understudy.data.schema import Categorical, Integer, Real, Schema
+from understudy.data.visits import VisitLayout, VisitSchema
+from understudy.planning import plan
+from understudy.privacy.accounts.budget import Budget
+from understudy.protocols.visits.wide import middles, uncertain, wide_columns
+from visit_cases import two_kinds
+
+USUAL = Budget(1.0, 1e-5)
+NARROW = (0, 1, 20, 50, 100, 200, 400, 800, 2_000)
+COST = Real(name="cost", low=0, high=2_000, bins=NARROW)
+WIDE = Real(name="cost", low=0, high=40_000, bins=(*NARROW, 10_000, 40_000))
+
+
+def schema(*columns: Real | Integer) -> VisitSchema:
+    return VisitSchema(
+        person="id",
+        most_events=5,
+        people=Schema(columns=(Categorical(name="sex", categories=("f", "m")),)),
+        events=Schema(columns=columns),
+    )
+
+
+def test_a_plan_warns_of_a_bound_that_holds_every_outlier_and_not_of_one_where_amounts_are_cut() -> None:
+    wide, narrow = (
+        plan("visits", {"clinic": schema(column)}, budget=USUAL, people=5_912).warnings
+        for column in (WIDE, COST)
+    )
+    assert not narrow
+    (said,) = wide
+    assert '"cost" reaches from 0 to 40,000' in said
+    assert "Cut amounts" in said
+    more = plan("visits", {"clinic": schema(WIDE)}, budget=Budget(8.0, 1e-5), people=200_000)
+    assert not more.warnings, "many people and a large budget make up for it"
+    assert not plan("visits", {"clinic": schema(WIDE)}, budget=USUAL).warnings, "nobody said how many people"
+
+
+def test_the_uncertainty_is_that_of_the_best_estimate_from_all_tables_of_the_column() -> None:
+    other = Integer(name="days", low=0, high=3)
+    layout = VisitLayout.of(schema(WIDE, other))
+    noise = {block: 3.0 if block[0] == "event" else 2.0 for block in layout.blocks}
+    rng, draws, levels = np.random.default_rng(0), 20_000, WIDE.size
+    # its own table, one with days (4 levels), and with sex (2) and the number of events (6)
+    estimates = [
+        (rng.normal(0, sd, (draws, levels, beside)).sum(2), 1 / (beside * sd**2))
+        for sd, beside in ((3.0, 1), (3.0, 4), (2.0, 2), (2.0, 6))
+    ]
+    best = sum(weight * found for found, weight in estimates) / sum(weight for _, weight in estimates)
+    found = middles(WIDE)
+    off = best @ (found - np.median(found))
+    assert uncertain(WIDE, 0, "events", layout, noise) == pytest.approx(off.std(), rel=0.03)
+
+
+def test_middles_are_those_of_what_a_level_holds() -> None:
+    assert middles(Integer(name="n", low=0, high=9, bins=(0, 5, 9))).tolist() == [2.0, 7.0]
+    assert middles(COST)[:2].tolist() == [0.5, 10.5]
+
+
+def test_of_several_kinds_of_events_each_is_told_by_its_own_tables_and_what_may_be_negative_is_left_out() -> (
+    None
+):
+    _, schemas = two_kinds()
+    insurer = schemas["insurer"]
+    columns = (*insurer.events.columns, WIDE, Real(name="change", low=-40_000, high=40_000, bins=9))
+    wide = schemas | {"insurer": replace(insurer, events=Schema(columns=columns))}
+    said = [word for word in plan("visits", wide, budget=USUAL, people=3_000).warnings if "reaches" in word]
+    assert [word.split('"')[1] for word in said] == ["cost"]
+
+
+def test_without_noise_nothing_is_uncertain() -> None:
+    layout = VisitLayout.of(schema(WIDE))
+    assert not list(wide_columns(schema(WIDE), layout, dict.fromkeys(layout.blocks, 0.0), 100))
