@@ -98,7 +98,7 @@ class Forker:
         order |= {"program": program and str(program), "hold": hold, "environment": environment}
         self._line.sendall(json.dumps(order).encode() + b"\n")
         process = int(self._line.recv(64))
-        until(lambda: to.with_suffix(".err").exists(), 60)
+        until(lambda: to.with_suffix(".err").exists(), 240)
         return Terminal(process, to)
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Place:
     def ask(
         self, method: str, path: str, body: bytes | str | None = None, **headers: str
     ) -> tuple[int, dict[str, str], str]:
-        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         line.putrequest(method, path, skip_host="host" in headers)
         text = body.encode() if isinstance(body, str) else body
         if text is not None and "content_length" not in headers and "transfer_encoding" not in headers:

@@ -65,7 +65,7 @@ def test_a_decision_reaches_who_waits_for_it_and_is_about_this_contract_alone(
     join = threading.Thread(target=lambda: said.append(Queue(home=home)(ONE)))
     join.start()
     answer = steward.post(f"contracts/{ONE.digest}", decision="accept" if accept else "refuse")
-    join.join(30)
+    join.join(120)
     assert said == [accept]
     assert f"The contract is {'accepted' if accept else 'refused'}" in words_of(answer)
     assert waiting(home) == {"gram-2"}

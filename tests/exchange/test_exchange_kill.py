@@ -135,7 +135,7 @@ def row_first(exchange: Any, gap: Path, caller: Any, offer: Any, upload: Any) ->
     with exchange.database.write() as session:
         session.add(offer)
     gap.touch()
-    time.sleep(1.0)
+    time.sleep(60)  # it is killed here
     upload.keep(offer.digest)
     return offer
 
@@ -153,7 +153,7 @@ def push(files: list[bytes], port: int, token: str, told: Path) -> None:
 
 
 def call(port: int, method: str, place: str, token: str, data: bytes | None = None) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     try:
         connection.request(method, place, body=data, headers={"Authorization": f"Bearer {token}"})
         return connection.getresponse().status

@@ -114,7 +114,7 @@ def test_two_threads_do_not_undo_each_others_setting(hasty: str) -> None:
         thread.start()
         assert not entered.wait(0.2)  # else it would take this thread's setting for the process's own
         assert _setting().startswith("highest")
-    thread.join(10)
+    thread.join(120)
     assert found[0].startswith("highest")
     assert _setting() == hasty
 

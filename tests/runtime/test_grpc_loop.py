@@ -46,5 +46,5 @@ def test_who_is_slow_to_take_the_loop_gets_it_all_the_same() -> None:
         time.sleep(loop._MOMENT)
     asking = threading.Thread(target=lambda: found.append(driven.drive(three())), daemon=True)
     asking.start()
-    asking.join(10)
+    asking.join(120)
     assert found == [3], "the loop's own thread took it back, and nobody told it again to stop"
