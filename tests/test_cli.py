@@ -16,6 +16,7 @@ from rich.console import Console
 
 from understudy.cli.training import bar_of
 from understudy.data.samples import toy
+from understudy.evaluate.audit import auditing
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core import Progress
@@ -339,7 +340,10 @@ def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
     assert "`understudy ledger budget`" in understudy("run", home / "run.toml")[2]
 
 
-def test_an_audit_states_the_claim_and_what_it_observed(understudy: Run, home: Path) -> None:
+def test_an_audit_states_the_claim_and_what_it_observed(
+    understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     code, out, err = understudy("audit", home / "run.toml", "--seconds", 0.1)  # the fewest trials
     assert (code, err) == (0, "")
     assert "claimed ε ≤ 2.99" in out

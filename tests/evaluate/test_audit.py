@@ -17,6 +17,7 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import ConfigError
+from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
 from understudy.evaluate.audit.auditing import Case, audit_mechanism, audit_protocol
 from understudy.evaluate.audit.bounds import (
@@ -314,7 +315,7 @@ def scores(case: Case, present: bool, runs: int) -> np.ndarray:
 
 def test_evidence_is_the_likelihood_ratio_of_the_noise() -> None:
     """One step on everybody: evidence is N(±μ²/2, μ²), since the canary fills the clip norm."""
-    budget, runs = Budget(20.0, DELTA), 20
+    budget, runs = Budget(20.0, DELTA), 12
     case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=budget, people=2).case()
     mu = 1 / calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=20.0, delta=DELTA)
     for present, mean in ((True, mu**2 / 2), (False, -(mu**2) / 2)):
@@ -411,6 +412,12 @@ def test_a_run_in_miniature_keeps_its_sampling_rate(batch: int, people: int) -> 
     assert config.rounds * config.critic_steps <= 20
 
 
+@pytest.fixture
+def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few as a bound can be made of, where what it proves is not the matter."""
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+
+
 def run_file(folder: Path) -> SimpleNamespace:
     """A run file whose tables do not exist."""
     SCHEMA.save(folder / "schema.toml")
@@ -424,11 +431,12 @@ def run_file(folder: Path) -> SimpleNamespace:
     return SimpleNamespace(parties=parties, out="out", path=lambda text: folder / text)
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
     file, config = run_file(tmp_path), verti_gan.Config(rounds=1, critic_steps=1, batch=100)
     (tmp_path / "out" / "generator").mkdir(parents=True)
     (tmp_path / "out" / "generator" / "card.json").write_text('{"people": 200}')
-    result = audit_run_file(file, verti_gan, config, trials=20)
+    result = audit_run_file(file, verti_gan, config, trials=10)
     assert 1.98 <= result.claimed <= 2.0
     assert result.passed
     text = str(result)
@@ -437,9 +445,10 @@ def test_a_run_file_is_audited_without_its_tables(tmp_path: Path) -> None:
     assert "no real one was read" in text
 
 
+@pytest.mark.usefixtures("few_trials")
 def test_a_run_file_that_was_not_run_says_what_it_assumes(tmp_path: Path) -> None:
     file, config = run_file(tmp_path), verti_gan.Config(rounds=1, critic_steps=1, batch=100)
-    result = audit_run_file(file, verti_gan, config, party="loose", trials=20)
+    result = audit_run_file(file, verti_gan, config, party="loose", trials=10)
     assert "1,000 were assumed" in str(result)
     assert 7.9 <= result.claimed <= 8.0
     with pytest.raises(ConfigError, match="strict"):

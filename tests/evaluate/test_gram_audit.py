@@ -10,6 +10,7 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Integer, Schema
 from understudy.errors import ConfigError
+from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.gram_canary import GramAudit
@@ -22,14 +23,16 @@ from understudy.protocols.gram import protocol as gram
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
 Z = Schema(columns=(Boolean(name="z"),))
 NUMBERS = Schema(columns=(Integer(name="age", low=0, high=40), Boolean(name="x")))
-BUDGET = Budget(8.0, 1e-3)
+BUDGET, STRICTER = Budget(8.0, 1e-3), Budget(6.0, 1e-3)
 
 
-def audited(schemas: dict[str, Schema], trials: int = 50, **settings: Any) -> AuditResult:
+def audited(
+    schemas: dict[str, Schema], trials: int = 50, budget: Budget = BUDGET, **settings: Any
+) -> AuditResult:
     case = GramAudit(
         config=gram.Config(**settings),
         schemas=schemas,
-        budgets=dict.fromkeys(schemas, BUDGET),
+        budgets=dict.fromkeys(schemas, budget),
         target="a",
         people=4,
     ).case()
@@ -68,7 +71,7 @@ def test_fine_tables_with_a_third_of_their_noise_are_found_out(monkeypatch: pyte
         return noise_on(cells, scale / 3 if cells.ndim == 1 else scale, rng)  # trees are rows of nodes
 
     monkeypatch.setattr(gram_parts, "noise_on", quiet)
-    assert not audited({"a": NUMBERS}, trials=45, fine=0.8).passed
+    assert not audited({"a": NUMBERS}, trials=34, budget=STRICTER, fine=0.8).passed
 
 
 @pytest.mark.parametrize("schemas", [{"a": XY}, {"a": XY, "b": Z}], ids=["one holder", "columns"])
@@ -79,10 +82,13 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_parts, "noise_on", quiet)
-    assert not audited(schemas, trials=36).passed
+    assert not audited(schemas, trials=28, budget=STRICTER).passed
 
 
-def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None:
+def test_a_run_file_with_gram_is_audited_by_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     for name, schema in (("a", XY), ("b", Z)):
         schema.save(tmp_path / f"{name}.toml")
     section = {
@@ -90,7 +96,7 @@ def test_a_run_file_with_gram_is_audited_by_its_settings(tmp_path: Path) -> None
         for name in ("a", "b")
     }
     file = SimpleNamespace(parties=section, out="out", path=lambda text: tmp_path / text)
-    result = audit_run_file(file, gram, gram.Config(), trials=20, people=4)
+    result = audit_run_file(file, gram, gram.Config(), trials=10, people=4)
     assert result.passed
     assert any("gram over columns" in note for note in result.notes)
 

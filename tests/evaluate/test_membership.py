@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.errors import ConfigError
+from understudy.evaluate.attacks import chance
 from understudy.evaluate.attacks.membership import ETA, OUTLYING, SCORES, neighbourhood
 from understudy.evaluate.attacks.rates import top_half
 from understudy.evaluate.utility.distance import Space
@@ -69,7 +70,8 @@ def test_a_table_that_never_saw_the_targets_scores_one_half(score, outliers):
 
 @pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("outliers", [None, 0, 0.5, 1])
-def test_a_copy_of_the_training_rows_scores_almost_one(score, outliers):
+def test_a_copy_of_the_training_rows_scores_almost_one(score, outliers, monkeypatch):
+    monkeypatch.setattr(chance, "DRAWS", 499)
     attack = neighbourhood(TRAIN, HOLDOUT, TRAIN, score=score, outliers=outliers)
     assert attack["acc"].attack.value > 0.98
     assert attack["auc"].attack.value > 0.99
@@ -105,7 +107,8 @@ def test_targets_are_drawn_by_the_seed_and_stated():
     assert "control: 1,100 real rows" in runs[0].note
 
 
-def test_half_of_the_held_out_rows_stay_for_the_control():
+def test_half_of_the_held_out_rows_stay_for_the_control(monkeypatch):
+    monkeypatch.setattr(chance, "DRAWS", 499)
     assert "600 members" in neighbourhood(TRAIN, HOLDOUT, TRAIN, targets=5000).note
     assert "1,200 members" in neighbourhood(TRAIN, HOLDOUT, TRAIN, targets=5000, reference=people(9, 4)).note
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from understudy.data.visits import Visits, counts, reading
 from understudy.errors import ConfigError
+from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
 from understudy.evaluate.audit.visits_canary import VisitsAudit, visits_case
@@ -67,9 +68,10 @@ def test_what_claims_nothing_is_not_audited() -> None:
 
 @pytest.mark.parametrize(("parts", "party"), [({}, "clinic"), ({"clinic": 2, "bank": 2}, "clinic1")])
 def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
-    tmp_path: Path, parts: dict[str, int], party: str
+    tmp_path: Path, parts: dict[str, int], party: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over columns, and over a grid."""
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     _, schemas = split_rows(*beside_visits(), **parts)
     parties = {}
     for name, schema in schemas.items():
@@ -78,7 +80,7 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     body = {"protocol": "visits", "out": "out", "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     file, config = RunFile.load(tmp_path / "run.toml"), visits.Config()
-    result = audit_run_file(file, visits, config, party=party, people=3, trials=20)
+    result = audit_run_file(file, visits, config, party=party, people=3, trials=10)
     assert result.passed
     with pytest.raises(ConfigError, match="the party with the events"):
         visits_case(config, schemas, dict.fromkeys(schemas, BUDGET), "registry", 3)

@@ -21,6 +21,7 @@ from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
 from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
+from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.federation import Federation
 from understudy.generator import Generator
@@ -522,7 +523,9 @@ delta = 1e-5
 """
 
 
-def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(tmp_path: Path) -> None:
+def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Images in one file, their label in another, ledgers on disk: the strictest holder's budget is what both pay."""
     held, _ = people(90)
     pixels = np.rint(held["upper"].values * 255).astype(np.uint8)
@@ -540,5 +543,6 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(tmp_path:
     drawn: Any = Generator.load(out).parts(7, seed=0)
     assert drawn["upper"].shape == (7, 4, 6)
     assert list(drawn["registry"].columns) == ["side", "site"]
-    found = audit_run_file(file, tied, tied.Config(**dict(file.settings) | {"steps": 5}), trials=20, people=4)
+    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+    found = audit_run_file(file, tied, tied.Config(**dict(file.settings) | {"steps": 5}), trials=10, people=4)
     assert found.passed
