@@ -60,7 +60,7 @@ import tomli_w
 
 from understudy.bounded import read_toml
 from understudy.check import known_keys, plain_names
-from understudy.data.sources import SUFFIX, TableSource, is_url
+from understudy.data.sources import SUFFIX, WRITTEN, TableSource, is_url
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 
@@ -203,9 +203,12 @@ class RunFile:
         """Where this party's rows are, paths made absolute."""
         return self.parties[party].source(self.folder)
 
-    def _table(self, party: str) -> str:
+    def _read_by(self, party: str) -> dict[str, Any]:
+        """The table, and how it is read, also where a file beside it says so."""
         source = self.source(party)
-        return source.table if isinstance(source, TableSource) else str(source)
+        if not isinstance(source, TableSource):
+            return {"table": str(source)}
+        return {key: value for key, value in vars(source).items() if value not in (None, ())}
 
     def schemas(self) -> "dict[str, PublicSchema]":
         """What is public of each party's rows. DraftSchemaError where a person has not confirmed it yet."""
@@ -239,7 +242,7 @@ class RunFile:
                 )  # a holder elsewhere chooses it itself
             }
             | {"schema": str(self.path(section.schema))}
-            | ({"table": self._table(name)} if section.table else {})
+            | (self._read_by(name) if section.table else {})
             | ({"ledger": str(self.ledger_path(name))} if section.table or section.aggregates else {})
             for name, section in self.parties.items()
         }
@@ -247,7 +250,7 @@ class RunFile:
 
 
 TOP = ("protocol", "out", "rows", "people", "holdout", "public", "rules", "settings", "parties")
-_READING = ("separator", "encoding", "decimal", "missing", "sheet", "query", "password")
+_READING = (*WRITTEN, "query", "password")
 _HOLDERS_OWN = (
     "table", "ledger", "ledger_epsilon", "ledger_delta", "noise", "people_are_elsewhere", "aggregates", *_READING,
 )  # fmt: skip

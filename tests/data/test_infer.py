@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_strategies import tables
 
-from understudy.data.infer import infer_schema, write_draft
+from understudy.data.infer import draft, infer_schema, write_draft
 from understudy.data.samples import toy
 from understudy.data.schema import (
     Boolean,
@@ -159,3 +159,10 @@ def test_wrong_drafts_are_refused(tmp_path: Path) -> None:
         infer_schema(tmp_path / "t.csv")
     with pytest.raises(ConfigError, match="most_categories"):
         infer_schema(frame, most_categories=0)
+
+
+def test_people_with_several_rows_are_told_before_anything_else_is_done(tmp_path: Path) -> None:
+    pd.DataFrame({"id": [1, 2, 1, 1], "a": ["x", "y", "x", "y"]}).to_csv(tmp_path / "t.csv", index=False)
+    found = draft(tmp_path / "t.csv", "id")
+    assert found.remarks["id"].startswith("2 rows of people who have an earlier one")
+    assert "earlier" not in found.schema.note  # which is written down

@@ -210,7 +210,9 @@ def test_ids_that_repeat_or_mix_types_are_named() -> None:
         frame = pd.DataFrame({"id": pd.Series(ids, dtype=object), "x": True})
         return [str(v).removeprefix('the table, column "id": ') for v in check_table(frame, schema)]
 
-    assert said([1, 2, 1]) == ["value 1 at row 3 is the id of an earlier row: a person has one row."]
+    assert said([1, 2, 1]) == [
+        "value 1 at row 3 is the id of an earlier row: a person has one row, and many rows each are for `visits`."
+    ]
     assert said([1, "a", 2]) == ['value "a" at row 2 is text, where most ids are whole numbers.']
     assert said(["a", "b", 2]) == ["value 2 at row 3 is a number, where most are text."]
     assert said([1, "", "NA", None]) == [f"row {row} has no id." for row in (2, 3, 4)]

@@ -104,7 +104,9 @@ def show_draft(found: "Draft") -> None:
         for c in found.schema.columns
     ]
     if found.schema.person is not None:
-        rows.insert(0, (found.schema.person, "the person", "", "", "never learned, never sampled"))
+        person = found.schema.person
+        said = found.remarks.get(person, "never learned, never sampled")
+        rows.insert(0, (person, "the person", "", "", said))
     rows += [(name, "left out", "", "", why) for name, why in found.left_out.items()]
     print_table(("column", "kind", "values", "missing", "to decide"), rows)
 

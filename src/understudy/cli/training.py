@@ -36,6 +36,8 @@ def summary(result: "Result", folder: Path) -> None:
     for name, what in ARTEFACTS.items():
         if (folder / name).exists():
             out.print(f"  {name:<20} {what}")
+    if (folder / "generator").exists():
+        out.print(f"Is it good, is it safe? `understudy report {folder}` writes a page.", soft_wrap=True)
 
 
 @contextmanager

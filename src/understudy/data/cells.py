@@ -107,7 +107,7 @@ def read_ids(
         faults.insert(0, Fault(column=name, rows=numbers[missing], reason="has no id."))
     ids = np.append(_ids(seen, text, whole), [None])[where]
     if one_row_each and (again := pd.notna(ids) & pd.Series(ids).duplicated().to_numpy()).any():
-        reason = "is the id of an earlier row: a person has one row."
+        reason = "is the id of an earlier row: a person has one row, and many rows each are for `visits`."
         faults.append(Fault(column=name, rows=numbers[again], values=cells[again].to_numpy(), reason=reason))
     if faults:
         return cells, faults

@@ -153,6 +153,10 @@ def draft(
     if ids:
         notes.append(f"Different in every row, so perhaps the person: {', '.join(ids)}.")
     remarks = dict.fromkeys(ids, "different in every row: is this the person?")
+    if person is not None and (again := int(raw.columns[person].duplicated().sum())):
+        remarks[person] = (
+            f"{again:,} rows of people who have an earlier one: keep one each, or see docs/visits.md"
+        )
     cells_of = {str(c): cells for c, cells in raw.columns.items()}
     for column in columns:
         if isinstance(column, Categorical) and (odd := sorted(_ODD & set(column.labels))):

@@ -34,6 +34,7 @@ from understudy.check import known_keys
 from understudy.errors import ConfigError
 
 SUFFIX = ".source.toml"
+WRITTEN = ("separator", "encoding", "decimal", "missing", "sheet")  # how a file is written
 _NOTHING = "Nothing was read."
 
 
@@ -155,6 +156,19 @@ def source_at(place: str | Path) -> TableSource:
     """What a path or a URL stands for: a file, a source in a TOML file."""
     text = str(place)
     return TableSource.load(Path(place)) if text.endswith(SUFFIX) else TableSource(table=text)
+
+
+def in_database(place: Any) -> bool:
+    """Whether rows, or some of them, are in a database, not in a file or in memory."""
+    if isinstance(place, TableSource):
+        return place.is_database or in_database(Path(place.table))
+    if not isinstance(place, str | Path):
+        return False
+    if is_url(str(place)):
+        return True
+    if Path(place).is_dir():  # a table of people and one of events
+        return any(map(in_database, Path(place).glob(f"*{SUFFIX}")))
+    return str(place).endswith(SUFFIX) and TableSource.load(Path(place)).is_database
 
 
 def with_missing(place: str | Path, words: Iterable[str]) -> TableSource:

@@ -19,11 +19,16 @@ import pandas as pd
 from understudy.data.files import Source, open_source
 from understudy.data.grid import Grid
 from understudy.data.schema import Schema, join
+from understudy.data.sources import in_database
 from understudy.data.streamed import StreamedTable, open_table
 from understudy.data.table import Table, read_table
-from understudy.errors import UnderstudyError
+from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.comparison import Outsiders, People
 
+NOT_OPENED = (
+    "its rows are in a database, and a page opens none. Export them to a file, and name it: "
+    "write_report(…, tables={…})."
+)
 MOST = 100_000  # rows of a long table that are compared
 
 
@@ -51,13 +56,15 @@ def read_rows(source: Source, schema: Schema, name: str | None = None) -> tuple[
 
 
 def open_holdings(
-    sources: Mapping[str, Source], schemas: Mapping[str, Schema], *, same_people: bool
+    sources: Mapping[str, Source], schemas: Mapping[str, Schema], *, same_people: bool, databases: bool = True
 ) -> Holdings | str:
-    """The parties' tables as one, or the reason why there is none."""
+    """The parties' tables as one, or the reason why there is none. `databases`: whether one may be asked for rows."""
     tables: dict[str, Table] = {}
     notes: list[str] = []
     for party, source in sources.items():
         try:
+            if not databases and in_database(source):
+                raise ConfigError(NOT_OPENED)
             name = party if isinstance(source, pd.DataFrame) else None
             tables[party] = _some(
                 open_table(source, schemas[party], name, one_row_each=same_people), party, notes, same_people

@@ -13,11 +13,12 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
 from understudy.data.files import Source
 from understudy.data.schema import Schema
+from understudy.data.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.array_figures import array_figures, opened, together
 from understudy.evaluate.comparison import Comparison, compare
-from understudy.evaluate.holdings import open_holdings, read_rows
+from understudy.evaluate.holdings import NOT_OPENED, open_holdings, read_rows
 from understudy.evaluate.utility import Figure
 from understudy.report import view
 from understudy.report.artefacts import Artefacts
@@ -70,7 +71,10 @@ def measure(
     sources = _sources(run, parties, tables)
     try:
         schemas = {name: _schema(run, run.schema, name) for name in sources}
-        found = open_holdings(sources, schemas, same_people=run.owners is not None)
+        # What a folder names may be a stranger's choice: any host would be dialled, with any password of this machine.
+        found = open_holdings(
+            sources, schemas, same_people=run.owners is not None, databases=tables is not None
+        )
         if isinstance(found, str):
             return Measured(reason=found)
         unseen, strangers = (None, None) if holdout is None else read_rows(holdout, found.schema)
@@ -97,13 +101,21 @@ def _sources(
     run: Artefacts, parties: Sequence[str] | None, tables: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """Where the rows of the parties are that are asked for."""
-    sources = dict(tables or {name: body["table"] for name, body in run.parties.items() if "table" in body})
+    sources = dict(tables or {name: _source(body) for name, body in run.parties.items() if "table" in body})
     if strange := sorted(set(parties or ()) - sources.keys()):
         known = ", ".join(sources) or "none"
         raise ConfigError(
             f"there is no table of a party {strange[0]!r}; known parties: {known}. Nothing was read."
         )
     return {name: source for name, source in sources.items() if parties is None or name in parties}
+
+
+def _source(body: Mapping[str, Any]) -> Any:
+    """A holder's file, and how the run file says that it is read."""
+    stated = {key: body[key] for key in WRITTEN if key in body}
+    if not stated or is_url(str(body["table"])):
+        return body["table"]
+    return TableSource.from_dict({"table": body["table"], **stated}, "run.toml")
 
 
 def _of_arrays(
@@ -120,6 +132,8 @@ def _of_arrays(
     sources = _sources(run, parties, tables)
     if not sources:
         return Measured(reason="no holder's rows can be read here.")
+    if tables is None and any(map(in_database, sources.values())):
+        return Measured(reason=NOT_OPENED)
     try:
         real = together([opened(source, schema) for source in sources.values()])
         found = array_figures(real, run.synthetic, schema, holdout=holdout, epochs=3, steps=400, seed=seed)
@@ -142,6 +156,8 @@ def _of_people(
     sources = _sources(run, parties, tables)
     if not sources:
         return Measured(reason="no holder's rows can be read here.")
+    if tables is None and any(map(in_database, sources.values())):
+        return Measured(reason=NOT_OPENED)
     try:
         schemas = schemas_of(run.parties, sources, schema)
         found = measure_people(sources, schemas, schema, run.drawn, holdout=holdout, seed=seed)
