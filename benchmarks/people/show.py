@@ -1,4 +1,4 @@
-"""The tables of README.md, from ours.csv, liars.csv and fed_wae's ours.csv: `make tables NAME=people`.
+"""The tables of README.md, from the CSV files here and fed_wae's ours.csv: `make tables NAME=people`.
 
 The mean over seeds and, after ±, half their range.
 """
@@ -189,7 +189,52 @@ def classifiers() -> str:
     return table(heads, lines)
 
 
+def means() -> str:
+    """Class means by local reports: the error beside the distance that is to be told, and what a rule makes of it."""
+    rows, reached = pd.read_csv(HERE / "moments.csv"), pd.read_csv(HERE / "classifiers.csv")
+    rows = rows[rows.method == "class means"]
+
+    def beside(dataset: str, method: str, epsilon: float) -> str:
+        same = (reached.dataset == dataset) & (reached.method == method) & (reached.epsilon_total == epsilon)
+        return mean(reached[same].accuracy)
+
+    lines = [
+        [
+            dataset,
+            f"{group.people.max():,}",
+            f"{epsilon:g}",
+            f"{group.expected.mean():.2f}",
+            f"{group.error.mean():.2f}",
+            f"{group.apart.mean():.2f}",
+            mean(group.accuracy),
+            mean(group.exact),
+            beside(dataset, "one-report", epsilon),
+        ]
+        for (dataset, epsilon), group in rows.groupby(["dataset", "epsilon_total"])
+    ]
+    heads = (
+        "rows", "people", "ε in all", "error by formula", "error", "classes lie apart", "accuracy", "without privacy",
+        "one-report",
+    )  # fmt: skip
+    return table(heads, lines)
+
+
+def shares() -> str:
+    """Moments by two shares of each person, beside tables of the same rows."""
+    rows, reached = pd.read_csv(HERE / "moments.csv"), pd.read_csv(HERE / "classifiers.csv")
+    every = pd.concat([rows[rows.trust == "two aggregators"], reached[reached.method == "two-aggregators"]])
+    names = {"two-aggregators": "tables (`two-aggregators`)"}
+    lines = [
+        [str(dataset), names.get(method, f"moments, {method}")]
+        + [mean(group[group.epsilon_total == epsilon].accuracy) for epsilon in (1, 2, 4, 8)]
+        for (dataset, method), group in every[every.dataset.isin(rows.dataset)].groupby(["dataset", "method"])
+    ]
+    return table(("rows", "two aggregators have", "ε = 1", "ε = 2", "ε = 4", "ε = 8"), lines)
+
+
 TABLES = {
+    "means": means,
+    "shares": shares,
     "classifiers": classifiers,
     "chosen": partial(main_table, CHOSEN_ON),
     "apart": partial(main_table, APART),
