@@ -31,7 +31,7 @@ from torch.nn import functional
 _CLEARLY = 10.0  # in log-likelihood: a pair's gain by a floor
 _ABOVE = 3.0  # deviations: a floor nearer to 0 may be 0
 _READY = 3.0  # times its odds: in a pair near a function, what may be empty is
-_STEEP = 2.0  # deviations of a threshold for each unit of the log odds
+_STEEP = 3.0  # deviations of a threshold for each unit of the log odds
 SURE = 3.0  # deviations: an empty cell with such a threshold, or a higher one, is surely empty
 _SUREST = 16.0  # deviations: the highest threshold
 _STRAYS = 1.5  # people: so many in a cell that is surely empty cost 1, in log-likelihood, at most
