@@ -182,14 +182,14 @@ def visits_comparison(
         "Average variation distance of tables of one and two columns (0 equal, 1 disjoint); rows are public here:"
     ]
     lines += [f"  {words[kind]:<30}{sum(each) / len(each):>8.3f}" for kind, each in apart.items()]
-    lines += ["", f"  {'in all years of a person':<30}{'real':>8}{'drawn':>8}"]
+    lines += ["", f"  {'in all years of a person':<34}{'real':>8}{'drawn':>8}"]
     for column in ("outpatient", "visits"):
         totals = [frames["events"].groupby(schema.person)[column].sum() for frames in (real, drawn)]
         for what, figures in (
             ("mean", [total.mean() for total in totals]),
             ("90 % have less than", [total.quantile(0.9) for total in totals]),
         ):
-            lines.append(f"  {column + ', ' + what:<30}{figures[0]:>8.1f}{figures[1]:>8.1f}")
+            lines.append(f"  {column + ', ' + what:<34}{figures[0]:>8.1f}{figures[1]:>8.1f}")
     return "\n".join([*lines, ""])
 
 

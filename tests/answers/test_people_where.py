@@ -351,7 +351,9 @@ def test_a_schema_with_rules_survives_the_way_to_a_file_and_back() -> None:
     ]
 
 
-def test_a_check_says_how_many_people_of_a_holder_break_each_rule(tmp_path: Path) -> None:
+def test_a_check_says_how_many_people_of_a_holder_break_each_rule_and_how_many_are_cut(
+    tmp_path: Path,
+) -> None:
     said = [
         {"when": "sex == 'm'", "then": "ward != 'a'"},
         {"always": "day_gap >= 2 or day_gap is missing"},
@@ -372,10 +374,15 @@ def test_a_check_says_how_many_people_of_a_holder_break_each_rule(tmp_path: Path
     done = CliRunner().invoke(app, ["schema", "check", str(home), str(tmp_path / "schema.toml")])
     assert done.exit_code == 0, done.output
     text = " ".join(done.output.split())
+    assert "4 people, 1 of them without events." in text
+    assert "have more than" not in text
     assert "ward != 'a': 1 of 4 people break it" in text
     assert "day_gap is missing: 1 of 4 people break it" in text
     assert "smoker == false: 1 of 4 people break it" in text
     assert "first_day <= day: all people keep it" in text
+    schema(time="day", most_events=1).save(tmp_path / "schema.toml")
+    done = CliRunner().invoke(app, ["schema", "check", str(home), str(tmp_path / "schema.toml")])
+    assert "1 have more than 1 events, of which the first 1 count." in " ".join(done.output.split())
 
 
 def test_what_takes_too_many_cases_is_drawn_and_kept_instead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from understudy.errors import ConfigError, LedgerError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
+    from understudy.data.visits import Visits
 
 MissingOption = Annotated[
     list[str] | None,
@@ -39,14 +40,16 @@ def schema_check(
     from understudy.data.rules import broken
     from understudy.data.schema import Schema
     from understudy.data.streamed import check_rows, open_table
-    from understudy.data.visits import VisitSchema
+    from understudy.data.visits import Visits, VisitSchema
 
     public = load_schema(schema)
     if not isinstance(public, Schema):
         if isinstance(public, VisitSchema):
             check_rules(public)
-        read_rows(table, public)  # the first violation is its error
+        rows = read_rows(table, public)  # the first violation is its error
         out.print(f"{table.name} fits {schema.name}.")
+        if isinstance(rows, Visits):
+            _say_events(rows)
         if isinstance(public, VisitSchema) and public.rules:
             from understudy.answers.drawn_people import as_drawn
             from understudy.answers.drawn_people import broken as broken_by_people
@@ -76,6 +79,16 @@ def schema_check(
                 else "all rows keep it"
             )
             out.print(f"Rule {rule}: {said}.", markup=False)
+
+
+def _say_events(rows: "Visits") -> None:
+    """How many people there are, and whose events are cut. It comes from rows: for their holder alone."""
+    most, cut = rows.schema.most_events, rows.schema.cut
+    more = int((rows.numbers > most).sum())
+    out.print(f"{rows.rows:,} people, {int((rows.numbers == 0).sum()):,} of them without events.")
+    if more:
+        counted = f"the first {most:,}" if cut == "first" else f"{most:,}, drawn by chance,"
+        out.print(f"{more:,} have more than {most:,} events, of which {counted} count.")
 
 
 @app.command("infer")
