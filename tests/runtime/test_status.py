@@ -1,11 +1,14 @@
-"""What a status says of a process that is gone."""
+"""What a status says of a process that is gone, and what a server says line by line."""
 
 import json
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from understudy.cli.serve import _shown
 from understudy.network.status import FILE, LOCK, Status, read_status
 
 
@@ -30,3 +33,32 @@ def test_a_process_that_lives_says_its_own_error(tmp_path: Path) -> None:
             time.sleep(0.001)
         status = read_status(tmp_path)
     assert (status["state"], status["error"]) == ("waiting", "nothing listens there")
+
+
+class Scripted:
+    """A server's status, another at each look; it stays with the last."""
+
+    def __init__(self, *looks: tuple[str, str]) -> None:
+        self.looks, self.over = list(looks), threading.Event()
+
+    def now(self) -> dict[str, Any]:
+        state, signed = self.looks[0]
+        if len(self.looks) > 1:
+            self.looks.pop(0)
+        else:
+            self.over.set()
+        return {
+            "state": state,
+            "port": 1,
+            "error": "",
+            "parties": {name: {"signed": name in signed} for name in "ab"},
+        }
+
+
+def test_a_server_does_not_say_that_it_waits_for_nobody(capfd: pytest.CaptureFixture[str]) -> None:
+    """Between the last signature and the first ask a moment may pass, in which it is looked at."""
+    status: Any = Scripted(("waiting", ""), ("waiting", "a"), ("waiting", "ab"), ("training", "ab"))
+    with _shown(status, ("a", "b")):
+        assert status.over.wait(60)
+    said = capfd.readouterr().err.splitlines()
+    assert said == ["waiting at port 1: a, b to sign", "waiting at port 1: b to sign", "training at port 1"]

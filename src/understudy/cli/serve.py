@@ -157,9 +157,10 @@ def _shown(status: "Status", names: tuple[str, ...]) -> Iterator[None]:
         while not stop.wait(0.2):
             now = status.now()
             signed = tuple(name for name in names if now["parties"][name]["signed"])
-            if (fresh := (now["state"], signed)) != said:
-                missing = ", ".join(name for name in names if name not in signed)
-                rest = f": {now['error']}" if now["error"] else f": {missing} to sign" if missing else ""
+            missing = ", ".join(name for name in names if name not in signed)
+            rest = f": {now['error']}" if now["error"] else f": {missing} to sign" if missing else ""
+            waits_for_nobody = now["state"] == "waiting" and not rest  # in the moment before it begins
+            if (fresh := (now["state"], signed)) != said and not waits_for_nobody:
                 err.print(f"{now['state']} at port {now['port']}{rest}")
                 said = fresh
 
