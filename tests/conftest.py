@@ -3,6 +3,7 @@
 import atexit
 import gc
 import importlib.util
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -14,7 +15,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
-from forker import Forker
+from forker import Forker, stand_by
 from postgres import postgres
 from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  hooks
 
@@ -26,6 +27,7 @@ settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
 atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
 
+LINE = pytest.StashKey[socket.socket]()  # to the program that forks
 PRICES = pytest.StashKey[tuple[Any, Any]]()  # the accountant's own, and those that are kept
 
 
@@ -41,8 +43,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     setattr(accounting, "_epsilon", price)  # noqa: B010
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """No search for cycles looks at the libraries and at thousands of collected tests again."""
+    config = session.config
+    wanted = any("forker" in getattr(item, "fixturenames", ()) for item in session.items)
+    if wanted and config.getoption("workers") and not config.option.collectonly:
+        config.stash[LINE] = stand_by(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -1,7 +1,8 @@
 """Programs as processes of their own, forked from one that has its imports behind it.
 
 To import what a command needs takes seconds; a fork takes none. The tests of one session share one such program, with
-however many workers they run: whoever needs it first starts it, and it ends with the last that is connected.
+however many workers they run. With workers it is forked itself, from the process that has collected the tests; else
+whoever needs it first starts it. It ends with the last that is connected.
 
 An order (JSON: argv, folder, to, program, hold, environment) starts a process, with its output in the file `to`.out
 and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code. Without a
@@ -22,10 +23,13 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
 def until(true: Callable[[], bool], seconds: float, what: Callable[[], str] = lambda: "") -> None:
@@ -105,10 +109,30 @@ class Forker:
         self._line.close()
 
 
+def stand_by(place: Path) -> socket.socket:
+    """Fork the program from this process; it is there for as long as the line to it is open."""
+    load()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "forker"))
+        listener.listen(16)
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            child = os.fork()  # of several threads; those that libraries keep for themselves stay behind
+        if child == 0:
+            os.setsid()
+            os.environ |= ENVIRONMENT
+            try:
+                serve(listener)
+            finally:
+                os._exit(0)
+    line = _dialled(place / "forker")
+    assert line is not None
+    return line
+
+
 def _start(place: Path) -> None:
     (place / "forker").unlink(missing_ok=True)
     program = [sys.executable, __file__, str(place / "forker")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    environment = os.environ | ENVIRONMENT
     with (place / "forker.err").open("w") as said:
         subprocess.run(
             program, check=True, stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=environment
@@ -148,6 +172,8 @@ def hold(where: str, sign: Path) -> None:
 
 def play(order: dict[str, Any]) -> None:
     """A child: never returns."""
+    from understudy import cli
+
     signal.signal(
         signal.SIGINT, signal.default_int_handler
     )  # also where the tests are a shell's background job
@@ -214,7 +240,8 @@ def serve(listener: socket.socket) -> None:
             draft.replace(file)
 
 
-if __name__ == "__main__":
+def load() -> None:
+    """What commands need."""
     import pydantic.type_adapter  # noqa: F401  typer loads it for every command
 
     import understudy.network.status
@@ -222,8 +249,11 @@ if __name__ == "__main__":
     import understudy.run
     import understudy.runtime.authority
     import understudy.runtime.policy  # noqa: F401
-    from understudy import cli
+    from understudy import cli  # noqa: F401
 
+
+if __name__ == "__main__":
+    load()
     gc.collect()
     gc.freeze()  # no child's search for cycles touches what it shares with all others
     with socket.socket(socket.AF_UNIX) as listener:
