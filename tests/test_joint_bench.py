@@ -9,6 +9,8 @@ import pytest
 
 from understudy.protocols.gram import protocol as gram
 
+pytestmark = pytest.mark.usefixtures("short_training")
+
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:

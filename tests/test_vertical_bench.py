@@ -7,6 +7,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("short_training")
+
 
 @pytest.fixture(scope="module")
 def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:

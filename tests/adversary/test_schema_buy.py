@@ -210,7 +210,7 @@ def check(without: Source, with_person: Source, kinds: dict[str, str]) -> None:
         assert less == 0, name
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     rows=st.lists(SINGLE, max_size=5),
     person=st.fixed_dictionaries(dict.fromkeys(KINDS, ANYTHING)),
@@ -279,7 +279,7 @@ TYPED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }  # fmt: skip
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(data=st.data(), kind=st.sampled_from([*TYPED]), first=st.booleans())
 def test_one_person_moves_one_count_whatever_a_parquet_file_holds(
     data: st.DataObject, kind: str, first: bool

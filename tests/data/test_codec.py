@@ -35,7 +35,7 @@ def all_codes(codec: Codec) -> np.ndarray:
     return np.arange(max(codec.sizes))[:, None] % np.array(codec.sizes)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=30)
 @given(table=tables())
 def test_encode_decode_encode_is_encode(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, codes, frame = table

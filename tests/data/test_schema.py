@@ -16,7 +16,7 @@ AGE = Integer(name="age", low=0, high=110, bins=11, nullable=True)
 SCHEMA = Schema(columns=(AGE, Boolean(name="smoker")), person="zper")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(schema=schemas())
 def test_a_schema_survives_toml_json_and_plain_types(
     schema: Schema, tmp_path_factory: pytest.TempPathFactory

@@ -49,7 +49,7 @@ def test_a_mechanism_that_chooses_at_another_price_than_it_charges_is_caught(
         return Louder(dims=dims, top=4, epsilon=20.0)
 
     monkeypatch.setattr(Reporting, "mechanism", louder)
-    result = audited(0.5, 60)
+    result = audited(0.5, 25)
     assert result.claimed == 0.5
     assert result.observed > 0.5
     assert not result.passed

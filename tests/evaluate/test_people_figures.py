@@ -15,6 +15,8 @@ from understudy.evaluate.people_figures import attack_people
 from understudy.evaluate.utility.visits import evaluate_visits, flat, table_figures, take, total_figures
 from visit_cases import clinic, frames, random_codes
 
+pytestmark = pytest.mark.usefixtures("short_training")
+
 LAYOUT = VisitLayout((2, 3), (2, 2), ordered=True)
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from understudy.data.samples import toy
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 HERE = Path(__file__).parents[2] / "benchmarks" / "sgde"
 
 
