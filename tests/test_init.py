@@ -188,3 +188,22 @@ def test_a_password_in_a_url_is_refused_before_anything_is_written(understudy: R
     assert "has a password in it" in err
     assert "secret" not in err
     assert not list(tables.glob("*.toml"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["clinic.csv", "insurers.csv"], "insurers.csv: the file cannot be read"),
+        (["clinic.csv", "insurer.csv", "--person", "idd"], 'no id column "idd". Did you mean "id"?'),
+        (["clinic.csv", "insurer.csv", "--target", "plann"], 'no column "plann". Did you mean "plan"?'),
+    ],
+)
+def test_a_word_that_is_wrong_is_told_and_leaves_nothing_that_is_in_the_way(
+    tables: Path, understudy: Run, words: list[str], said: str
+) -> None:
+    before = sorted(tables.iterdir())
+    person = [] if "--person" in words else ["--person", "id"]
+    code, _, err = understudy("init", *words, *person, "--yes")
+    assert code == 1
+    assert said in " ".join(err.split())
+    assert sorted(tables.iterdir()) == before

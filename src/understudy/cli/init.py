@@ -4,6 +4,8 @@ What was read from rows stays a draft unless somebody says that it is publicly k
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +14,7 @@ from urllib.parse import urlsplit
 import tomli_w
 import typer
 
-from understudy.check import plain_names
+from understudy.check import nearest, plain_names
 from understudy.cli.console import out, plain
 from understudy.cli.schema import PUBLIC, MissingOption, declared
 from understudy.data.sources import SUFFIX, TableSource, is_url, with_missing
@@ -20,6 +22,7 @@ from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
+    from understudy.data.schema import Schema
 
 PRICE = (
     "What may the run cost each person? ε bounds what anybody can learn about one of them, for all time: 1 is called "
@@ -66,25 +69,17 @@ def init(
     if there := [file for file in (*files.values(), *bases, run) if file.exists()]:
         raise ConfigError(f"{there[0]} is there already. Choose another --folder. Nothing was written.")
     folder.mkdir(parents=True, exist_ok=True)
-    for file, source in bases.items():
-        file.write_text(_source_text(source))
-    drafts: dict[str, Draft] = {}
-    for name, path in holders.items():
-        drafts[name] = _drafted(path, person, missing or [], ask=not yes)
-        write_draft(drafts[name].schema, files[name])
-        if not yes and _is_public(drafts[name], files[name]):
-            replace(drafts[name].schema, origin="public", note=declared("said when it was drafted")).save(
-                files[name]
-            )
-    columns = [column for found in drafts.values() for column in found.schema.names]
-    if not yes:
-        target = target or typer.prompt(
-            "A column to predict from the others (or nothing)", default="", show_default=False
-        )
-        out.print(PRICE)
-        epsilon = epsilon or typer.prompt("ε", default=1.0, type=float)
-    if target and target not in columns:
-        raise ConfigError(f'there is no column "{target}". The schemas are written; the run file is not.')
+    schemas: dict[str, Schema] = {}
+    with _kept_if_all_goes_well(bases):
+        for name, path in holders.items():
+            found = _drafted(path, person, missing or [], ask=not yes)
+            schemas[name] = found.schema
+            if not yes and _is_public(found, files[name]):
+                note = declared("said when it was drafted")
+                schemas[name] = replace(found.schema, origin="public", note=note)
+        target, epsilon = _purpose(schemas, target, epsilon, ask=not yes)
+    for name, schema in schemas.items():
+        schema.save(files[name]) if schema.origin == "public" else write_draft(schema, files[name])
     run.write_text(
         run_text(
             holders,
@@ -97,6 +92,35 @@ def init(
         )
     )
     _next(run, files)
+
+
+@contextmanager
+def _kept_if_all_goes_well(sources: dict[Path, TableSource]) -> Iterator[None]:
+    """How databases are read, on the disk while their rows are looked at: nothing is left there after an error."""
+    for file, source in sources.items():
+        file.write_text(_source_text(source))
+    try:
+        yield
+    except BaseException:
+        for file in sources:
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _purpose(
+    schemas: "dict[str, Schema]", target: str | None, epsilon: float | None, *, ask: bool
+) -> tuple[str | None, float | None]:
+    """What is to be predicted, and the price."""
+    columns = [column for schema in schemas.values() for column in schema.names]
+    if ask:
+        target = target or typer.prompt(
+            "A column to predict from the others (or nothing)", default="", show_default=False
+        )
+        out.print(PRICE)
+        epsilon = epsilon or typer.prompt("ε", default=1.0, type=float)
+    if target and target not in columns:
+        raise ConfigError(f'there is no column "{target}".{nearest(target, columns)} Nothing was written.')
+    return target, epsilon
 
 
 def _ask_tables() -> list[str]:
@@ -158,7 +182,7 @@ def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -
             f"{path.name}: which column says who a row is about (- for none)", default=guess or "-"
         )
         person = None if said == "-" else said
-    found = draft(with_missing(path, missing), person if person in header or ask else None)
+    found = draft(with_missing(path, missing), person)
     plain.print(f"\n{path.name}")
     show_draft(found)
     return found
