@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from dp_accounting.dp_event import NoOpDpEvent
 
 import understudy as us
 from test_cli import Run
 from understudy.data.infer import draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.figures import shown
 from understudy.privacy.accounts.ledger import Ledger
 
@@ -154,6 +156,17 @@ def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
         code, _, err = understudy("ledger", "export", book, "--out", tmp_path / wrong)
         assert code == 1
         assert why in err
+
+
+def test_a_run_that_was_refused_before_its_first_charge_has_a_line_too(
+    understudy: Run, tmp_path: Path
+) -> None:
+    with Ledger(tmp_path / "a.ledger", holder="a", budget=Budget(1.0, 1e-6)) as book:
+        book.charge(NoOpDpEvent(), run="refused", what="alignment with b, outside ε")
+    code, out, err = understudy("ledger", "show", tmp_path / "a.ledger", "--runs")
+    assert (code, err) == (0, "")
+    (line,) = (line for line in out.splitlines() if line.strip().startswith("refused"))
+    assert line.split()[-2:] == ["0", "0"]
 
 
 def test_a_ledger_s_table_leaves_fingerprints_out_unless_they_are_asked_for(

@@ -118,10 +118,11 @@ def by_run(book: "Ledger") -> list[dict[str, str]]:
     budget, entries = book.budget, book.entries()
     rows = []
     for run in book.runs():
-        own = [entry for entry in entries if entry.run == run and entry.count]
+        own = [entry for entry in entries if entry.run == run]
         cost = epsilon(book.spend(run=run, against=budget.against), budget.delta)
         times = [entry.when[:16].replace("T", " ") for entry in (own[0], own[-1])]
-        rows.append(dict(zip(RUN_HEADS, (run, *times, f"{len(own):,}", shown(cost)), strict=True)))
+        charges = sum(entry.count > 0 for entry in own)  # none where it was refused after the alignment
+        rows.append(dict(zip(RUN_HEADS, (run, *times, f"{charges:,}", shown(cost)), strict=True)))
     return rows
 
 
