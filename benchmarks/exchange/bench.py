@@ -35,12 +35,12 @@ from common.rows import write
 from understudy.data.codec import Codec
 from understudy.data.samples import toy
 from understudy.exchange.client import Client
-from understudy.exchange.limits import Limits
 from understudy.exchange.serve import open_exchange, server_for
 from understudy.generator import Generator
 from understudy.models.plan import MOST_UNITS
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.protocols.sgde.offer import Requirements, label_place, offer_card
+from understudy.web.limits import Limits
 
 QUICK = quick()
 SCHEMA = toy(rows=4, seed=0)[1]

@@ -25,7 +25,6 @@ from understudy.data.codec import Codec
 from understudy.data.no_rows import NoRows
 from understudy.data.samples import toy
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
-from understudy.exchange.limits import Limits
 from understudy.federation import Federation
 from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
@@ -35,6 +34,7 @@ from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.upload import context_of
 from understudy.runtime.local import LocalParties
+from understudy.web.limits import Limits
 
 PHONE = Path(__file__).parents[2] / "examples" / "phone.py"
 FRAME, SCHEMA = toy(rows=6, seed=3)

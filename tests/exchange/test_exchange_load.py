@@ -20,10 +20,10 @@ from exchange_cases import LABELS, Served, generator, served
 
 from understudy.errors import ArtefactError, ConfigError, ExchangeError
 from understudy.exchange.client import Client
-from understudy.exchange.limits import Limits, Rate
 from understudy.exchange.offer_file import digest_of, seal
 from understudy.exchange.serve import open_exchange, server_for
 from understudy.exchange.store import Store, Upload
+from understudy.web.limits import Limits, Rate
 
 MEMBERS = 50
 

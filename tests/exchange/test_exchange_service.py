@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save
 from understudy.data.schema import Schema
 from understudy.errors import ArtefactError, ConfigError, ExchangeError, PrivacyError
 from understudy.exchange.client import Client
-from understudy.exchange.limits import Limits
 from understudy.exchange.offer_file import digest_of, seal
 from understudy.generator import Generator
+from understudy.web.limits import Limits
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def _opened(
     """A box in the party's home, and a server before it."""
     from understudy.collect.box import MOST, Box, read_codes
     from understudy.collect.serve import serving
-    from understudy.exchange.limits import Limits
+    from understudy.web.limits import Limits
 
     limits = Limits(rate=rate, burst=max(1, round(10 * rate)))
 

@@ -38,9 +38,9 @@ def serve(
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     need("fastapi", "uvicorn", "sqlalchemy")
-    from understudy.exchange.limits import Limits
     from understudy.exchange.pool_file import read_pool
     from understudy.exchange.serve import open_exchange, server_for
+    from understudy.web.limits import Limits
 
     host, _, port = listen.rpartition(":")
     if not host or not port.isdigit():

@@ -17,9 +17,9 @@ from starlette.requests import ClientDisconnect
 
 from understudy.collect.box import Box
 from understudy.errors import ExchangeError
-from understudy.exchange.limits import Limits, Rate
-from understudy.exchange.messages import Health, Problem
-from understudy.exchange.web import Guard, length_of, problem
+from understudy.web.limits import Limits, Rate
+from understudy.web.messages import Health, Problem
+from understudy.web.serving import Guard, length_of, problem
 
 SECONDS = 60.0  # for an upload to arrive
 Context = Annotated[

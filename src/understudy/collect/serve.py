@@ -9,9 +9,9 @@ from pathlib import Path
 from understudy.collect.app import SECONDS, build_app
 from understudy.collect.box import Box
 from understudy.errors import ConfigError
-from understudy.exchange.doors import Doors
-from understudy.exchange.limits import Limits
-from understudy.exchange.web import server_behind_doors
+from understudy.web.doors import Doors
+from understudy.web.limits import Limits
+from understudy.web.serving import server_behind_doors
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import uvicorn
 from understudy.console.app import build_app
 from understudy.console.desk import Desk
 from understudy.console.guard import HOSTS, Keys
-from understudy.exchange.doors import Doors, DoorsServer, protocol_for
+from understudy.web.doors import Doors, DoorsServer, protocol_for
 
 PORT = 8610
 CONNECTIONS = 64

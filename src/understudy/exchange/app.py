@@ -21,12 +21,10 @@ from starlette.requests import ClientDisconnect
 from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.callers import By, The
 from understudy.exchange.checker import PROCESSES
-from understudy.exchange.limits import Rate
 from understudy.exchange.messages import (
     CallerOut,
     Digest,
     EventOut,
-    Health,
     Issued,
     Name,
     NewPool,
@@ -34,15 +32,16 @@ from understudy.exchange.messages import (
     OfferOut,
     OfferWhole,
     PoolOut,
-    Problem,
     TokenId,
     TokenOut,
 )  # fmt: skip
 from understudy.exchange.offer_file import SUFFIX
 from understudy.exchange.pages import error_page, pages
 from understudy.exchange.service import Exchange
-from understudy.exchange.web import Guard, length_of, problem
 from understudy.protocols.sgde.offer import Requirements
+from understudy.web.limits import Rate
+from understudy.web.messages import Health, Problem
+from understudy.web.serving import Guard, length_of, problem
 
 CHECKERS = PROCESSES  # uploads that are looked at in the same moment: each takes a core
 REFUSALS: dict[int | str, dict[str, Any]] = {

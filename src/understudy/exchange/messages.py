@@ -3,26 +3,15 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from understudy.exchange import database
 from understudy.exchange.tokens import NAME
+from understudy.web.messages import Message
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$", max_length=64)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="The SHA-256 of the file.")]
 TokenId = Annotated[str, Field(pattern="^[0-9a-f]{12}$")]
-
-
-class Message(BaseModel):
-    """Plain values; a key too many is refused."""
-
-    model_config = ConfigDict(extra="forbid", from_attributes=True)
-
-
-class Problem(Message):
-    """Why a request was refused, in words. Of a refused push nothing is stored."""
-
-    detail: str | list[Any]
 
 
 class CallerOut(Message):
@@ -119,10 +108,3 @@ class EventOut(Message):
     pool: str | None
     digest: str | None
     bytes: int | None
-
-
-class Health(Message):
-    """That the service is up."""
-
-    ok: bool
-    version: str

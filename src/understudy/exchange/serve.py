@@ -16,13 +16,13 @@ from understudy.durable import replace
 from understudy.errors import ConfigError, ExchangeError
 from understudy.exchange.app import build_app
 from understudy.exchange.database import Database, Token
-from understudy.exchange.doors import Doors
-from understudy.exchange.limits import Limits
 from understudy.exchange.service import Exchange
 from understudy.exchange.store import Store
 from understudy.exchange.tokens import ADMIN, Caller, issue
-from understudy.exchange.web import server_behind_doors
 from understudy.protocols.sgde.offer import Requirements
+from understudy.web.doors import Doors
+from understudy.web.limits import Limits
+from understudy.web.serving import server_behind_doors
 
 OPERATOR = Caller(token="", silo="operator", role=ADMIN, pool=None)  # whoever may write to the folder
 

@@ -24,11 +24,11 @@ from sqlalchemy.orm import Session
 from understudy.errors import ExchangeError, UnderstudyError
 from understudy.exchange.checker import checkers
 from understudy.exchange.database import Database, Event, Member, Offer, Pool, Token
-from understudy.exchange.limits import Limits
 from understudy.exchange.store import Store, Upload
 from understudy.exchange.tokens import MEMBER, NAME, Caller, issue, now
 from understudy.protocols.sgde.offer import Requirements
 from understudy.tensors_file import MOST_HEADER
+from understudy.web.limits import Limits
 
 NOTHING = "Nothing was stored."
 

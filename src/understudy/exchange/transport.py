@@ -1,6 +1,5 @@
 """How a silo's requests travel: over TLS, again when the other end is away or busy, and never without an end."""
 
-import ipaddress
 import random
 import ssl
 import time
@@ -13,6 +12,7 @@ import httpx
 
 from understudy.check import positive, whole
 from understudy.errors import ArtefactError, ConfigError, ExchangeError
+from understudy.web.addresses import loopback
 
 Watch = Callable[[int, int], None]  # bytes so far, bytes in all
 CHUNK = 1 << 16
@@ -115,14 +115,6 @@ class Transport:
             if attempt + 1 < self._tries:
                 time.sleep(wait)
         raise ExchangeError(0, f"{self._http.base_url.host} was tried {self._tries} times: {reason}")
-
-
-def loopback(host: str) -> bool:
-    """Whether this is the machine itself, where nobody listens on the way."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _good(answer: httpx.Response) -> httpx.Response:

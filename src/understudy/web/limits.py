@@ -13,11 +13,12 @@ _MOST_BUCKETS = 1 << 16
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Limits of one exchange, the same for all. A pool's requirements may ask for smaller generators.
+    """Limits of one service, the same for all callers. A pool's requirements may ask for smaller generators.
 
     `rate` requests a second, and up to `burst` at once, for each token (a tenth of it for each address that fails to
-    authenticate). `largest` bytes a generator, `offers` in a pool for each silo, `seconds` for an upload, `check` of
-    them to look at it. `connections` for each address; one that asks for nothing is closed (`doors`).
+    authenticate). `seconds` for an upload. `connections` for each address; one that asks for nothing is closed
+    (`doors`). Of an exchange alone: `largest` bytes a generator, `offers` in a pool for each silo, `check` of the
+    seconds to look at an upload.
     """
 
     rate: float = 20.0

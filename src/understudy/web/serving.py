@@ -13,8 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from understudy.errors import ConfigError
-from understudy.exchange.doors import Doors, DoorsServer, protocol_for
-from understudy.exchange.transport import loopback
+from understudy.web.addresses import loopback
+from understudy.web.doors import Doors, DoorsServer, protocol_for
 
 MOST_JSON = 1 << 20  # of a request that carries no file
 SLOWEST_JSON = 10.0  # seconds for such a request to arrive
