@@ -6,7 +6,7 @@
     python benchmarks/people/bench.py --liars --only adult --jobs 6             # liars.csv
 
 ε is the price of everything that a person ever sends. People have one or two rows (`--rows`); who has two reports about
-one, drawn at random. Settings of `one-report` were chosen on adult and a9a alone (`people_tables.CHOSEN_ON`).
+one, drawn at random. On what tables settings of `one-report` were chosen, the README says.
 
 - one-report: the target named; "no target": all pairs alike; "single columns": all people on single columns, no pairs.
 - wake-sleep, LoPub, LoCop: everybody reports once, as in benchmarks/fed_wae, whose README has DP-Fed-WAE besides.
