@@ -82,6 +82,37 @@ def published() -> str:
     return table(("", "moments (images)", "published (60,000 images)"), lines)
 
 
+def others() -> str:
+    """Our other methods at what a person pays in all, from their own files, beside moments at the same ε."""
+    ours, sgde, gen_fl = (
+        measured(),
+        *(pd.read_csv(HERE.parent / name / "ours.csv") for name in ("sgde", "gen_fl")),
+    )
+    ours = ours[(ours.method == "moments") & (ours.classifier == "cnn")]
+    pool = sgde[(sgde.method == "synthetic") & (sgde.table == "III")].assign(accuracy=sgde.accuracy / 100)
+    found = {
+        "SGDE's β-VAEs, 20 silos": (1.5, pool),
+        "moments, 20 silos, offers added": (1.5, ours[(ours.split == "offers") & (ours.epsilon == 1.5)]),
+        "moments, 20 silos, sums under pads": (1.5, ours[(ours.split == "20 silos") & (ours.epsilon == 1.5)]),
+        "DP-GenFL's private GAN, drawn images alone": (
+            4,
+            gen_fl[gen_fl.method == "DP-GenFL γ=1, private GAN"],
+        ),
+        "DP-GenFL, real images, too": (4, gen_fl[gen_fl.method == "DP-GenFL γ=0.2, private GAN"]),
+        "DP-FL, real images alone": (4, gen_fl[gen_fl.method == "DP-FL"]),
+        "moments, one holder": (4, ours[(ours.split == "one holder") & (ours.epsilon == 4)]),
+    }
+    lines = [
+        (
+            name,
+            f"{step:g}",
+            *(_mean(rows[rows.dataset == dataset].accuracy) for dataset in ("mnist", "fashion_mnist")),
+        )
+        for name, (step, rows) in found.items()
+    ]
+    return table(("", "ε", "MNIST", "Fashion-MNIST"), lines)
+
+
 def _most(megabytes: "pd.Series[float]") -> str:
     return f"{megabytes.max():.1f} MB" if len(megabytes) else "–"
 
@@ -111,4 +142,4 @@ def speed() -> str:
     return table(("images", "features", "statistics", "fit", "the rest", "peak"), lines)
 
 
-TABLES = {"speed": speed, "accuracies": accuracies, "silos": silos, "published": published}
+TABLES = {"speed": speed, "accuracies": accuracies, "silos": silos, "published": published, "others": others}
