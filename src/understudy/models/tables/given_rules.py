@@ -140,15 +140,10 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class Ruled:
-    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1.
-
-    With `weights` (components,) components are given the rules each by itself: these are their shares, whatever the
-    rules leave of each.
-    """
+    """A mixture's `odds` (components, width) given rules: its `own` odds, and each component's `share`, with mean 1."""
 
     odds: Tensor
     rules: Rules
-    weights: Tensor | None = None
 
     @classmethod
     def of(cls, odds: Tensor, sizes: Sequence[int], ties: Sequence[Tie] = ()) -> "Ruled":
@@ -178,8 +173,6 @@ class Ruled:
     @cached_property
     def share(self) -> Tensor | None:
         """(components,). None without rules."""
-        if self.weights is not None:
-            return self.weights
         return None if self.left is None else len(self.left) * torch.softmax(self.left, 0)
 
     @cached_property
@@ -190,9 +183,10 @@ class Ruled:
             found.append(-self._two.left.log().sum(1))
         return torch.stack(found).sum(0) if found else None
 
-    def weighed(self, rows: Tensor) -> Tensor:
-        """Rows (components, …) by their components' shares."""
-        return rows if self.share is None else rows * self.share[:, None]
+    def weighed(self, rows: Tensor, share: Tensor | None = None) -> Tensor:
+        """Rows (components, …) by their components' shares, or by these."""
+        share = self.share if share is None else share
+        return rows if share is None else rows * share[:, None]
 
     def table(self, columns: Sequence[int]) -> Tensor:
         """The joint probabilities of these columns' levels, one axis for each."""
@@ -208,13 +202,16 @@ class Ruled:
         found = found.reshape([self.rules.sizes[column] for column in order])
         return found.permute([order.index(column) for column in columns])
 
-    def tied(self) -> list[Tensor]:
-        """The two-way tables of columns of one tie: (levels, other levels), as `Rules.tied` has them."""
+    def tied(self, share: Tensor | None = None) -> list[Tensor]:
+        """The two-way tables of columns of one tie: (levels, other levels), as `Rules.tied` has them.
+
+        With a `share` (components,) these are the components' shares, whatever the rules leave of each.
+        """
         couples, found = self.rules.couples, []
         if couples is not None:
-            table = self.weighed(self._two.given).T @ self._two.other
+            table = self.weighed(self._two.given, share).T @ self._two.other
             found.append(couples.allowed * table / len(self.odds))
-        return found + [self._tied(tie) for tie in self.rules.others if len(tie.columns) > 1]
+        return found + [self._tied(tie, share) for tie in self.rules.others if len(tie.columns) > 1]
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x given the rules: (width, width)."""
@@ -279,12 +276,12 @@ class Ruled:
             ]
             yield inside[:, some], torch.cat(cut, 2)
 
-    def _tied(self, tie: Tie) -> Tensor:
+    def _tied(self, tie: Tie, share: Tensor | None) -> Tensor:
         """By one product of all boxes."""
         levels = sum(self.rules.sizes[column] for column in tie.columns)
         gram = self.odds.new_zeros(levels, levels)
         for box, rows in self._boxes(tie):
-            gram = gram + (rows * self.weighed(box)[:, :, None]).flatten(0, 1).T @ rows.flatten(0, 1)
+            gram = gram + (rows * self.weighed(box, share)[:, :, None]).flatten(0, 1).T @ rows.flatten(0, 1)
         return gram / len(self.odds)
 
     def _joint(self, columns: Sequence[int]) -> Tensor:

@@ -170,9 +170,11 @@ class MixtureOfChains(nn.Module):
         """
         own, number = self.person_odds()
         event = self.event_odds()
-        kept = None if people is None else Ruled(own, people, own.new_ones(len(own)))
-        own = own if kept is None else kept.own
-        raw, event = event, event if events is None else Ruled(event, events).own
+        kept, ruled = (
+            None if people is None else Ruled(own, people),
+            None if events is None else Ruled(event, events),
+        )
+        own, event = own if kept is None else kept.own, event if ruled is None else ruled.own
         first, onward = self.chain()
         place = self._places(first, onward)  # (chains, longest, states)
         spent = along(self.spent, place)  # (chains, levels, states)
@@ -196,9 +198,9 @@ class MixtureOfChains(nn.Module):
         pairs, ways = self._people(own, number)
         within = event.T @ (held.sum(0).reshape(-1, 1) * event) / self.kinds
         if kept is not None:
-            _put_tied(pairs, kept)
-        if events is not None:
-            _put_tied(within, Ruled(raw, events, held.sum(0).flatten() * len(raw) / self.kinds))
+            _put_tied(pairs, kept, own.new_ones(len(own)))
+        if ruled is not None:
+            _put_tied(within, ruled, held.sum(0).flatten() * len(event) / self.kinds)
         return ChainTables(
             people=pairs,
             across=torch.cat((own.T @ mean, numbered)) / self.kinds,
@@ -312,9 +314,9 @@ def some_kinds(n: int, kinds: int, uniform: Callable[[int], Tensor]) -> Tensor:
     return order[torch.arange(n) % kinds][torch.argsort(uniform(n))]
 
 
-def _put_tied(gram: Tensor, ruled: Ruled) -> None:
+def _put_tied(gram: Tensor, ruled: Ruled, share: Tensor) -> None:
     """The pairs of columns that rules tie, which are not independent in a component, in place."""
-    for (a, b, cells), table in zip(ruled.rules.tied, ruled.tied(), strict=True):
+    for (a, b, cells), table in zip(ruled.rules.tied, ruled.tied(share), strict=True):
         put(gram, a, b, cells, table)
 
 
