@@ -34,7 +34,7 @@ from understudy.privacy.buy_schema import quote
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.run import Result
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 PEOPLE = 3_000
 SMALL: dict[str, Any] = {"components": 8, "steps": 10, "device": "cpu"}
 
