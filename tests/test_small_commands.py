@@ -147,7 +147,7 @@ def test_runs_of_a_ledger_have_a_line_each_and_entries_can_be_taken_along(
     assert line.split()[-1] == shown(entries[-1].total)
     for kind in ("csv", "json"):
         assert understudy("ledger", "export", book, "--out", tmp_path / f"book.{kind}")[0] == 0
-    table = pd.read_csv(tmp_path / "book.csv")
+    table = pd.read_csv(tmp_path / "book.csv", float_precision="round_trip")
     assert table["epsilon_in_all"].tolist() == [entry.total for entry in entries]
     assert [row["what"] for row in json.loads((tmp_path / "book.json").read_text())["entries"]] == [
         entry.what for entry in entries
