@@ -1,7 +1,9 @@
 """What is said and shipped about machines of one's own: units, containers, and the commands in them."""
 
+import json
 import re
 import shlex
+import tomllib
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -50,8 +52,45 @@ def test_containers_run_commands_that_exist_and_only_the_hub_listens_on_loopback
     services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     for service in services.values():
         check_command(shlex.split(service["command"]))
+        assert set(service) <= {
+            "image", "command", "working_dir", "volumes", "ports", "depends_on", "restart",
+        }  # fmt: skip
+        assert set(service.get("depends_on", ())) <= services.keys()
     assert [name for name, service in services.items() if "ports" in service] == ["hub"]
-    assert services["hub"]["ports"][0].startswith("127.0.0.1:")
+    host, outside, port = services["hub"]["ports"][0].split(":")
+    assert (host, outside) == ("127.0.0.1", port)
+    # Within its container the hub listens for the others, also where the federation was made for another address.
+    assert f"--listen 0.0.0.0:{port}" in services["hub"]["command"]
+    for name in services.keys() - {"hub"}:
+        assert services[name]["command"].endswith(f"--address hub:{port}")
+
+
+def test_every_file_of_a_container_s_command_is_one_that_the_compose_file_has_put_into_its_folder() -> None:
+    text = (DEPLOY / "compose.yaml").read_text()
+    services = yaml.safe_load(text)["services"]
+    user = re.search(r"useradd .*--uid (\d+) ", (DEPLOY / "Containerfile").read_text())
+    assert user is not None
+    assert f"chown -R {user[1]} {' '.join(services)}" in text
+    for name, service in services.items():
+        assert service["volumes"] == [f"./{name}:{service['working_dir']}"]
+        files = re.findall(r"[\w-]+\.(?:toml|csv)", service["command"])
+        assert files
+        for file in files:
+            assert file.replace("insurer", "clinic") in text.partition("services:")[0], file
+
+
+def test_the_containerfile_has_instructions_that_there_are_in_their_form() -> None:
+    text = (DEPLOY / "Containerfile").read_text().replace("\\\n", " ")
+    lines = [line.split(" ", 1) for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines[0][0] == "FROM"
+    assert {word for word, _ in lines} <= {
+        "FROM", "RUN", "WORKDIR", "COPY", "USER", "VOLUME", "ENTRYPOINT", "CMD", "ENV",
+    }  # fmt: skip
+    (entry,) = (json.loads(rest) for word, rest in lines if word == "ENTRYPOINT")
+    (words,) = (json.loads(rest) for word, rest in lines if word == "CMD")
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    assert entry[0] in scripts
+    assert words == ["--help"]
 
 
 def test_the_container_is_built_from_files_that_are_here_and_does_not_run_as_root() -> None:
