@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -212,6 +213,35 @@ def test_what_is_no_report_is_refused_and_counted_and_the_others_stay(
     parties.spoil = spoil
     card = train(config, parties, federation.schemas).model.card
     assert card["reports"] == {"all": 40 - refused, "refused": refused, "of the busiest person": 1}
+
+
+class CutOff(LocalParties):
+    """Parties whose third turn is interrupted after they have answered, before the server has it."""
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        replies = super().ask(message, at_least=at_least)
+        asks = message.values() if isinstance(message, dict) else [message]
+        if any(isinstance(one, Round) and one.round == 3 for one in asks):
+            raise KeyboardInterrupt
+        return replies
+
+
+def test_a_run_that_was_cut_off_keeps_the_reports_that_it_has(tmp_path: Path) -> None:
+    pixels, sides = halves(40)
+    hosts = {name: Images.from_array(pixels[n::2], SCHEMA, labels=sides[n::2]) for n, name in enumerate("ab")}
+    federation = Federation.rehearsal(hosts, budget=Budget(4.0, 0.0), same_people=False)
+    config = Config(epsilon_total=2.0, features=12, share=0.5, batch=6)
+
+    def parties() -> Any:
+        return federation.parties("class-means", run="r", folder=tmp_path / "parties", config=config)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, CutOff(parties()), federation.schemas, checkpoint=tmp_path / "server")
+    again = LocalParties(parties())
+    outcome = train(config, again, federation.schemas, checkpoint=tmp_path / "server", resume=True)
+    assert outcome.model.card["ended"] == "after all rounds"
+    assert outcome.model.card["reports"]["all"] == 40
+    assert outcome.privacy.epsilon("a") == 4.0  # what was cut off was paid for, too
 
 
 def test_people_who_have_too_little_left_are_left_out_and_the_others_codewords_are_their_own() -> None:
