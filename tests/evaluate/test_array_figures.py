@@ -26,6 +26,7 @@ def write_images(path: Path, rows: int, seed: int, *, noise: bool = False) -> Pa
 
 def test_images_like_the_real_ones_have_better_figures_than_noise(tmp_path: Path) -> None:
     real = write_images(tmp_path / "real.npz", 200, 0)
+    (copy,) = (one for one in array_figures(real, real, SCHEMA, epochs=1) if one.name == "dcr")
     good, bad = (
         {f.name: f.value for f in array_figures(real, made, SCHEMA, epochs=8)}
         for made in (
@@ -35,6 +36,8 @@ def test_images_like_the_real_ones_have_better_figures_than_noise(tmp_path: Path
     )
     assert good["mmd"] < 0.01 < bad["mmd"]
     assert good["coverage"] > 0.9 > bad["coverage"]
+    assert copy.value == pytest.approx(0, abs=1e-6)
+    assert good["dcr"] == pytest.approx(copy.ceiling, rel=0.2)
     assert good["tstr_cnn_acc"] > 0.9 > bad["tstr_cnn_acc"]
 
 
@@ -44,7 +47,13 @@ def test_series_as_a_generator_writes_them_are_read_and_compared(tmp_path: Path)
         schema.frame(part).to_parquet(tmp_path / f"{name}.parquet")
     schema.save(tmp_path / "schema.toml")
     figures = array_figures(tmp_path / "real.parquet", tmp_path / "made.parquet", schema, steps=10)
-    assert [figure.name for figure in figures] == ["mmd", "coverage", "next_step_mae", "autocorrelation"]
+    assert [figure.name for figure in figures] == [
+        "mmd",
+        "coverage",
+        "next_step_mae",
+        "autocorrelation",
+        "dcr",
+    ]
     assert all(figure.value is not None for figure in figures)
 
 

@@ -132,7 +132,8 @@ def test_faithful_series_lie_near_the_good_end_and_noise_at_or_beyond_the_bad_on
         middle = (figure.floor + figure.ceiling) / 2
         lower = figure.better == "lower"
         assert (figure.value < middle) == lower
-        assert (noisy[name].value > middle) == lower
+        if name != "dcr":  # noise is far from everybody
+            assert (noisy[name].value > middle) == lower
     assert "bandwidth" in faithful["mmd"].note
     assert "300 of 300 real" in faithful["mmd"].note
 

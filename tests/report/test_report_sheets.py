@@ -74,6 +74,32 @@ def test_drawn_series_are_lines_for_each_channel_of_each_class(tmp_path: Path) -
     assert f"M0.0 {100 - 100 * values[1, 0, 1]:.1f}L" in pictures[3]
 
 
+def test_series_have_their_spectra_and_values_drawn_alone_for_all_and_with_real_ones_for_the_holder(
+    tmp_path: Path,
+) -> None:
+    folder = run_of(tmp_path / "run", SERIES)
+    drawn = np.zeros((30, 4, 2), dtype=np.float32)
+    drawn[:, ::2] = 0.9  # as fast as can be
+    SERIES.frame(drawn, np.arange(30) % 2).to_parquet(folder / "synthetic.parquet")
+    real = np.repeat(np.random.default_rng(0).random((40, 1, 2)), 4, 1)  # does not move
+    SERIES.frame(real, np.arange(40) % 2).to_parquet(tmp_path / "real.parquet")
+    (folder / "run.toml").write_text(f'[parties.ward]\ntable = "{tmp_path / "real.parquet"}"\n')
+    public = write_report(folder, publish=True).read_text()
+    private = write_report(folder).read_text()
+
+    def curves(text: str, label: str) -> list[str]:
+        return re.findall(rf'aria-label="{label}[^>]*>(.*?)</svg>', text, re.S)
+
+    assert len(curves(public, "amplitudes of pulse, drawn")) == 2  # of two classes
+    assert all('class="real"' not in one for one in curves(public, "(?:amplitudes|values) of"))
+    (one, _) = curves(private, "amplitudes of pulse, drawn and real")
+    assert re.findall(r'd="([^"]+)" class="(\w+)"', one) == [
+        ("M0.0 100.0L100.0 0.0", "drawn"), ("M0.0 100.0L100.0 100.0", "real"),
+    ]  # fmt: skip
+    (share, _) = curves(public, "values of pulse, drawn")
+    assert share.count(" 0.0") == 2, "half of the values are in the first bin, half in another"
+
+
 def test_rows_that_do_not_fit_their_schema_are_no_sheet(tmp_path: Path) -> None:
     folder, _ = images_run(tmp_path / "run")
     frame = pd.read_parquet(folder / "synthetic.parquet").astype({"pixel_0_0": float})

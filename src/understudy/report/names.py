@@ -79,6 +79,7 @@ ARRAYS = {
     "coverage": "Coverage: real rows with a drawn one near",
     "autocorrelation": "Difference of the autocorrelations",
     "next_step_mae": "Error of the next step, mean",
+    "dcr": "Distance of drawn rows to the nearest real one",
     "tstr_cnn_acc": "Small CNN: accuracy",
     "tstr_cnn_bal_acc": "Small CNN: balanced accuracy",
     "tstr_cnn_f1": "Small CNN: F1 (macro)",

@@ -1,10 +1,12 @@
-"""Drawn images and series to look at, class by class: a sheet of images, a picture of lines for each channel.
+"""Drawn images and series to look at, class by class: a sheet of images; for each channel of series a picture of lines,
+how fast they swing, and how often they have which value.
 
 Guarantee: without `real`, reads the run's synthetic rows and its schema alone, so a published page may show them.
 Edges: rows that are missing, or do not fit their schema, are no sheets.
 """
 
 import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +24,7 @@ from understudy.report.artefacts import Artefacts
 from understudy.report.plots import tag
 
 EACH, CLASSES, CHANNELS = 12, 24, 12  # rows of a class, classes and channels that are shown
+COUNTED, BINS = 2_000, 20  # series whose spectra and values are counted, and the bins of these
 _ACROSS = 6  # images in a row of a sheet
 _GAP = 1
 
@@ -57,12 +60,19 @@ def _both(
     drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None, schema: ArraySchema
 ) -> list[tuple[str, Markup]]:
     """Drawn rows of a class, and real ones where there are any."""
-    pictures = _pictures(_of(drawn, code), schema, "drawn")
-    return pictures if real is None else pictures + _pictures(_of(real, code), schema, "real")
+    tables = {"drawn": drawn} | ({} if real is None else {"real": real})
+    pictures = [
+        one for which, table in tables.items() for one in _pictures(_of(table, code, EACH), schema, which)
+    ]
+    if isinstance(schema, ImageSchema):
+        return pictures
+    return pictures + _counted(
+        {which: _of(table, code, COUNTED) for which, table in tables.items()}, schema.names
+    )
 
 
-def _of(table: ArrayTable[Any], code: int | None) -> NDArray[np.float32]:
-    return (table.values if code is None else table.values[table.classes == code])[:EACH]
+def _of(table: ArrayTable[Any], code: int | None, most: int) -> NDArray[np.float32]:
+    return (table.values if code is None else table.values[table.classes == code])[:most]
 
 
 def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
@@ -73,7 +83,7 @@ def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:
     if schema.series not in frame:
         return frame
     first = frame.drop_duplicates(schema.series)
-    first = first.groupby(classes).head(EACH) if classes else first.head(EACH)
+    first = first.groupby(classes).head(COUNTED) if classes else first.head(COUNTED)
     return frame[frame[schema.series].isin(first[schema.series])]
 
 
@@ -86,6 +96,25 @@ def _pictures(values: NDArray[np.float32], schema: ArraySchema, which: str) -> l
         (f"{name}, {which}", _lines(values[:, :, place], f"{len(values)} {which} series of {name}", which))
         for place, name in enumerate(schema.names[:CHANNELS])
     ]
+
+
+def _counted(series: Mapping[str, NDArray[np.float32]], names: Sequence[str]) -> list[tuple[str, Markup]]:
+    """Of each channel the mean amplitude of every frequency but 0, and the shares of its values, drawn and real."""
+    found = []
+    for place, name in enumerate(names[:CHANNELS]):
+        own = {which: rows[:, :, place].astype(float) for which, rows in series.items() if len(rows)}
+        spectra = {which: np.abs(np.fft.rfft(rows)[:, 1:]).mean(0) for which, rows in own.items()}
+        shares = {which: np.histogram(rows, BINS, (0, 1))[0] / rows.size for which, rows in own.items()}
+        found.append((f"{name}, slow to fast swings", _beside(spectra, f"amplitudes of {name}")))
+        found.append((f"{name}, values from low to high", _beside(shares, f"values of {name}")))
+    return found
+
+
+def _beside(curves: Mapping[str, NDArray[np.float64]], label: str) -> Markup:
+    """Curves of one scale on one picture."""
+    most = max((float(curve.max()) for curve in curves.values()), default=0.0) or 1.0
+    paths = (tag("path", d=_path(curve / most), class_=which) for which, curve in curves.items())
+    return _framed(f"{label}, {' and '.join(curves)}", "lines", *paths)
 
 
 def _sheet(images: NDArray[np.float32], label: str) -> Markup:
@@ -104,12 +133,17 @@ def _sheet(images: NDArray[np.float32], label: str) -> Markup:
 
 def _lines(series: NDArray[np.float32], label: str, which: str) -> Markup:
     """Series in [0, 1], (n, length), as lines between the declared bounds."""
-    x = np.linspace(0, 100, series.shape[1])
-    paths = (
-        tag("path", d="M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in zip(x, line, strict=True)))
-        for line in series
-    )
+    return _framed(label, f"lines {which}", *(tag("path", d=_path(line)) for line in series))
+
+
+def _path(line: NDArray[Any]) -> str:
+    """Values in [0, 1] from left to right."""
+    at = zip(np.linspace(0, 100, len(line)), line, strict=True)
+    return "M" + "L".join(f"{a:.1f} {100 - 100 * b:.1f}" for a, b in at)
+
+
+def _framed(label: str, kind: str, *paths: Markup) -> Markup:
     return tag(
         "svg", *paths, viewBox="0 0 100 100", preserveAspectRatio="none", role="img", aria_label=label,
-        class_=f"lines {which}",
+        class_=kind,
     )  # fmt: skip

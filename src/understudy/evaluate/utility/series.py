@@ -37,7 +37,9 @@ FIGURES: dict[str, Better] = {
     "coverage": "higher",
     "next_step_mae": "lower",
     "autocorrelation": "lower",
+    "dcr": "higher",
 }
+_NEAR = 1_000  # rows whose nearest are looked for
 
 
 def median_distance(real: Series) -> float:
@@ -73,6 +75,17 @@ def expected_coverage(real: int, synthetic: int, neighbours: int = 5) -> float:
     """The mean coverage of two samples of one distribution (Naeem et al., Lemma 2)."""
     i = np.arange(1, min(neighbours, real - 1) + 1)
     return float(1 - np.prod((real - i) / (real + synthetic - i)))
+
+
+def nearest_distance(rows: Series, others: Series | None = None) -> float:
+    """The median distance of a row from the nearest of the others; without others, from the nearest row that is not
+    itself.
+    """
+    a = _flat(rows)
+    between = cdist(a, a if others is None else _flat(others))
+    if others is None:
+        np.fill_diagonal(between, np.inf)
+    return float(np.median(between.min(axis=1)))
 
 
 def autocorrelation(series: Series, lags: int) -> NDArray[np.float64]:
@@ -128,11 +141,12 @@ def evaluate_series(
     steps: int = 1_000,
     seed: int = 0,
 ) -> tuple[Figure, ...]:
-    """The four figures of a real and a synthetic set of series, each between two ends from real series.
+    """The figures of a real and a synthetic set of series, each between two ends from real series.
 
     MMD and autocorrelation: floor = real against real (halves; a bootstrap), ceiling = every cell shuffled
     over the series. Coverage: floor = shuffled, ceiling = expected of the same distribution. Next step:
-    floor = trained on real series, ceiling = saying the mean. No `holdout`: a fifth of `real` is kept out.
+    floor = trained on real series, ceiling = saying the mean. Nearest real row: floor = a copy of one, ceiling = how
+    far real rows are from each other. No `holdout`: a fifth of `real` is kept out.
     """
     whole(rows=rows)
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic, real if holdout is None else holdout)]
@@ -160,22 +174,32 @@ def evaluate_series(
             ceiling=autocorrelation_difference(some, loose),
             note=note,
         ),
+        _nearest_figure(some, other, note),
     )
 
 
 def evaluate_distances(
     real: Series, synthetic: Series, *, rows: int = 2_000, seed: int = 0
-) -> tuple[Figure, Figure]:
-    """MMD and coverage alone, of rows of any shape: images, too. Between the same ends as those of series."""
+) -> tuple[Figure, Figure, Figure]:
+    """MMD, coverage and the nearest real rows, of rows of any shape: images, too. Between the same ends as those of
+    series.
+    """
     if len(real) < 4 or len(synthetic) < 2:
         reason = f"{len(real)} real and {len(synthetic)} synthetic rows are too few."
-        return Figure.absent("mmd", reason), Figure.absent("coverage", reason, better="higher")
+        first, *more = (
+            Figure.absent(name, reason, better=FIGURES[name]) for name in ("mmd", "coverage", "dcr")
+        )
+        return first, more[0], more[1]
     rng = np.random.default_rng([seed, 0])
     tables = [np.asarray(t, dtype=float) for t in (real, synthetic)]
     some, other = (t[rng.permutation(len(t))[:rows]] for t in tables)
     loose = shuffled(some.reshape(len(some), -1), len(other), rng).reshape(other.shape)
     note = f"{len(some):,} of {len(real):,} real and {len(other):,} of {len(synthetic):,} synthetic rows"
-    return _mmd_figure(some, other, loose, None, "rbf", note), _coverage_figure(some, other, loose, note)
+    return (
+        _mmd_figure(some, other, loose, None, "rbf", note),
+        _coverage_figure(some, other, loose, note),
+        _nearest_figure(some, other, note),
+    )
 
 
 def _mmd_figure(
@@ -195,6 +219,13 @@ def _coverage_figure(real: Series, synthetic: Series, loose: Series, note: str) 
     value, floor = coverage(real, synthetic), coverage(real, loose)
     best = expected_coverage(len(real), len(synthetic))
     return Figure(name="coverage", value=value, floor=floor, ceiling=best, better="higher", note=note)
+
+
+def _nearest_figure(real: Series, synthetic: Series, note: str) -> Figure:
+    """How far drawn rows are from the nearest real one: far below what real rows are from each other means copies."""
+    some, other = real[:_NEAR], synthetic[:_NEAR]
+    value, usual = nearest_distance(other, some), nearest_distance(some)
+    return Figure(name="dcr", value=value, floor=0.0, ceiling=usual, better="higher", note=note)
 
 
 def _next_step_figure(train: Series, synthetic: Series, test: Series, steps: int, seed: int) -> Figure:
