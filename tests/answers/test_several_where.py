@@ -8,8 +8,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from understudy.answers.cases import Split
+from understudy.answers.kinds_of_events import TooManyCasesError
+from understudy.answers.people_law import PeopleLaw
 from understudy.data.codec import Codec
+from understudy.data.conditions import parse
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds
@@ -285,3 +291,65 @@ def test_what_cannot_be_or_makes_no_sense_is_refused_by_name() -> None:
         made.several_visits(5, where="fee == 2 and severity == 1")
     with pytest.raises(UnderstudyError, match="colour"):
         made.several_visits(5, where="colour == 'red'")
+
+
+TESTS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "smoker == true": ("person", lambda p: p.smoker),
+    "number_of_claims >= 1": ("person", lambda p: len(p.claims) >= 1),
+    "severity == 1": ("visit", lambda v: v[0] == 1),
+    "ward == 'b'": ("visit", lambda v: v[1] == "b"),
+    "fee == 2": ("claim", lambda c: c == 2),
+    "fee >= 1": ("claim", lambda c: c >= 1),
+}
+Formula = str | tuple[str, "Formula", "Formula"] | tuple[str, "Formula"]
+FORMULAS = st.recursive(
+    st.sampled_from(list(TESTS)),
+    lambda parts: st.one_of(
+        st.tuples(st.just("not"), parts), st.tuples(st.sampled_from(["and", "or"]), parts, parts)
+    ),
+    max_leaves=5,
+)
+
+
+def said(formula: Formula) -> str:
+    if isinstance(formula, str):
+        return formula
+    first, *parts = formula
+    return f"not ({said(parts[0])})" if first == "not" else f"({said(parts[0])}) {first} ({said(parts[1])})"
+
+
+def so(formula: Formula, row: dict[str, Any]) -> bool:
+    if isinstance(formula, str):
+        kind, test = TESTS[formula]
+        return test(row[kind])
+    if formula[0] == "not":
+        return not so(formula[1], row)
+    return (all if formula[0] == "and" else any)(so(part, row) for part in formula[1:])
+
+
+def meets(formula: Formula, person: Person) -> bool:
+    """One of the events of each kind that there are, whatever one of the others would be like."""
+    every = {"visit": [as_visit(level) for level in range(4)], "claim": [0, 1, 2]}
+    own = {"visit": person.visits, "claim": person.claims}
+    there = [kind for kind in own if own[kind]]
+    lacking = [kind for kind in own if not own[kind]]
+    return any(
+        all(
+            so(formula, {"person": person} | dict(zip([*there, *lacking], [*some, *others], strict=True)))
+            for others in itertools.product(*(every[kind] for kind in lacking))
+        )
+        for some in itertools.product(*(own[kind] for kind in there))
+    )
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(formula=FORMULAS)
+def test_any_condition_has_the_probability_of_those_who_meet_it_by_its_meaning(formula: Formula) -> None:
+    made = generator(schema())
+    split = Split(made.schema, parse(said(formula)))
+    try:
+        law = PeopleLaw(made.network, split)
+    except TooManyCasesError:
+        return  # left to drawing
+    wanted = sum(person.chance for person in everybody() if meets(formula, person))
+    assert law.probability == pytest.approx(wanted, rel=1e-6, abs=1e-12)
