@@ -95,7 +95,8 @@ class Ledger:
         if holder not in (None, self.holder):
             self.close()
             raise LedgerError(
-                f"{path}: this is the ledger of {self.holder}, not of {holder}. Nothing was sent."
+                f"{path}: this is the ledger of {self.holder}, not of {holder}. A holder has one name everywhere: "
+                f"call it {self.holder} here, too, or name another ledger. Nothing was sent."
             )
         if budget not in (None, self.budget):
             allowed = self.budget
