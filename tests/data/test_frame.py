@@ -49,6 +49,13 @@ def test_no_row_of_bounded_values_reaches_beyond_the_bound(shape: tuple[int, int
     assert np.linalg.norm(frame.coefficients(worst.astype(np.float32)), axis=1).max() <= frame.reach
 
 
+def test_a_declared_norm_is_for_who_asks_for_it() -> None:
+    schema = ImageSchema(height=4, width=4, norm=0.25)
+    assert Frame.of(schema, 16) == Frame((4, 4), 2, 16)
+    small, whole = Frame.declared(schema, 16).reach, Frame.of(schema, 16).reach
+    assert whole / 4 <= small <= whole / 4 + 16
+
+
 def test_a_row_becomes_the_same_whole_numbers_whoever_else_is_in_the_batch() -> None:
     frame, images = Frame((9, 9), 2, 40), RNG.random((130, 9, 9)).astype(np.float32)
     together = frame.coefficients(images)

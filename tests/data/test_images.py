@@ -57,7 +57,7 @@ def test_scaling_and_back_is_exact_for_bytes() -> None:
 
 @pytest.mark.parametrize("suffix", [".toml", ".json"])
 def test_a_schema_comes_back_from_its_file_as_it_was(tmp_path: Path, suffix: str) -> None:
-    colour = ImageSchema(height=4, width=4, channels=3)
+    colour = ImageSchema(height=4, width=4, channels=3, norm=0.5)
     for schema in (SCHEMA, colour, ImageSchema(height=1, width=1, low=0.5, high=0.75, note="grey")):
         schema.save(tmp_path / f"schema{suffix}")
         assert load_schema(tmp_path / f"schema{suffix}") == schema
@@ -104,6 +104,10 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         {"height": 1 << 10, "width": 1 << 10, "channels": 3},
         {"channels": 2},
         {"channels": True},
+        {"norm": 0},
+        {"norm": 1.5},
+        {"norm": float("nan")},
+        {"norm": True},
     ],
 )
 def test_a_schema_without_sense_is_refused(wrong: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.frame import UNIT
+from understudy.data.frame import UNIT, Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
@@ -17,10 +17,11 @@ from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
-from understudy.protocols.moments.stages import First
+from understudy.protocols.moments.stages import First, Rows
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -84,6 +85,28 @@ def test_colour_images_are_drawn_in_the_colours_of_their_class() -> None:
         assert np.abs(drawn[labels == name].mean(0) - pixels[side == number].mean(0)).max() < 20
     told = generator.classifier().predict(pixels[:100])
     assert (np.asarray(told) == np.array(schema.classes)[side[:100]]).all()
+
+
+def test_with_a_declared_norm_means_have_less_noise_and_longer_rows_are_pulled_in() -> None:
+    """Images near an even grey, and one that is black: it moves the sums by no more than any other may."""
+    pixels, off = np.random.default_rng(0).integers(108, 148, (400, 6, 5)), []
+    pixels[0] = 0
+    values = (pixels / 255).astype(np.float32)
+    for norm in (None, 0.2):
+        schema = ImageSchema(height=6, width=5, norm=norm)
+        first = First(frame := Frame.declared(schema, 30), 1)
+        black = Rows(
+            frame.coefficients(values[:1]),
+            frame.histograms(values[:1], 32),
+            np.zeros(1, np.int64),
+            Crowd.of(np.arange(2)),
+        )
+        assert float(first.count(black).double().norm()) <= first.reach
+        held = {"one": Images.from_array(pixels, schema)}
+        fed = Federation.rehearsal(held, {}, budget=Budget(0.5, 1e-5), seed=3, same_people=False)
+        network: Any = train("moments", fed, features=30, shares=(0.5, 0.5, 0.0)).generator.network
+        off.append(np.linalg.norm(network.means.detach().numpy()[0] - frame.coefficients(values[1:]).mean(0)))
+    assert off[1] < 0.5 * off[0]
 
 
 def test_cells_by_signs_tell_apart_what_one_gaussian_blurs() -> None:

@@ -117,6 +117,15 @@ class ArrayTable(Generic[S]):
         return cls.grouped(scaled, owner, np.asarray(ids), schema, source, classes)
 
 
+def check_norm(norm: Any) -> None:
+    """SchemaError unless it is None, or a part of the largest norm that a row can have about the middle of its bounds.
+
+    The Euclidean norm of all values together counts; where a release has such a bound, longer rows are pulled in to it.
+    """
+    if norm is not None and (type(norm) not in (int, float) or not 0 < norm <= 1):
+        raise SchemaError(f"norm is a part of the largest norm possible, above 0 and up to 1, not {norm!r}.")
+
+
 def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[Any]:
     """The values as numbers of the shape (rows, *shape)."""
     array = np.asarray(values)

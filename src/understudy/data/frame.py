@@ -12,7 +12,7 @@ Edges: more than 2¹⁴ values in a row, or a side above 2¹² → ConfigError.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
 
@@ -35,11 +35,15 @@ _CHUNK = 1 << 9  # rows at a time: what is in work stays small beside the rows
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of this `shape`, transformed along the first `sides` of it; at most `features` coefficients are kept."""
+    """Rows of this `shape`, transformed along the first `sides` of it; at most `features` coefficients are kept.
+
+    `norm`: of the largest norm that a row can have, what its schema declares (`declared`).
+    """
 
     shape: tuple[int, ...]
     sides: int
     features: int = MOST_FEATURES
+    norm: float = 1.0
 
     def __post_init__(self) -> None:
         whole(features=self.features, **{"each side of a row": min(self.shape)})
@@ -56,6 +60,13 @@ class Frame:
             return cls(schema.shape, 2, min(features, math.prod(schema.shape)))
         length, channels = schema.shape
         return cls(schema.shape, 1, channels * max(1, min(length, features // channels)))
+
+    @classmethod
+    def declared(cls, schema: ArraySchema, features: int) -> "Frame":
+        """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
+        takes a row's length for granted.
+        """
+        return replace(cls.of(schema, features), norm=schema.norm or 1.0)
 
     @cached_property
     def frequencies(self) -> NDArray[np.float64]:
@@ -82,8 +93,12 @@ class Frame:
 
     @property
     def reach(self) -> int:
-        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds."""
-        return math.ceil(UNIT * math.sqrt(math.prod(self.shape)) / 2 * (1 + 2.0**-8)) + self.features
+        """The norm of a row's coefficients is at most this: that of a row of zeros, and what rounding adds.
+
+        Edges: where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in.
+        """
+        longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
+        return math.ceil(self.norm * longest * (1 + 2.0**-8)) + self.features
 
     @property
     def channels(self) -> int:

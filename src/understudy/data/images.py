@@ -9,6 +9,7 @@
     person = "writer"           # the column, or the array of the file, that says whose image it is
     label = "digit"             # the column, or the array, of its class, and all classes there are
     classes = [0, 1, 2]
+    norm = 0.6                  # how far an image is from an even grey at most, of what is possible; else 1
 
 A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
 for each pixel, row by row: pixel_0_0, pixel_0_1, …; in colour pixel_0_0_0, pixel_0_0_1, pixel_0_0_2, pixel_0_1_0, …
@@ -31,7 +32,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys
-from understudy.data.arrays import ArrayTable, Values, checked, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, outside
 from understudy.data.classes import Codes, class_column, class_values
 from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
@@ -55,6 +56,7 @@ class ImageSchema(Document):
     person: str | None = None
     label: str | None = None
     classes: tuple[Category, ...] = ()
+    norm: float | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -71,6 +73,7 @@ class ImageSchema(Document):
             raise SchemaError(f"channels are 1, for grey images, or 3, for colour, not {self.channels!r}.")
         if self.height * self.width * self.channels > _MOST_PIXELS:
             raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {self._size}.")
+        check_norm(self.norm)
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
 
     @property

@@ -9,6 +9,7 @@
     person = "patient"          # the column that says whose series it is
     label = "ward"              # the column of its class, the same at all steps, and all classes there are
     classes = ["a", "b"]
+    norm = 0.6                  # how far a series is from the middle of its bounds at most, of what is possible; else 1
 
     [channels.heart_rate]       # W channels, each with public bounds
     low = 0
@@ -37,7 +38,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys, positive, repeated
-from understudy.data.arrays import ArrayTable, Values, checked, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, outside
 from understudy.data.cells import Fault, days, floats
 from understudy.data.classes import Codes, class_column, class_values
 from understudy.data.column import Categorical, Category, Real
@@ -64,6 +65,7 @@ class SeriesSchema(Document):
     windows_are_people: bool = False
     label: str | None = None
     classes: tuple[Category, ...] = ()
+    norm: float | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -86,6 +88,7 @@ class SeriesSchema(Document):
             raise SchemaError(
                 f"a series has at most {_MOST_VALUES:,} values, not {self.length} × {len(self.channels)}."
             )
+        check_norm(self.norm)
         if self.step is not None:
             positive(step=self.step)
             if self.time is None:

@@ -109,7 +109,7 @@ class MomentsParty(KeyedParty[Agreement]):
             )
         check_shares(config["shares"])
         self.renew(ask)
-        self.frame = Frame.of(self.table.schema, config["features"])
+        self.frame = Frame.declared(self.table.schema, config["features"])
         self.moves = int(config["most_holders"])
 
     def needs(self) -> dict[str, Public]:

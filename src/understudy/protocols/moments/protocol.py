@@ -117,7 +117,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     schema = common(schemas)
-    frame = Frame.of(schema, config.features)
+    frame = Frame.declared(schema, config.features)
     server = Server(
         parties,
         frame,

@@ -96,7 +96,7 @@ class Layout:
     def frames(self) -> dict[str, Frame]:
         """The frame of each array."""
         return {
-            name: Frame.of(schema, self.features)
+            name: Frame.declared(schema, self.features)
             for name, schema in self.schemas.items()
             if not isinstance(schema, Schema)
         }
