@@ -101,6 +101,7 @@ def test_every_protocol_can_be_planned(name: str) -> None:
     image = ImageSchema(height=4, width=4)
     taken: dict[str, dict[str, Any]] = {
         "moments": {"one": image},
+        "class-means": {"one": image},
         "visits": {"one": clinic()},
         "tied": {"one": SCHEMA, "two": image},
     }
