@@ -64,6 +64,8 @@ class Watched(pd.DataFrame):
 class Silent:
     """No noise: writes the counts down, and shows every cell that holds anybody."""
 
+    variance = 0.0
+
     def __init__(self):
         self.counts = []
 
@@ -359,6 +361,16 @@ def test_bounds_are_close_to_the_values_at_any_size(kind, values, low, high):
     column = buy(pd.DataFrame({"x": values}), {"x": kind}).columns[0]
     assert low <= column.low < column.high <= high
     assert np.mean((column.low <= values) & (values <= column.high)) > 0.97
+
+
+def test_where_parts_are_too_small_to_show_most_people_stay_within_the_bounds():
+    """2,500 people whose numbers lie all over two cells, and thirteen columns to pay for: one part shows by itself."""
+    rng = np.random.default_rng(0)
+    values = 0.55 + 0.15 * rng.standard_normal(2_500)
+    values[:300] = 0.52  # many have this one
+    frame = pd.DataFrame({f"x{n}": values for n in range(13)})
+    for column in buy(frame, dict.fromkeys(frame, "real"), eps=0.5).columns:
+        assert np.mean((column.low <= values) & (values <= column.high)) > 0.9
 
 
 # Edges

@@ -344,11 +344,12 @@ def _bounds(kind: str, values: Values, offer: Quote, rng: Rng) -> tuple[float, f
     """Where enough people are: from the first cell that shows to the end of the last, or None.
 
     One or two cells are looked at more closely, in 64 parts, and what shows there is widened by half of it on
-    either side, for the tails that do not show. Three or more are taken as they are, and where they are cells
-    of 2^k zero with them: it is near, and the cells about it too small to show.
+    either side, for the tails that do not show. Where the parts outside have people by their noisy counts, more than
+    one in twenty, parts were too small to show, and the cells are taken as they are. So are three or more, and where
+    they are cells of 2^k zero with them: it is near, and the cells about it too small to show.
     """
     edges = _cells(kind)
-    if (span := _span(values, edges, offer, rng)) is None:
+    if (span := _span(_looked(values, edges, offer, rng), offer)) is None:
         return None
     if not offer.closer:
         low, high = edges[[max(span.start - 1, 0), min(span.stop + 1, len(edges) - 1)]]
@@ -360,18 +361,27 @@ def _bounds(kind: str, values: Values, offer: Quote, rng: Rng) -> tuple[float, f
         return (low, high) if kind == "date" else (min(low, 0.0), max(high, 0.0))
     parts = np.linspace(low, high, _CLOSER + 1)
     parts = parts if kind == "real" else np.unique(np.floor(parts))
-    close = _span(values[(low <= values) & (values < high)], parts, offer, rng)
-    if close is None:
+    looked = _looked(values[(low <= values) & (values < high)], parts, offer, rng)
+    if (close := _span(looked, offer)) is None:
         return low, high
     margin = math.ceil(len(close) / 2)
-    return parts[max(close.start - margin, 0)], parts[min(close.stop + margin, len(parts) - 1)]
+    start, stop = max(close.start - margin, 0), min(close.stop + margin, len(looked))
+    inside = looked[start:stop].sum()
+    outside, others = looked.sum() - inside, len(looked) - (stop - start)
+    # Bounds that are too wide do little harm, and narrow ones much: one deviation of the noise is enough.
+    sure = outside - math.sqrt(others * offer.noise.variance)
+    return (low, high) if sure > 0.05 * max(inside, 0) else (parts[start], parts[stop])
 
 
-def _span(values: Values, edges: NDArray[np.float64], offer: Quote, rng: Rng) -> range | None:
-    """From the first cell that shows to the last; what lies beyond the edges is in the outermost cells."""
+def _looked(values: Values, edges: NDArray[np.float64], offer: Quote, rng: Rng) -> NDArray[np.int64]:
+    """Noisy counts of the cells; what lies beyond the edges is in the outermost ones."""
     cells = np.searchsorted(edges[1:-1], values, side="right")
-    counts = np.bincount(cells, minlength=len(edges) - 1)
-    shown = np.flatnonzero(_showing(counts, offer.cell_threshold(len(counts)), offer, rng))
+    return offer.noise(torch.from_numpy(np.bincount(cells, minlength=len(edges) - 1)), rng).numpy()
+
+
+def _span(looked: NDArray[np.int64], offer: Quote) -> range | None:
+    """From the first cell that shows to the last."""
+    shown = np.flatnonzero(looked >= offer.cell_threshold(len(looked)))
     return range(shown[0], shown[-1] + 1) if len(shown) else None
 
 

@@ -63,6 +63,11 @@ class CountNoise(ABC):
     def event(self) -> "DpEvent":
         """What one use costs, where a person moves one of the counts."""
 
+    @property
+    @abstractmethod
+    def variance(self) -> float:
+        """Of the noise on one count."""
+
     @abstractmethod
     def plain(self, n: int, rng: Rng, device: Device) -> Any:
         """`draw`, plainly: for a few counts torch would take longer to be called than to compute."""
