@@ -214,7 +214,7 @@ def evaluate(
     comparison = put_beside(real, synthetic, schema, holdout=holdout, target=target, another=another)
     out.print(str(comparison.evaluation), markup=False)
     attacked = attack_finding(comparison.attacks)
-    out.print(f"{capital(attacked.subject)} {attacked.said}: {attacked.detail}", markup=False)
+    out.print(f"{capital(attacked.subject)} {attacked.said}. {attacked.detail}", markup=False)
     if to is not None:
         out.print(f"Written to {write_evaluation_page(comparison, to)}.")
 
