@@ -51,7 +51,7 @@ def main() -> None:
     args = parser.parse_args()
     # A rehearsal: these images are public. Holders of real ones use `us.Federation`, with ledgers in files.
     budget = us.Budget(math.inf, 0.0) if args.no_dp else us.Budget(args.epsilon, 1e-5)
-    federation = us.Federation.rehearsal(holders(args.folder), budget=budget)
+    federation = us.Federation.rehearsal(holders(args.folder), budget=budget, same_people=True)
     result = us.train(
         "verti-gan", federation, rounds=args.rounds, critic_steps=5, batch=args.batch, private=not args.no_dp,
         latent=64, common=(128, 128),

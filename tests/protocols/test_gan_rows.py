@@ -146,7 +146,7 @@ def test_a_central_run_of_two_parties_is_refused() -> None:
     assert not any(entry.count for holder in held.holders.values() for entry in holder.ledger.entries())
 
 
-@pytest.mark.parametrize("protocol", ["vd-gan-dpsgd", "vd-gan-pate", "gram"])
+@pytest.mark.parametrize("protocol", ["vd-gan-dpsgd", "vd-gan-pate", "dplt"])
 def test_a_method_for_tables_refuses_images_before_anything_is_charged(protocol: str) -> None:
     held = federation(20)
     with pytest.raises(ConfigError, match=r"radiology holds rows of the kind 'image'.*Nothing was charged"):
