@@ -141,4 +141,6 @@ def test_a_rule_that_forbids_much_is_fitted_better_as_a_law_than_as_zeros() -> N
             assert not table[never].any()
             off.append(pair_distances(table, gram / n, sizes))
     assert torch.stack(near).mean() < 0.9 * torch.stack(far).mean()
-    assert torch.stack(near)[:, 0].mean() < 0.95 * torch.stack(far)[:, 0].mean(), "and the tied pair by itself"
+    assert torch.stack(near)[:, 0].mean() < 0.95 * torch.stack(far)[:, 0].mean(), (
+        "and the tied pair by itself"
+    )
