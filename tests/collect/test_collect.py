@@ -16,8 +16,10 @@ import httpx
 import pytest
 import torch
 from test_exchange_load import certificate
+from typer.testing import CliRunner
 
 from forker import Forker, until
+from understudy.cli import app as commands
 from understudy.collect import app
 from understudy.collect.box import Box, person_of, read_codes
 from understudy.collect.serve import serving
@@ -433,3 +435,9 @@ def test_codes_that_could_be_guessed_or_told_apart_from_nobody_are_refused(tmp_p
         read_codes(tmp_path / "codes.txt")
     (tmp_path / "codes.txt").write_text("\n".join(CODES))
     assert read_codes(tmp_path / "codes.txt") == CODES
+
+
+def test_no_code_can_be_taken_for_an_option_on_a_command_line() -> None:
+    codes = CliRunner().invoke(commands, ["collect", "--make-codes", "300"]).output.split()
+    assert len(set(codes)) == 300
+    assert all(code.isalnum() and len(code) == 36 for code in codes)

@@ -66,7 +66,7 @@ def collect(
     """
     if make_codes:
         for _ in range(make_codes):
-            out.print(secrets.token_urlsafe(18))
+            out.print(secrets.token_hex(18))
         return
     if invitation is None or schema is None or policy is None:
         raise typer.BadParameter("An invitation, --schema and --policy are needed.")
