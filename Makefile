@@ -22,8 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)  ## two holders publish one joint synthetic table, from real data
 	@$(BIN)/understudy demo $(if $(OUT),--out $(OUT))
 
-test: $(STAMP)  ## every test, on two cores; three workers, as some tests wait
-	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 3
+test: $(STAMP)  ## every test, on two cores; four workers, as some tests wait
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --workers 4
 
 lint: $(STAMP)  ## ruff
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
