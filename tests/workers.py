@@ -2,7 +2,8 @@
 
 Each is forked when all tests have been collected, so that libraries are imported and tests are found once, not once in
 each process. A worker asks for some tests whenever it has hardly any left, and tells what came of each; the process
-that collected them hands them out, in large pieces first and in small ones at the end, and prints.
+that collected them hands them out, in large pieces first and in small ones at the end, and prints. Tests that wait for
+other processes more than they compute are one worker's from the start on, so that the others keep the processors busy.
 
 Edges: a worker that dies fails the test that it was at, and another goes on with the rest of its piece.
 """
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 _PIECES = 4  # so many for each worker, if they all were as large as the first
+_WAITING = {"runtime", "exchange", "collect", "console"}  # folders whose tests wait for other processes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -36,13 +38,20 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     return True
 
 
+def _waits(item: pytest.Item) -> bool:
+    return item.path.parent.name in _WAITING or "forker" in getattr(item, "fixturenames", ())
+
+
 class Foreman:
     """Hands out tests, by their places in the session, and hears what came of them."""
 
     def __init__(self, session: pytest.Session, workers: int) -> None:
         self.session, self.workers = session, workers
-        self.todo = deque(range(len(session.items)))
+        self.todo: dict[bool, deque[int]] = {False: deque(), True: deque()}  # those that wait apart
+        for place, item in enumerate(session.items):
+            self.todo[_waits(item)].append(place)
         self.at_work: dict[Connection, tuple[int, deque[int]]] = {}  # a process, and what it has not done yet
+        self.waiter: Connection | None = None  # who takes those that wait first
 
     def run(self) -> None:
         self.session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
@@ -69,6 +78,7 @@ class Foreman:
             work(self.session, theirs)
         theirs.close()
         self.at_work[ours] = process, deque()
+        self.waiter = self.waiter if self.waiter in self.at_work else ours
 
     def _hear(self, line: Connection) -> None:
         process, given = self.at_work[line]
@@ -80,8 +90,9 @@ class Foreman:
             self._gone(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), given)
             return
         if said == "more":
-            piece = max(1, len(self.todo) // (_PIECES * self.workers))
-            some = [self.todo.popleft() for _ in range(min(piece, len(self.todo)))]
+            todo = self.todo[line is self.waiter] or self.todo[line is not self.waiter]
+            piece = max(1, len(todo) // (_PIECES * self.workers))
+            some = [todo.popleft() for _ in range(min(piece, len(todo)))]
             given.extend(some)
             line.send(some)
         elif said == "done":
@@ -100,7 +111,7 @@ class Foreman:
             item.nodeid, item.location, {}, "failed", f"The process of this test ended with {code}.", "call"
         )
         self.session.config.hook.pytest_runtest_logreport(report=report)
-        self.todo.extendleft(reversed(given))
+        self.todo[False].extendleft(reversed(given))
         self._hire()
 
     def _stop_if_told(self) -> None:
