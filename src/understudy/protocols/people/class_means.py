@@ -34,7 +34,6 @@ from understudy.data.frame import UNIT
 from understudy.errors import ConfigError
 from understudy.models.cohort import LogisticRegression
 from understudy.models.moments.fit import without_noise
-from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import ModelOutcome, Parties
@@ -46,8 +45,7 @@ from understudy.protocols.people.class_means_party import (
     Round,
     Terms,
 )
-from understudy.protocols.people.collecting import Collection, in_two, sent_bytes
-from understudy.protocols.people.host import Reported
+from understudy.protocols.people.two_rounds import LAW, TwoRounds
 
 __all__ = ["ARTEFACT", "KINDS", "SAME_PEOPLE", "Config", "build_party", "train"]
 
@@ -63,7 +61,7 @@ def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -
     return ClassMeansParty(name, rows, ledger, **more)
 
 
-class _Run(Collection):
+class _Run(TwoRounds):
     """The server's side: whom it asks, and what they reported."""
 
     protocol, begin = "class-means", Begin
@@ -88,14 +86,8 @@ class _Run(Collection):
         self, config: Config, parties: Parties, schema: ArraySchema, checkpoint: Path | None, *, resume: bool
     ) -> None:
         self.terms = Terms.of(config, schema)
-        self.answers: list[dict[str, Tensor]] = []  # of each turn, as it came
         super().__init__(config, parties, schema, checkpoint, resume=resume)
-        self.who = in_two(self.hosted, config.share, config.seed)
-        self.turns = [
-            (stage, start)
-            for stage in (0, 1)
-            for start in range(0, max(len(who[stage]) for who in self.who.values()), config.batch)
-        ]
+        self.divide(config.share)
         self.heard: dict[int, tuple[Tensor, int, int]] = {}
 
     def asks(self, round: int) -> dict[str, Round]:
@@ -108,9 +100,6 @@ class _Run(Collection):
             for name, who in self.who.items()
             if len(who[stage][part])
         }
-
-    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
-        self.answers.append({name: sent_bytes(reply.reports.value) for name, reply in answers.items()})
 
     def centre(self) -> Tensor:
         """The mean of all, by the first round, in whole steps; none where nobody was asked."""
@@ -164,27 +153,17 @@ class _Run(Collection):
         model = Classifier(self.network, found, DeclaredFeatures(self.schema), card)
         return ModelOutcome(model, privacy, card["people"])
 
-    def reported(self) -> dict[str, Any]:
-        return {"answers": self.answers}
-
-    def take(self, state: Mapping[str, Any]) -> None:
-        self.answers = state["answers"]
-
-    @property
-    def asked(self) -> dict[str, Spend]:
-        return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
-
     def told(self) -> dict[str, Any]:
         mechanism, heard = self.terms.mechanism, self.heard.values()
         return {
-            "law": "of a random row of a random person",
+            "law": LAW,
             "reports": {
                 "all": sum(reports for _, reports, _ in heard),
                 "refused": sum(refused for *_, refused in heard),
                 "of the busiest person": 1,
             },
             "codewords": {**asdict(mechanism), "length": mechanism.length},
-            "bytes": sum(len(value) for turn in self.answers for value in turn.values()),
+            "bytes": self.bytes,
         }
 
 

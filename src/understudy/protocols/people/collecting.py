@@ -11,10 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, SchemaError
@@ -183,26 +179,6 @@ class Collection(ABC):
             **self.told(),
             "privacy": privacy.to_dict(),
         }
-
-
-def in_two(hosted: Mapping[str, int], share: float, seed: int) -> dict[str, tuple[Tensor, Tensor]]:
-    """For each party its people of a first round, a `share` of all, and of a second: drawn over all parties from public
-    randomness.
-    """
-    total = sum(hosted.values())
-    early = np.zeros(total, dtype=bool)
-    early[np.random.default_rng((seed, 0)).permutation(total)[: round(share * total)]] = True
-    parts = np.split(early, np.cumsum(list(hosted.values()))[:-1])
-    return {
-        name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
-        for name, part in zip(hosted, parts, strict=True)
-    }
-
-
-def sent_bytes(value: Any) -> Tensor:
-    """What a party sent, as bytes; none where it is something else."""
-    fits = isinstance(value, Tensor) and value.dtype == torch.uint8 and value.ndim == 1
-    return value if fits else torch.zeros(0, dtype=torch.uint8)
 
 
 def common_schema(schemas: Mapping[str, Schema], protocol: str) -> Schema:

@@ -12,7 +12,6 @@ Edges: tables alone; columns of one level are not asked about. A reply that cann
 refused and counted on the card, and the others' stay. A run that ends halfway fits what it has.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -28,23 +27,20 @@ from understudy.data.table import Table
 from understudy.errors import ConfigError
 from understudy.models.device import pick_device
 from understudy.models.tables import MixtureOfProducts
-from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
-from understudy.protocols.people.collecting import Collection, in_two, sent_bytes
-from understudy.protocols.people.host import Reported
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
+from understudy.protocols.people.two_rounds import LAW, TwoRounds
 
 __all__ = ["SAME_PEOPLE", "Config", "build_party", "train"]
 
 SAME_PEOPLE = False  # each person is with one party
 _RATE = 0.15  # of the fit
 _SETS_A_STEP = 40
-_LAW = "of a random row of a random person"
 
 
 def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> OneReportParty:
@@ -52,7 +48,7 @@ def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> OneRepo
     return OneReportParty(name, table, ledger, **more)
 
 
-class _Run(Collection):
+class _Run(TwoRounds):
     """The server's side: whom it asks about what, and what they reported."""
 
     protocol, begin = "one-report", Begin
@@ -63,24 +59,15 @@ class _Run(Collection):
     ) -> None:
         self.levels = Codec(schema).sizes
         self.target = _place(schema, self.levels, config.target)
-        self.answers: list[dict[str, Tensor]] = []  # of each turn, as it came
         super().__init__(config, parties, schema, checkpoint, resume=resume)
         self.plan = Plan.rule(
             config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None
         )
         if config.share is not None:
             self.plan = replace(self.plan, share=config.share)
-        self.who = in_two(self.hosted, self.plan.share, config.seed)
-        self.turns = [
-            (stage, start)
-            for stage in (0, 1)
-            for start in range(0, max(len(who[stage]) for who in self.who.values()), config.batch)
-        ]
+        self.divide(self.plan.share)
         self.asking: dict[int, Asking] = {}
         self.refused: dict[int, int] = {}  # reports of each round that are none
-
-    def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
-        self.answers.append({name: sent_bytes(reply.reports.value) for name, reply in answers.items()})
 
     def asks(self, round: int) -> dict[str, Round]:
         """What each party is asked in a turn: the same whenever it is asked for."""
@@ -143,25 +130,15 @@ class _Run(Collection):
             seed=config.seed, device=pick_device(config.device),
         ).eval()  # fmt: skip
 
-    def reported(self) -> dict[str, Any]:
-        return {"answers": self.answers}
-
-    def take(self, state: Mapping[str, Any]) -> None:
-        self.answers = state["answers"]
-
-    @property
-    def asked(self) -> dict[str, Spend]:
-        return {name: {PureDp(self.config.epsilon_total): 1} for name in self.begun}
-
     def told(self) -> dict[str, Any]:
         reports = sum(heard.reports for heard in self.all_heard)
         weights = [heard.mechanism.most_weight for heard in self.all_heard if heard.reports]
         return {
             "plan": asdict(self.plan),
-            "law": _LAW,
+            "law": LAW,
             "reports": {"all": reports, "refused": sum(self.refused.values()), "of the busiest person": 1},
             "sets": len(self.all_heard),
-            "bytes": sum(len(value) for turn in self.answers for value in turn.values()),
+            "bytes": self.bytes,
             "a liar moves a count by at most": max(weights, default=0.0),
         }
 
