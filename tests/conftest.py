@@ -2,6 +2,7 @@
 
 import atexit
 import gc
+import importlib
 import importlib.util
 import socket
 import sys
@@ -49,8 +50,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     wanted = any("forker" in getattr(item, "fixturenames", ()) for item in session.items)
     if wanted and config.getoption("workers") and not config.option.collectonly:
         config.stash[LINE] = stand_by(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+        importlib.import_module(
+            "torch._dynamo"
+        )  # torch loads it at the first gradient: not once in each worker
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000)  # little of what a test makes is in cycles
     gc.enable()
 
 
@@ -62,6 +67,16 @@ def masked_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         known = lru_cache(1 << 15)(set_intersection.crypto_scalarmult)
         patch.setattr(set_intersection, "crypto_scalarmult", known)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_once() -> Iterator[None]:
+    """The tree of commands is a pure function of the program, which builds it at each call."""
+    import typer.main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", lru_cache(typer.main.get_command))
         yield
 
 

@@ -263,6 +263,7 @@ def _settings(run: Artefacts | None) -> Mapping[str, Any]:
     return {} if run is None else run.config
 
 
+@cache
 def _versions() -> list[tuple[str, str]]:
     found = [("Python", platform.python_version())]
     for name in LIBRARIES:

@@ -29,6 +29,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -246,7 +247,7 @@ class PrivacyStatement:
         }
 
     def _accountant(self) -> str:
-        return f"{ACCOUNTANTS[self.method]}, dp_accounting {version('dp-accounting')}"
+        return f"{ACCOUNTANTS[self.method]}, dp_accounting {_installed()}"
 
     def _repr_html_(self) -> str:
         return pre(self)
@@ -334,6 +335,11 @@ class PrivacyStatement:
             return rows
         place = titles.index("ε at δ=0")  # where no use is pure the column would say nothing
         return [row[:place] + row[place + 1 :] for row in rows]
+
+
+@cache
+def _installed() -> str:
+    return version("dp-accounting")
 
 
 def _uses(spend: Spend) -> list[dict[str, Any]]:
