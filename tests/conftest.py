@@ -82,7 +82,8 @@ def commands_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def short_training() -> Iterator[None]:
-    """Classifiers that a report trains have few trees and stop early, where how good they are is not the matter."""
+    """A report trains few trees and attacks with few people, where how good these are is not the matter."""
+    from understudy.evaluate.attacks.leakage import attack_tables
     from understudy.evaluate.utility import downstream
 
     def shortened(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,6 +97,7 @@ def short_training() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_classifier", "_regressor"):
             patch.setattr(downstream, name, shortened(getattr(downstream, name)))
+        patch.setitem(attack_tables.__kwdefaults__, "targets", 50)
         yield
 
 

@@ -22,7 +22,7 @@ from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
 EVENT = PoissonSampledDpEvent(0.1, GaussianDpEvent(2.0))
 BUDGET = Budget(epsilon=3.0, delta=1e-5)
 RUN, ROUNDS = "verti-gan-0a1b2c3d", 4
-PARTS = {"clinic": ("colour", "smoker", "age", "joined"), "insurer": ("grade", "treated", "visits", "income")}
+PARTS = {"clinic": ("colour", "smoker", "age", "joined"), "insurer": ("grade", "income")}
 
 
 def make_run(
@@ -42,12 +42,13 @@ def make_run(
     schema = known if schema is None else schema
     for frame in (real, made):
         frame.columns = pd.Index(["id", *schema.names])
+    schema = schema.select([column for columns in parts.values() for column in columns])
     folder = home / "run"
     sections = {
         name: _holder(home / "holders" / name, name, columns, real, schema, number)
         for number, (name, columns) in enumerate(parts.items())
     }
-    _artefacts(folder, made.drop(columns="id"), schema, parts, sections)
+    _artefacts(folder, made[list(schema.names)], schema, parts, sections)
     return folder
 
 
