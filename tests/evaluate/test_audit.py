@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import cache
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 from torch import Tensor
@@ -61,21 +62,17 @@ def test_error_rates_are_bounded_as_clopper_and_pearson_do() -> None:
     present, absent = normals(1, 50, 1), normals(0, 40, 2)
     errors = separate(present, absent, confidence=0.9)
     rest_present, rest_absent = present[int(PILOT * 50) :], absent[int(PILOT * 40) :]
-    found = []
-    for threshold in np.concatenate([present, absent]):
-        wrong = [(rest_absent >= threshold).sum(), (rest_present < threshold).sum()]
-        bounds = [
-            binomtest(int(k), n).proportion_ci(0.9, "exact").high
-            for k, n in zip(wrong, (32, 40), strict=True)
-        ]
-        found.append(np.allclose(bounds, [errors.false_alarm, errors.miss]))
-    assert any(found)
+    thresholds = np.concatenate([present, absent])
+    wrong = {((rest_absent >= at).sum(), (rest_present < at).sum()) for at in thresholds}
+    highest = cache(lambda k, n: binomtest(int(k), n).proportion_ci(0.9, "exact").high)
+    found = [(highest(false, 32), highest(missed, 40)) for false, missed in wrong]
+    assert any(np.allclose(bounds, [errors.false_alarm, errors.miss]) for bounds in found)
 
 
-@pytest.mark.parametrize(("alarm", "miss"), list(product((0.02, 0.2, 0.5), (0.05, 0.4))))
-def test_both_bounds_hold_together_as_often_as_stated(alarm: float, miss: float) -> None:
+def test_both_bounds_hold_together_as_often_as_stated() -> None:
     """Every outcome of a fixed rule on 12 scores a side, by its probability."""
-    n, confidence, held = 12, 0.9, 0.0
+    n, confidence, truths = 12, 0.9, list(product((0.02, 0.2, 0.5), (0.05, 0.4)))
+    held, chances = dict.fromkeys(truths, 0.0), cache(lambda share: binom.pmf(range(n + 1), n, share))
     for false, missed in product(range(n + 1), repeat=2):
         pilots = [1.0] * 3, [0.0] * 3
         errors = separate(
@@ -83,9 +80,10 @@ def test_both_bounds_hold_together_as_often_as_stated(alarm: float, miss: float)
             [*pilots[1], *[1.0] * false, *[0.0] * (n - false)],
             confidence=confidence,
         )
-        likely = binom.pmf(false, n, alarm) * binom.pmf(missed, n, miss)
-        held += likely * (alarm <= errors.false_alarm and miss <= errors.miss)
-    assert held >= confidence
+        for alarm, miss in truths:
+            likely = chances(alarm)[false] * chances(miss)[missed]
+            held[alarm, miss] += likely * (alarm <= errors.false_alarm and miss <= errors.miss)
+    assert min(held.values()) >= confidence
 
 
 def test_the_threshold_is_chosen_by_the_pilot_scores_alone() -> None:
@@ -143,6 +141,7 @@ def test_delta_may_hide_what_it_says_and_no_more() -> None:
     assert Errors(lie, lie).epsilon(0.0) > true
 
 
+@settings(max_examples=30)
 @given(st.floats(0.1, 3.0), st.floats(0.02, 0.6))
 def test_the_best_test_of_a_gaussian_gives_its_mu_and_no_plain_bound_more(mu: float, alarm: float) -> None:
     errors, spend = gaussian_errors(mu, alarm), {GaussianDpEvent(1 / mu): 1}
@@ -327,13 +326,13 @@ def test_evidence_is_the_likelihood_ratio_of_the_noise() -> None:
 def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed() -> None:
     case = VertiGanAudit(config=TINY, schema=SCHEMA, budget=Budget(20.0, DELTA), people=2).case()
     done: list[int] = []
-    result = audit_protocol(case, trials=40, watch=done.append)
-    assert done == list(range(1, 41))
+    result = audit_protocol(case, trials=30, watch=done.append)
+    assert done == list(range(1, 31))
     assert 19.9 <= result.claimed <= 20.0
     assert 4.0 <= result.observed <= result.claimed
     plainly = json.loads(json.dumps(result.to_dict()))
     assert plainly["passed"] is True
-    assert plainly["trials"] == 40
+    assert plainly["trials"] == 30
     assert len(plainly["views"]) == 2
     assert "not proof of safety" in str(result)
 
@@ -341,7 +340,7 @@ def test_an_audit_of_verti_gan_sees_much_and_never_more_than_was_claimed() -> No
 def test_the_server_alone_sees_the_person_too() -> None:
     config = verti_gan.Config(**{**vars(TINY), "rounds": 4})
     case = VertiGanAudit(config=config, schema=SCHEMA, budget=Budget(40.0, DELTA), people=2).case()
-    sides = {present: scores(case, present, 12)[0] for present in (True, False)}
+    sides = {present: scores(case, present, 8)[0] for present in (True, False)}
     spread = np.std(sides[True]) + np.std(sides[False])
     assert np.mean(sides[True]) - np.mean(sides[False]) > 0.2 * spread
 
@@ -387,8 +386,8 @@ def test_any_protocol_can_be_audited_as_it_is() -> None:
     )
     assert len(case.parties(True, 0)["clinic"].table.frame) == 20  # type: ignore[attr-defined]
     assert len(case.parties(False, 0)["clinic"].table.frame) == 19  # type: ignore[attr-defined]
-    result = audit_protocol(case, trials=20, seconds=0.001)
-    assert result.trials == 20
+    result = audit_protocol(case, trials=21, seconds=0.001)
+    assert result.trials == 20, "when the time is over no further trial begins"
     assert result.passed
     assert "learned" in result.views[0].adversary
 

@@ -23,11 +23,11 @@ from understudy.protocols.gram import protocol as gram
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
 Z = Schema(columns=(Boolean(name="z"),))
 NUMBERS = Schema(columns=(Integer(name="age", low=0, high=40), Boolean(name="x")))
-BUDGET, STRICTER = Budget(8.0, 1e-3), Budget(6.0, 1e-3)
+BUDGET, STRICTER, LOOSER = (Budget(epsilon, 1e-3) for epsilon in (8.0, 6.0, 16.0))
 
 
 def audited(
-    schemas: dict[str, Schema], trials: int = 50, budget: Budget = BUDGET, **settings: Any
+    schemas: dict[str, Schema], trials: int = 24, budget: Budget = BUDGET, **settings: Any
 ) -> AuditResult:
     case = GramAudit(
         config=gram.Config(**settings),
@@ -40,19 +40,19 @@ def audited(
 
 
 def test_a_holders_own_release_is_nearly_as_telling_as_it_is_claimed_to_be() -> None:
-    result = audited({"a": XY})
+    result = audited({"a": XY}, trials=30)
     assert result.passed
     assert result.observed > 0.5 * result.claimed
 
 
 def test_over_columns_the_claim_is_kept_and_something_is_seen() -> None:
-    result = audited({"a": XY, "b": Z}, trials=60)
+    result = audited({"a": XY, "b": Z}, budget=LOOSER)
     assert result.passed
-    assert result.observed > 0.3 * result.claimed
+    assert result.observed > 0.25 * result.claimed
 
 
 def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
-    result = audited({"a": XY}, trials=60, target="x", scouting=0.3)
+    result = audited({"a": XY}, budget=LOOSER, target="x", scouting=0.3)
     assert result.passed
     assert result.observed > 0.3 * result.claimed
 
@@ -61,9 +61,9 @@ def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
 def test_where_levels_are_bought_all_releases_together_are_within_the_claim(
     schemas: dict[str, Schema],
 ) -> None:
-    result = audited(schemas, trials=40, fine=0.5)
+    result = audited(schemas, budget=LOOSER, fine=0.5)
     assert result.passed
-    assert result.observed > 0.2 * result.claimed
+    assert result.observed > 0.15 * result.claimed
 
 
 def test_fine_tables_with_a_third_of_their_noise_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +82,7 @@ def test_holders_that_add_a_third_of_their_noise_are_found_out(
         return noise_on(cells, scale / 3, rng)
 
     monkeypatch.setattr(gram_parts, "noise_on", quiet)
-    assert not audited(schemas, trials=28, budget=STRICTER).passed
+    assert not audited(schemas, budget=STRICTER).passed
 
 
 def test_a_run_file_with_gram_is_audited_by_its_settings(
