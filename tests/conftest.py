@@ -109,9 +109,10 @@ def short_fits() -> Iterator[None]:
     from understudy.protocols.aggregators.plan import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
     from understudy.protocols.people.one_report.config import Config as OneReport
+    from understudy.protocols.tied.protocol import Config as Tied
 
     few = {"components": 32, "steps": 20}
-    changed = dict.fromkeys([config.__init__ for config in (Gram, Aggregators, OneReport)], few)
+    changed = dict.fromkeys([config.__init__ for config in (Gram, Aggregators, OneReport, Tied)], few)
     changed |= {added_grams: few, Generator.classifier: {"rows": 2_000}}
     with pytest.MonkeyPatch.context() as patch:
         for function, defaults in changed.items():

@@ -18,12 +18,17 @@ from understudy.data.described import load_schema, schema_from
 from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.protocols.gram.protocol import Config as Gram
+from understudy.protocols.tied.protocol import Config as Tied
 from understudy.protocols.visits.protocol import Config as Visits
 from understudy.registry import config_for
 from understudy.runfile import RunFile
 from understudy.runtime.policy import Policy
 
-FEW = {Gram: {"components": 16, "steps": 10}, Visits: {"kinds": 2, "states": 2, "steps": 2}}
+pytestmark = pytest.mark.usefixtures("short_training")
+FEW = {
+    **dict.fromkeys((Gram, Tied), {"components": 16, "steps": 10}),
+    Visits: {"kinds": 2, "states": 2, "steps": 2},
+}
 ELSEWHERE = {
     "understudy audit": "tests/test_cli.py",  # takes a minute at least
     "understudy demo --visits": "tests/test_visits_run.py",  # with a smaller fit

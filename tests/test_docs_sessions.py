@@ -208,7 +208,8 @@ def follow(blocks: list[Block], understudy: Run, monkeypatch: pytest.MonkeyPatch
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """How good an offer is is not what this is about."""
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
-    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 100)
+    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
+    monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
     monkeypatch.setattr(recipe, "FOR_IMAGES", replace(recipe.FOR_IMAGES, steps=1, channels=(2, 2)))
 
 

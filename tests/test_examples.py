@@ -10,6 +10,7 @@ from PIL import Image
 
 from understudy.data import samples
 from understudy.protocols.gram import protocol as gram
+from understudy.protocols.people import fed_stdg
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 Run = Callable[..., str]
@@ -52,7 +53,9 @@ def test_two_regions_print_a_plan_and_what_hospitals_and_registries_know_togethe
     assert "one person, over all holders: ε ≤ 0.99" in out or "ε ≤ 1.000" in out
 
 
-def test_phones_draw_series_and_say_their_price(run: Run) -> None:
+def test_phones_draw_series_and_say_their_price(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in ("hidden", "latent"):
+        monkeypatch.setitem(fed_stdg.Config.__init__.__kwdefaults__, setting, 4)
     out = run("series_of_phones.py", "--rounds", "2")
     assert "wave_1" in out
     assert "γ went down with [[1, 25.0]" in out

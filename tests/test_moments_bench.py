@@ -21,9 +21,15 @@ Load = Callable[..., ModuleType]
     ],
 )
 def test_a_cell_of_images_has_a_row_for_each_classifier(
-    load_bench: Load, tmp_path: Path, split: str, method: str, epsilon: float
+    load_bench: Load,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    split: str,
+    method: str,
+    epsilon: float,
 ) -> None:
     rng, bench = np.random.default_rng(0), load_bench("images")
+    monkeypatch.setitem(bench.SPLITS, split, 3)
     np.savez(tmp_path / "usps.npz", X=rng.random((60, 256), np.float32), y=np.arange(60) % 3)
     job: dict[str, Any] = {
         "dataset": "usps", "split": split, "method": method, "epsilon": epsilon, "seed": 0, "data": tmp_path,

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytestmark = pytest.mark.usefixtures("short_fits")
 Load = Callable[..., ModuleType]
 
 
