@@ -26,7 +26,8 @@ from understudy.runtime.policy import Policy
 
 pytestmark = pytest.mark.usefixtures("short_training")
 FEW = {
-    **dict.fromkeys((Gram, Tied), {"components": 16, "steps": 10}),
+    Gram: {"components": 16, "steps": 10},
+    Tied: {"components": 16, "steps": 10},
     Visits: {"kinds": 2, "states": 2, "steps": 2},
 }
 ELSEWHERE = {
