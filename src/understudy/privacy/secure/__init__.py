@@ -1,5 +1,6 @@
 """Sums and products over several holders' rows of which nobody sees the parts: pads, dealt masks, sealed channels,
-the set intersection that finds the people they share, and tables in two shares with the check that they are tables.
+the set intersection that finds the people they share, and tables or moments in two shares, with the check that they
+are such.
 """
 
 from understudy.privacy.secure.channel import Channel, KeyPair, connect, fingerprint
@@ -19,6 +20,14 @@ from understudy.privacy.secure.counts import (
 )
 from understudy.privacy.secure.envelope import OVERHEAD, seal, unseal
 from understudy.privacy.secure.field import Field, Numbers
+from understudy.privacy.secure.moment_shares import (
+    MomentShare,
+    Vectors,
+    first_moments,
+    second_moments,
+    split_moments,
+)
+from understudy.privacy.secure.moment_sketch import MomentSketch
 from understudy.privacy.secure.product import Dealer, Factor
 from understudy.privacy.secure.ring import Bits, Ring, Words
 from understudy.privacy.secure.set_intersection import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
@@ -45,18 +54,22 @@ __all__ = [
     "Field",
     "IdMask",
     "KeyPair",
+    "MomentShare",
+    "MomentSketch",
     "Moved",
     "Numbers",
     "Ring",
     "Rows",
     "Share",
     "Sketch",
+    "Vectors",
     "Words",
     "agree_on_kind",
     "blind",
     "canonical_ids",
     "connect",
     "fingerprint",
+    "first_moments",
     "first_share",
     "gram_matrix",
     "match_grid",
@@ -70,10 +83,12 @@ __all__ = [
     "randomness",
     "scaled",
     "seal",
+    "second_moments",
     "second_share",
     "shared_noise",
     "spend_of",
     "split",
+    "split_moments",
     "triple_table",
     "unseal",
 ]

@@ -27,18 +27,49 @@ Edges: that a person's tables agree with each other is not proven: a liar may be
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.privacy.secure.field import FIELD, Field, Numbers
-from understudy.privacy.secure.table_shares import PLANES, REPEATS, Cells, Share, Strip, Words
+from understudy.privacy.secure.table_shares import PLANES, REPEATS, Cells, Dealt, Share, Strip, Words
 
 _PEOPLE = 64  # at a time: a strip of theirs stays near the processor
 
 
+class Dealing(Protocol):
+    """One aggregator's side of some people's uploads, as far as the last step of the check goes."""
+
+    @property
+    def first(self) -> bool: ...
+
+    @property
+    def dealt(self) -> Dealt: ...
+
+
+class Judging:
+    """The last step of the check, whatever z and y are sums of."""
+
+    field: Field
+
+    def judge(self, share: Dealing, z: Numbers, y: Numbers) -> Numbers:
+        """This side's share of σ, from Z and Y that are both sides' together."""
+        field, dealt = self.field, share.dealt
+        slope = field.minus(dealt.kappa, (dealt.a + dealt.a) % np.uint64(field.prime))
+        sigma = field.times(slope, z) + dealt.c
+        if share.first:  # what both know is added by one
+            sigma += field.minus(field.times(z, z), y)
+        return sigma % np.uint64(field.prime)
+
+    def passed(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
+        """Who passes, by both shares of σ: (n,)."""
+        zero: NDArray[np.bool_] = ((first + second) % np.uint64(self.field.prime) == 0).all(axis=(1, 2))
+        return zero
+
+
 @dataclass(frozen=True)
-class Sketch:
+class Sketch(Judging):
     """One aggregator's side of the check of a batch, with r from `coin`: 32 bytes that no person knows.
 
     Edges: an upload may be checked under one coin alone. Under two, its a and b would hide two different sums.
@@ -63,20 +94,6 @@ class Sketch:
         )
         prime = np.uint64(self.field.prime)
         return z % prime, y % prime, self._sign(share, total % prime)
-
-    def judge(self, share: Share, z: Numbers, y: Numbers) -> Numbers:
-        """This side's share of σ, from Z and Y that are both sides' together."""
-        field, dealt = self.field, share.dealt
-        slope = field.minus(dealt.kappa, (dealt.a + dealt.a) % np.uint64(field.prime))
-        sigma = field.times(slope, z) + dealt.c
-        if share.first:  # what both know is added by one
-            sigma += field.minus(field.times(z, z), y)
-        return sigma % np.uint64(field.prime)
-
-    def passed(self, first: Numbers, second: Numbers) -> NDArray[np.bool_]:
-        """Who passes, by both shares of σ: (n,)."""
-        zero: NDArray[np.bool_] = ((first + second) % np.uint64(self.field.prime) == 0).all(axis=(1, 2))
-        return zero
 
     def sums(self, share: Share) -> Numbers:
         """This side's share of the sum of all cells over these people."""

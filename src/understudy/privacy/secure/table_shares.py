@@ -173,7 +173,7 @@ def split(
     n, field, ends = len(codes), field or Field(), np.cumsum([BLOCK, SEED, SEED])
     keys, firsts, seconds, fresh = (np.ascontiguousarray(part) for part in np.split(random, ends, axis=1))
     second = second_share(cells, keys, seconds, np.zeros((n, cells.words), np.uint32), field)
-    own = _numbers(firsts, 3, cells, field)
+    own = dealt_numbers(firsts, 3, cells.blocks, field)
     kappa, a, b = ((x + y) % np.uint64(field.prime) for x, y in zip(own, second.dealt, strict=False))
     c = field.minus(field.times(a, a) + b, field.times(kappa, a))
     seeds, bits, corrections = second.seeds.copy(), second.bits.copy(), second.corrections.copy()
@@ -201,7 +201,7 @@ def second_share(cells: Cells, keys: Bytes, seeds: Bytes, corrections: Words, fi
         row[:] = keystream(seed.tobytes(), 0, len(row))
     lines = np.ascontiguousarray(drawn[:, :size]).view("<u8").reshape(n, cells.levels, 2)
     bits = np.unpackbits(drawn[:, size:], axis=1, count=cells.levels).astype(np.bool_)
-    return Share(False, keys, lines, bits, corrections, Dealt(*_numbers(seeds, 4, cells, field)))
+    return Share(False, keys, lines, bits, corrections, Dealt(*dealt_numbers(seeds, 4, cells.blocks, field)))
 
 
 def first_share(
@@ -215,14 +215,14 @@ def first_share(
     field: Field,
 ) -> Share:
     """The first aggregator's share, from what was uploaded."""
-    kappa, a, b = _numbers(seeds, 3, cells, field)
+    kappa, a, b = dealt_numbers(seeds, 3, cells.blocks, field)
     dealt = Dealt(kappa, a, b, c.reshape(len(keys), cells.blocks, REPEATS).astype(np.uint64))
     return Share(True, keys, lines, bits, corrections, dealt)
 
 
-def _numbers(seeds: Bytes, count: int, cells: Cells, field: Field) -> Sequence[Numbers]:
-    """κ, a, b and, for the second, C: `count` arrays of (n, tables, repeats)."""
-    shape = (count, cells.blocks, REPEATS)
+def dealt_numbers(seeds: Bytes, count: int, blocks: int, field: Field) -> Sequence[Numbers]:
+    """κ, a, b and, for the second, C: `count` arrays of (n, blocks, repeats); of tables, a block is one of them."""
+    shape = (count, blocks, REPEATS)
     each = [field.uniform(seed.tobytes(), 1, *shape) for seed in seeds]
     return list(np.stack(each, axis=1)) if each else [np.empty((0, *shape[1:]), np.uint64)] * count
 

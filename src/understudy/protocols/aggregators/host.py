@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy.data.described import AnySchema
 from understudy.data.population import Population
-from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
 from understudy.pack import Value
@@ -27,6 +28,7 @@ from understudy.privacy.noise.aes import keystream
 from understudy.privacy.secure import fingerprint
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.plan import Plan
+from understudy.protocols.aggregators.terms import Terms
 from understudy.protocols.aggregators.upload import SEED, context_of
 from understudy.protocols.core import Ask, Keep, Message, Opening, Party, Reply
 from understudy.protocols.people.host import Begun, Hosting, HostParty, Reported
@@ -35,6 +37,7 @@ from understudy.protocols.people.host import Begun, Hosting, HostParty, Reported
 class UploadParty(HostParty):
     """A host of people with rows of a table. Guarantee and edges: see the module."""
 
+    terms: ClassVar[type[Terms]] = Plan
     begin_type = Begin
     round_type = Upload
     messages: ClassVar[tuple[type[Message], ...]] = (*Party.messages, Begin, Begun, Upload, Reported)
@@ -50,9 +53,9 @@ class UploadParty(HostParty):
         plan = self.told(ask, self.data.schema)
         return Hosting(Population.of_rows(self.data), plan.event, 1)
 
-    def told(self, ask: Begin, schema: Schema) -> Plan:
+    def told(self, ask: Begin, schema: AnySchema) -> Terms:
         """What the run is about, by the server's word, held to what is known here."""
-        self.plan = plan = Plan.of(ask.config, ask.schemas, self.name, schema)
+        self.plan = plan = self.terms.of(ask.config, ask.schemas, self.name, schema)
         if len(ask.key) != 32 or plan.aggregator == self.name:
             raise PartyError(
                 f"{self.name}: this is no aggregator, or its key is none. Nothing was charged or sent."
@@ -70,12 +73,17 @@ class UploadParty(HostParty):
     def reports(self, ask: Upload) -> Value:
         """The uploads of these people: uint8, (people, size)."""
         levels, form = self._levels(ask.people).numpy(), self.plan.format
-        random = np.empty((len(levels), form.randomness), np.uint8)
-        for row, person, own in zip(random, ask.people.tolist(), levels, strict=True):
-            # With the levels: other rows under the same bytes would show what has changed in them.
-            seed = hashlib.sha256(self.secret + person.to_bytes(8, "big") + own.tobytes()).digest()
-            row[:] = keystream(seed, 0, form.randomness)
-        return form.write(levels, random, self.key, self.context)
+        made: Tensor = form.write(levels, self.randomness(ask.people, levels), self.key, self.context)
+        return made
+
+    def randomness(self, people: Tensor, own: NDArray[Any]) -> NDArray[np.uint8]:
+        """The secret bytes of these people's uploads, which are about the lines of `own`: uint8, (people, …)."""
+        random = np.empty((len(own), self.plan.format.randomness), np.uint8)
+        for row, person, line in zip(random, people.tolist(), own, strict=True):
+            # With what it is about: other rows under the same bytes would show what has changed in them.
+            seed = hashlib.sha256(self.secret + person.to_bytes(8, "big") + line.tobytes()).digest()
+            row[:] = keystream(seed, 0, len(row))
+        return random
 
     def _begin(self, ask: Opening) -> Begun:
         if self.ledger.spend(against="anyone", run=self.run):
@@ -89,12 +97,16 @@ class UploadParty(HostParty):
 
     def _levels(self, people: Tensor) -> Tensor:
         """The levels of one row of each, drawn among their own."""
+        return self.population.rows[self.drawn(people)].to(torch.int32)
+
+    def drawn(self, people: Tensor) -> Tensor:
+        """The place of one row of each, drawn in secret among their own; the same whenever it is asked for."""
         starts = self.population.starts
         sizes = starts.diff()[people]
         # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
         words = [keystream(self.secret, person << 64, 8).view("<u8")[0] for person in people.tolist()]
         drawn = torch.tensor([int(word) % size for word, size in zip(words, sizes.tolist(), strict=True)])
-        return self.population.rows[starts[people] + drawn].to(torch.int32)
+        return starts[people] + drawn
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | ({} if self.begun is None else {"secret": self.secret})

@@ -10,7 +10,6 @@ together have the noise that they get here in one.
 """
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -19,49 +18,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, one_of, plain_name, positive, whole
+from understudy.check import in_range, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, SchemaError
-from understudy.privacy.accounts.accounting import DpEvent, Spend
+from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure import Cells, Field, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure import Cells, Sketch, noise_on, scaled, shared_noise, spend_of
+from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import Format
 from understudy.protocols.gram.terms import again_share
 
-MOST_BATCH = 1 << 16
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
-    """`aggregator`: the party that is the second aggregator; it holds no rows, and all others are hosts of people.
+class Config(Settings):
+    """Those of `Settings`; `components`, `steps` and `rate` are the fit's.
 
-    `key`: its public key in hex, as `understudy aggregate` prints it. Hosts seal to no other then, whatever a server
-    passes on. Without it the aggregator draws a key for the run, which the server passes on.
-    `epsilon`, `delta`: what an upload costs a person, against an outsider and against either aggregator alone.
-    `least_people`: with fewer who pass the check nothing is released. `batch`: people of a host who upload at a time.
-    `at_least`: with so many hosts the run goes on when others stay away; None: all have to stay. `most_holders`: with
-    how many hosts a person may be, by the hosts' word. `components`, `steps` and `rate` are the fit's.
     `target`: the column to predict from the others, if there is one. All pairs with it have less noise then; `scouting`
     is the share of the budget that all tables take alike, and what is left is theirs. By default it is .8, and
     less where `public_people`, about how many people will upload, is told and they are few beside the noise
     (`gram.terms.again_share`).
     """
 
-    aggregator: str = "aggregator"
-    key: str = ""
-    epsilon: float = 1.0
-    delta: float = 1e-6
-    least_people: int = 100
-    batch: int = 1000
-    at_least: int | None = None
-    most_holders: int = 1
     target: str | None = None
     scouting: float | None = None
     public_people: int | None = None
@@ -69,27 +52,19 @@ class Config:
     steps: int = 1200
     rate: float = 0.2
     device: str = "auto"
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        plain_name(aggregator=self.aggregator, nothing="Nothing was charged.")
-        positive(epsilon=self.epsilon, delta=self.delta, rate=self.rate)
-        whole(least_people=self.least_people, batch=self.batch, most_holders=self.most_holders)
+        super().__post_init__()
+        positive(rate=self.rate)
         whole(components=self.components, steps=self.steps)
-        whole(at_least=1 if self.at_least is None else self.at_least)
         whole(public_people=1 if self.public_people is None else self.public_people)
         in_range(0.05, 0.95, scouting=0.5 if self.scouting is None else self.scouting)
         if self.target is not None and not isinstance(self.target, str):
             raise ConfigError(f"target must name a column, not {self.target!r}. Nothing was charged.")
-        in_range(1, MOST_BATCH, batch=self.batch)
-        a_seed(seed=self.seed)
-        Budget(self.epsilon, self.delta)
-        if self.key and not re.fullmatch("[0-9a-f]{64}", self.key):
-            raise ConfigError(f"key must be 32 bytes in hex, not {self.key!r}. Nothing was charged.")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Terms):
     """A run's settings with the columns that they are about."""
 
     config: Config
@@ -108,13 +83,7 @@ class Plan:
     @classmethod
     def joint(cls, config: Config, schemas: Mapping[str, Schema]) -> "Plan":
         """The plan of all parties. Edges: no aggregator, no host, other columns at one of them → ConfigError."""
-        one_of(schemas, aggregator=config.aggregator)
-        if len(schemas) < 2:
-            raise ConfigError("there is an aggregator, and nobody who uploads. Nothing was charged.")
-        if config.most_holders >= len(schemas):
-            raise ConfigError(
-                f"most_holders={config.most_holders}, and there are {len(schemas) - 1} hosts. Nothing was charged."
-            )
+        require_seats(config, schemas)
         (first, schema), *others = schemas.items()
         for name, other in others:
             if (
@@ -130,21 +99,16 @@ class Plan:
             raise ConfigError(f'nobody has a column "{config.target}". Nothing was charged.')
         return cls(config, Schema(columns=schema.columns))
 
-    @property
-    def aggregator(self) -> str:
-        return self.config.aggregator
-
     @cached_property
     def cells(self) -> Cells:
         return Cells(Codec(self.schema).sizes)
 
     @cached_property
-    def field(self) -> Field:
-        return Field()
-
-    @cached_property
     def format(self) -> Format:
         return Format(self.cells, self.field)
+
+    def sketch(self, coin: bytes) -> Sketch:
+        return Sketch(self.cells, coin, self.field)
 
     @cached_property
     def sigma(self) -> float:
@@ -167,10 +131,6 @@ class Plan:
     def price(self) -> Spend:
         """What the release costs a person: one use for every table."""
         return spend_of(self.kinds, self.config.most_holders)
-
-    @cached_property
-    def event(self) -> DpEvent:
-        return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in self.price.items()])
 
     def noise(self, rng: Rng) -> Tensor:
         """One aggregator's noise on all cells: int64, (cells,)."""

@@ -31,7 +31,7 @@ from understudy.pack import pack, unpack
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
-from understudy.privacy.secure import REPEATS, KeyPair, Numbers, Sketch, fingerprint
+from understudy.privacy.secure import REPEATS, KeyPair, Numbers, fingerprint
 from understudy.protocols.aggregators.messages import (
     Check,
     Checked,
@@ -43,6 +43,7 @@ from understudy.protocols.aggregators.messages import (
     Taken,
 )
 from understudy.protocols.aggregators.plan import Plan
+from understudy.protocols.aggregators.terms import Terms
 from understudy.protocols.aggregators.upload import context_of, marked
 from understudy.protocols.core import Ask, Keep, Message, Paid, Party, Public, Reply
 
@@ -65,6 +66,7 @@ class Batch:
 class SecondAggregator(Party):
     """Guarantee and edges: see the module."""
 
+    terms: ClassVar[type[Terms]] = Plan
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Open, Opened, Take, Taken, Check, Checked, Release, Released,
     )  # fmt: skip
@@ -160,7 +162,10 @@ class SecondAggregator(Party):
         self.people += int(passed.sum())
         self.batches, self.batch = self.batches + 1, None
         return Checked(
-            sigma=Public(_tensor(sigma), "zero with the server's share where a table is one; else random")
+            sigma=Public(
+                _tensor(sigma),
+                "zero with the server's share where an upload is what it is to be; else random",
+            )
         )
 
     def _release(self, ask: Release, pair: KeyPair) -> Released:
@@ -183,8 +188,7 @@ class SecondAggregator(Party):
                 plan.event, run=self.run, what=f"again, to the bit: {what}", people=()
             )
         else:
-            drawn = plan.field.numbers(plan.noise(self.rng))
-            sums = _tensor((self.total + drawn) % np.uint64(plan.field.prime))
+            sums = _tensor(plan.noisy(self.total, self.rng))
             if self.folder is not None:
                 replace(self.folder / RELEASE, pack({"mark": self.mark, "sums": sums}), sync=True)
             receipt = self.ledger.charge(plan.event, run=self.run, what=what)
@@ -206,8 +210,8 @@ class SecondAggregator(Party):
         assert self.begun is not None
         return context_of(self.run, self.begun.config, self.begun.schemas, pair.public)
 
-    def _plan(self, ask: Open) -> Plan:
-        self.plan = Plan.of(ask.config, ask.schemas, self.name, self.schema)
+    def _plan(self, ask: Open) -> Terms:
+        self.plan = self.terms.of(ask.config, ask.schemas, self.name, self.schema)
         if self.plan.aggregator != self.name:
             raise PartyError(f"{self.name}: {self.plan.aggregator} is to aggregate. Nothing was sent.")
         return self.plan
@@ -215,8 +219,8 @@ class SecondAggregator(Party):
     def _coin(self, pair: KeyPair) -> bytes:
         return hmac.digest(pair.secret, b"understudy sketch " + self.context(pair), "sha256")
 
-    def _sketch(self, pair: KeyPair) -> Sketch:
-        return Sketch(self.plan.cells, self._coin(pair), self.plan.field)
+    def _sketch(self, pair: KeyPair) -> Any:
+        return self.plan.sketch(self._coin(pair))
 
     def _numbers(self, part: Tensor, shape: tuple[int, ...]) -> Numbers:
         """Numbers of the field, of that shape. Edges: anything else → MessageError."""

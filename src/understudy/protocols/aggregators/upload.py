@@ -15,6 +15,7 @@ replay in another run, ends in uploads that do not open.
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -46,9 +47,71 @@ KEY, SEED = 16, 32
 _PEOPLE = 256  # split at a time
 
 
+class Form(ABC):
+    """Uploads as rows of bytes, in parts: first what the second aggregator gets, from the key to what is sealed."""
+
+    field: Field
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[int, ...]:
+        """The length of each part, in order."""
+
+    @property
+    @abstractmethod
+    def head(self) -> int:
+        """Of what the second aggregator gets of an upload, in bytes."""
+
+    @property
+    def size(self) -> int:
+        """Of an upload, in bytes."""
+        return sum(self.parts)
+
+    def checked(self, uploads: Any, people: int, size: int) -> Bytes:
+        """Rows of bytes of that shape. Edges: anything else → MessageError."""
+        if not isinstance(uploads, Tensor) or uploads.dtype != torch.uint8 or uploads.shape != (people, size):
+            raise MessageError(f"uploads are not {people:,} times {size:,} bytes. They were discarded.")
+        return uploads.numpy()
+
+    def keys(self, rows: Bytes) -> Bytes:
+        return rows[:, :KEY]
+
+    def in_field(self, words: Bytes) -> Words:
+        return as_words(words) % np.uint32(self.field.prime)
+
+    def cut(self, rows: Bytes) -> list[Bytes]:
+        ends = [end for end in accumulate(self.parts, initial=0) if end <= rows.shape[1]]
+        return [rows[:, a:b] for a, b in pairwise(ends)]
+
+    @staticmethod
+    def sealed(
+        public: bytes, context: bytes, keys: Bytes, also: Bytes, seeds: Bytes, secrets: Bytes
+    ) -> Bytes:
+        """The second aggregator's seeds, each sealed with a secret of its own, bound to the run, the key, `also`."""
+        each = [
+            seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
+            for key, line, seed, secret in zip(keys, also, seeds, secrets, strict=True)
+        ]
+        return np.frombuffer(b"".join(each), np.uint8).reshape(len(seeds), -1)
+
+    @staticmethod
+    def opened(
+        pair: KeyPair, context: bytes, keys: Bytes, also: Bytes, sealed: Bytes, good: Truths
+    ) -> tuple[Bytes, Truths]:
+        """The seeds, and of the `good` ones whose open; zeros for the others."""
+        opened, seeds = good.copy(), np.zeros((len(keys), SEED), np.uint8)
+        for place in np.flatnonzero(good):
+            try:
+                seed = unseal(pair, sealed[place].tobytes(), _bound(context, keys[place], also[place]))
+                seeds[place] = np.frombuffer(seed, np.uint8)
+            except MessageError:
+                opened[place] = False
+        return seeds, opened
+
+
 @dataclass(frozen=True)
-class Format:
-    """Uploads about columns of so many levels, as rows of bytes."""
+class Format(Form):
+    """Uploads about columns of so many levels."""
 
     cells: Cells
     field: Field
@@ -69,13 +132,7 @@ class Format:
         )
 
     @property
-    def size(self) -> int:
-        """Of an upload, in bytes."""
-        return sum(self.parts)
-
-    @property
     def head(self) -> int:
-        """Of what the second aggregator gets of it."""
         return sum(self.parts[:3])
 
     @property
@@ -93,15 +150,12 @@ class Format:
             some, drawn = codes[start : start + _PEOPLE], random[start : start + _PEOPLE]
             share, firsts, seconds = split(self.cells, some, drawn[:, :-SEED], self.field)
             corrections, secrets = share.corrections.astype("<u4").view(np.uint8), drawn[:, -SEED:]
-            sealed = [
-                seal(public, seed.tobytes(), _bound(context, key, line), secret.tobytes())
-                for key, line, seed, secret in zip(share.keys, corrections, seconds, secrets, strict=True)
-            ]
+            sealed = self.sealed(public, context, share.keys, corrections, seconds, secrets)
             rows[start : start + _PEOPLE] = np.hstack(
                 [
                     share.keys,
                     corrections,
-                    np.frombuffer(b"".join(sealed), np.uint8).reshape(len(some), -1),
+                    sealed,
                     firsts,
                     share.seeds.astype("<u8").reshape(len(some), -1).view(np.uint8),
                     np.packbits(share.bits, axis=1),
@@ -110,15 +164,9 @@ class Format:
             )
         return torch.from_numpy(rows)
 
-    def checked(self, uploads: Any, people: int, size: int) -> Bytes:
-        """Rows of bytes of that shape. Edges: anything else → MessageError."""
-        if not isinstance(uploads, Tensor) or uploads.dtype != torch.uint8 or uploads.shape != (people, size):
-            raise MessageError(f"uploads are not {people:,} times {size:,} bytes. They were discarded.")
-        return uploads.numpy()
-
     def first(self, rows: Bytes) -> Share:
         """The first aggregator's share."""
-        keys, corrections, _, seeds, lines, bits, c = self._cut(rows)
+        keys, corrections, _, seeds, lines, bits, c = self.cut(rows)
         n, levels = len(rows), self.cells.levels
         return first_share(
             self.cells,
@@ -126,8 +174,8 @@ class Format:
             seeds,
             np.ascontiguousarray(lines).view("<u8").reshape(n, levels, 2),
             np.unpackbits(bits, axis=1, count=levels).astype(np.bool_),
-            self._in_field(corrections),
-            self._in_field(c),
+            self.in_field(corrections),
+            self.in_field(c),
             self.field,
         )
 
@@ -136,35 +184,17 @@ class Format:
 
         The others stand in it as what a seed of zeros makes of them, which tells of nobody.
         """
-        keys, corrections, sealed = self._cut(rows)
-        words = _words(corrections)
-        opened: Truths = np.all(words < self.field.prime, axis=1)
-        seeds = np.zeros((len(rows), SEED), np.uint8)
-        for place in np.flatnonzero(opened):
-            try:
-                bound = _bound(context, keys[place], corrections[place])
-                seed = unseal(pair, sealed[place].tobytes(), bound)
-                seeds[place] = np.frombuffer(seed, np.uint8)
-            except MessageError:
-                opened[place] = False
-        return second_share(self.cells, keys, seeds, self._in_field(corrections), self.field), opened
+        keys, corrections, sealed = self.cut(rows)
+        good: Truths = np.all(as_words(corrections) < self.field.prime, axis=1)
+        seeds, opened = self.opened(pair, context, keys, corrections, sealed, good)
+        return second_share(self.cells, keys, seeds, self.in_field(corrections), self.field), opened
 
     def decodes(self, rows: Bytes) -> Truths:
         """Whose words are numbers of the field, which anybody can see: (n,)."""
-        _, corrections, *_, c = self._cut(rows)
-        words = np.hstack([_words(corrections), _words(c)])
+        _, corrections, *_, c = self.cut(rows)
+        words = np.hstack([as_words(corrections), as_words(c)])
         good: Truths = np.all(words < self.field.prime, axis=1)
         return good
-
-    def keys(self, rows: Bytes) -> Bytes:
-        return rows[:, :KEY]
-
-    def _in_field(self, words: Bytes) -> Words:
-        return _words(words) % np.uint32(self.field.prime)
-
-    def _cut(self, rows: Bytes) -> list[Bytes]:
-        ends = [end for end in accumulate(self.parts, initial=0) if end <= rows.shape[1]]
-        return [rows[:, a:b] for a, b in pairwise(ends)]
 
 
 def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes) -> bytes:
@@ -182,5 +212,5 @@ def _bound(context: bytes, key: Bytes, corrections: Bytes) -> bytes:
     return context + key.tobytes() + hashlib.sha256(corrections.tobytes()).digest()
 
 
-def _words(rows: Bytes) -> Words:
+def as_words(rows: Bytes) -> Words:
     return np.ascontiguousarray(rows).view("<u4")

@@ -1,0 +1,233 @@
+"""The server as the first aggregator: it has uploads made, checks them with the second, and adds up its own part.
+
+Guarantee: what it keeps of the run (`collected`) is the sum that both released, with the noise of both, and who took
+part. `statement_of` prices it by the ledgers of the hosts and of the second aggregator.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.errors import ConfigError, MessageError
+from understudy.pack import Value
+from understudy.privacy.accounts.accounting import Spend
+from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure import Numbers
+from understudy.protocols.aggregators.messages import Begin, Check, Open, Release, Take, Upload
+from understudy.protocols.aggregators.terms import Terms
+from understudy.protocols.aggregators.upload import marked
+from understudy.protocols.core import Ask, Checkpoint, Parties, Present, public_values, remarks, settled
+from understudy.protocols.core.base import VIEWS
+from understudy.protocols.people.host import left_out
+
+RELEASED = "released"  # what is saved
+ADJACENCY = "replace the content of one person's upload by nothing; that the person took part is public"
+OUTSIDE = (
+    "who takes part, and whose upload was refused: both aggregators know it",
+    "the number of people",
+    "the schema: columns, levels and bounds are public",
+    "the size and the timing of messages",
+)
+
+
+def collected(
+    plan: Terms,
+    parties: Parties,
+    schemas: Mapping[str, Any],
+    checkpoint: Path | None,
+    *,
+    resume: bool,
+) -> tuple[dict[str, Any], PrivacyStatement]:
+    """What was released, saved before anything is fitted to it or taken from there, and what it cost."""
+    store, told = None if checkpoint is None else Checkpoint(checkpoint, parties), asdict(plan.config)
+    saved = store.noted(RELEASED) if store is not None and resume else None
+    if saved is not None and saved["config"] != told:
+        raise ConfigError("The saved run has other settings: resume it as it was. Nothing was charged.")
+    if saved is None:
+        saved = FirstAggregator(plan, parties, schemas).released() | {"config": told}
+        if store is not None:
+            store.note(RELEASED, saved)
+    there = [name for name in saved["begun"] if name not in saved["gone"]]
+    # at_least=0: the sum is here, and nobody is needed
+    return saved, statement_of(plan, saved, settled(parties, there, at_least=0))
+
+
+def card_of(
+    protocol: str, plan: Terms, saved: Mapping[str, Any], privacy: PrivacyStatement
+) -> dict[str, Any]:
+    """What the card of every such run says."""
+    hosts = {name: info for name, info in saved["begun"].items() if name != plan.aggregator}
+    return {
+        "protocol": protocol,
+        "config": asdict(plan.config),
+        "rounds": 1,
+        "ended": "after the one release",
+        "gone": saved["gone"],
+        "people": saved["people"],
+        "refused": saved["refused"],
+        "left_out": left_out(hosts),
+        "upload_bytes": plan.format.size,
+        "privacy": privacy.to_dict(),
+    }
+
+
+class _Hosts:
+    """The parties without the second aggregator."""
+
+    def __init__(self, parties: Parties, aggregator: str) -> None:
+        self.parties = parties
+        self.names = tuple(name for name in parties.names if name != aggregator)
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
+        return self.parties.ask(asks, at_least=at_least)
+
+
+class FirstAggregator:
+    """The first aggregator: it has uploads made, passes on what is the second's, and adds up its own part."""
+
+    def __init__(self, plan: Terms, parties: Parties, schemas: Mapping[str, Any]) -> None:
+        self.plan, self.parties = plan, parties
+        self.hosts = Present(_Hosts(parties, plan.aggregator), plan.config.at_least)
+        told: dict[str, Any] = {
+            "config": asdict(plan.config),
+            "schemas": {name: schemas[name].to_dict() for name in parties.names},
+        }
+        opened = public_values({plan.aggregator: self._second(Open(**told))})
+        opened[plan.aggregator]["people"] = 0
+        self.begun = (
+            public_values(self.hosts.ask(Begin(key=opened[plan.aggregator].pop("key"), **told))) | opened
+        )
+        self.total = np.zeros(plan.cells.count, np.uint64)
+        self.mark, self.people, self.refused, self.batches = bytes(32), 0, 0, 0
+
+    def released(self) -> dict[str, Value]:
+        """Everybody's uploads, batch by batch, and the sum of all who passed, with the noise of both aggregators."""
+        size = self.plan.config.batch
+        hosted = {name: int(self.begun[name]["people"]) for name in self.hosts.names}
+        if (most := self.plan.most_people) is not None and sum(hosted.values()) > most:
+            raise ConfigError(
+                f"{sum(hosted.values()):,} people are more than {most:,}, whom a sum of numbers of this length can "
+                "hold: take fewer bits. Nothing was charged or sent."
+            )
+        for start in range(0, max(hosted.values(), default=0), size):
+            places = {
+                name: torch.arange(start, min(start + size, people))
+                for name, people in hosted.items()
+                if start < people and name in self.hosts.names
+            }
+            replies = self.hosts.ask({name: Upload(round=1, people=who) for name, who in places.items()})
+            for name, reply in replies.items():
+                self._taken(reply.reports.value, len(places[name]))
+            self.hosts.round = 1
+        sums = self._second(Release(people=self.people, mark=self.mark)).sums.value
+        theirs = self._numbers(sums, (self.plan.cells.count,))
+        field = self.plan.field
+        total = (self.plan.noisy(self.total, self._rng()) + theirs) % np.uint64(field.prime)
+        return {
+            "sums": field.signed(total),
+            "people": self.people,
+            "refused": self.refused,
+            "begun": self.begun,
+            "gone": self.hosts.gone,
+        }
+
+    def _taken(self, uploads: Any, people: int) -> None:
+        """A host's batch. Edges: not so many uploads → all of it is left out and counted, and the others' stay."""
+        try:
+            rows = self.plan.format.checked(uploads, people, self.plan.format.size)
+        except MessageError:
+            self.refused += people
+            return
+        self._batch(rows)
+
+    def _batch(self, rows: Any) -> None:
+        """Check a batch of uploads with the second aggregator, and add up those who pass."""
+        plan, prime = self.plan, np.uint64(self.plan.field.prime)
+        share = plan.format.first(rows)
+        head = torch.from_numpy(np.ascontiguousarray(rows[:, : plan.format.head]))
+        taken = self._second(Take(batch=self.batches, uploads=head))
+        sketch = plan.sketch(taken.coin.value)
+        mine = sketch.look(share)
+        shape = mine[0].shape
+        z, y = ((own + self._numbers(theirs.value, shape)) % prime
+                for own, theirs in zip(mine, (taken.z, taken.y), strict=False))  # fmt: skip
+        sigma = sketch.judge(share, z, y)
+        said = {
+            name: _tensor(part) for name, part in zip(("z", "y", "sigma"), (*mine[:2], sigma), strict=True)
+        }
+        checked = self._second(Check(batch=self.batches, **said))
+        opened = taken.opened.value
+        if not isinstance(opened, Tensor) or opened.dtype != torch.bool or opened.shape != shape[:1]:
+            raise MessageError(f"{plan.aggregator}: which uploads open was not told. The run ends.")
+        passed = sketch.passed(sigma, self._numbers(checked.sigma.value, shape)) & opened.numpy()
+        failed = sketch.sums(share.only(np.flatnonzero(~passed)))
+        self.total = (self.total + plan.field.minus(mine[2], failed)) % prime
+        self.mark = marked(self.mark, plan.format.keys(rows)[passed])
+        self.people += int(passed.sum())
+        self.refused += int((~passed).sum())
+        self.batches += 1
+
+    def _second(self, ask: Ask) -> Any:
+        name = self.plan.aggregator
+        return self.parties.ask({name: ask})[name]
+
+    def _rng(self) -> SecureRng:
+        """Secure, unless all of it is a rehearsal that is to be repeatable."""
+        seeded = all("seed" in info["noise"]["rehearsal"] for info in self.begun.values())
+        return SecureRng.from_seed(self.plan.config.seed) if seeded else SecureRng()
+
+    def _numbers(self, part: Any, shape: tuple[int, ...]) -> Numbers:
+        good = isinstance(part, Tensor) and part.dtype == torch.int64 and part.shape == shape
+        if not good or bool(((part < 0) | (part >= self.plan.field.prime)).any()):
+            raise MessageError(
+                f"{self.plan.aggregator}: {shape} numbers of the field were due. The run ends."
+            )
+        numbers: Numbers = part.numpy().astype(np.uint64)
+        return numbers
+
+
+def statement_of(
+    plan: Terms, saved: Mapping[str, Any], spends: Mapping[str, Mapping[str, Spend]]
+) -> PrivacyStatement:
+    """What the run cost, by the hosts' and the second aggregator's ledgers: all for the one release."""
+    asked = dict.fromkeys(VIEWS, plan.price)
+    away = [name for name in saved["begun"] if name not in spends and name not in saved["gone"]]
+    parties = tuple(
+        PartyPrivacy.stated(name, info, *(spends.get(name, asked)[view] for view in VIEWS))
+        for name, info in saved["begun"].items()
+    )
+    names = f"the server and {plan.aggregator}"
+    both = (
+        f"everything against both aggregators together: {names} could put any upload together, and so could "
+        f"{plan.aggregator} with a party that collected it"
+    )
+    whose = (
+        "who the second aggregator is: people seal their part to a key that the server passes on; ledgers hold its "
+        "fingerprint"
+    )
+    return PrivacyStatement(
+        parties=parties,
+        same_people=False,
+        most_holders=plan.config.most_holders,
+        one_release=True,
+        adjacency=ADJACENCY,
+        together=names,
+        outside=OUTSIDE
+        + tuple(
+            f"what the ledger of {name} says: it was away at the end, and its price is what was asked"
+            for name in away
+        )
+        + remarks({name: note for name, note in saved["gone"].items() if name in saved["begun"]}),
+        unguarded=(both,) if plan.config.key else (both, whose),
+    )
+
+
+def _tensor(numbers: Numbers) -> Tensor:
+    return torch.from_numpy(numbers.astype(np.int64))
