@@ -102,6 +102,7 @@ def test_every_protocol_can_be_planned(name: str) -> None:
     taken: dict[str, dict[str, Any]] = {
         "moments": {"one": image},
         "class-means": {"one": image},
+        "shared-moments": {"one": image},
         "visits": {"one": clinic()},
         "tied": {"one": SCHEMA, "two": image},
     }

@@ -14,6 +14,7 @@ from typing import Any, get_args, get_type_hints
 from understudy.check import known_keys, nearest
 from understudy.errors import ConfigError
 from understudy.held import loaded
+from understudy.protocols.aggregators import moments as shared_moments
 from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.core import Message
 from understudy.protocols.dplt import protocol as dplt
@@ -46,6 +47,7 @@ PROTOCOLS: dict[str, ModuleType] = {
     "fed-stdg": fed_stdg,
     "lopub": lopub,
     "two-aggregators": two_aggregators,
+    "shared-moments": shared_moments,
     "one-report": one_report,
     "class-means": class_means,
 }

@@ -285,6 +285,7 @@ class Trial:
             "gen-fl",
             "dplt",
             "two-aggregators",
+            "shared-moments",
             "one-report",
             "class-means",
         ):

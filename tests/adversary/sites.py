@@ -25,6 +25,7 @@ from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.rappor import Rappor
 from understudy.privacy.secure.tied import reach
 from understudy.protocols.aggregators.host import UploadParty
+from understudy.protocols.aggregators.moments_host import MomentsHost
 from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import parts as gram_parts
@@ -176,6 +177,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(LearningParty, "told", _told(sites, LearningParty.told))
         patch.setattr(Rappor, "__call__", _bits(sites, Rappor.__call__))
         patch.setattr(UploadParty, "_levels", _split(sites, UploadParty._levels))
+        patch.setattr(MomentsHost, "vectors", _vector(sites, MomentsHost.vectors))
         patch.setattr(one_report_party, "randomized", _subsets(sites, one_report_party.randomized))
         patch.setattr(NearestCodes, "__call__", _codes(sites, NearestCodes.__call__))
         yield
@@ -387,6 +389,19 @@ def _split(sites: Sites, real: Any) -> Any:
         return sites.through("upload", found, found, lambda d: (d != 0).any(1).sum(), 1.0)
 
     return levels
+
+
+def _vector(sites: Sites, real: Any) -> Any:
+    """The same of a class and a vector, which is no longer than the price is for."""
+    split = _split(sites, real)
+
+    def vectors(party: Any, people: Tensor) -> Any:
+        found = split(party, people)
+        if bool((found[:, 1:].square().sum(1) > party.plan.cells.radius**2).any()):
+            sites.found("bound", f"upload: a vector is longer than {party.plan.cells.radius}")
+        return found
+
+    return vectors
 
 
 def _codes(sites: Sites, real: Any) -> Any:

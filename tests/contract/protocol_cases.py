@@ -25,6 +25,7 @@ from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.protocols.aggregators import moments as shared_moments
 from understudy.protocols.aggregators import protocol as two_aggregators
 from understudy.protocols.dplt import protocol as dplt
 from understudy.protocols.gans import central_gan, vd_gan_dpsgd, vd_gan_pate, verti_gan
@@ -82,10 +83,11 @@ def narrow(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     )
 
 
-def aggregated(hosts: int) -> tuple[dict[str, Any], dict[str, Schema]]:
-    """The same people, and a second aggregator who holds nobody."""
-    tables, schemas = horizontal(hosts)
-    return {**tables, "second": NoRows(next(iter(schemas.values())))}, schemas
+def aggregated(hosts: int, data: Any = None) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """The same people, or those of `data`, and a second aggregator who holds nobody."""
+    tables, schemas = data or horizontal(hosts)
+    schema = next(iter(schemas.values())) if schemas else next(iter(tables.values())).schema
+    return {**tables, "second": NoRows(schema)}, schemas
 
 
 @cache
@@ -289,6 +291,9 @@ SPLIT = {
     "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "components": 8, "steps": 20,
     "device": "cpu",
 }  # fmt: skip
+UPLOADED = {
+    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "features": 6, "bits": 5,
+}  # fmt: skip
 PURE = Budget(epsilon=3.0, delta=0.0)
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
 REPORTED = {"epsilon_total": CLEAR.epsilon, "cap": 3}
@@ -364,6 +369,10 @@ CASES = [
     Case(
         "Two aggregators, one host, one batch", "two-aggregators", two_aggregators, SPLIT | {"batch": 1000},
         lambda: aggregated(1), one_payment=True,
+    ),
+    Case(
+        "Shared moments, images of two classes, two hosts", "shared-moments", shared_moments,
+        UPLOADED | {"by_class": True}, lambda: aggregated(2, images(2, 24)), one_payment=True,
     ),
     Case(
         "One report each, a target, two hosts", "one-report", one_report,

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.codec import Codes
@@ -33,14 +34,20 @@ from understudy.privacy.secure import (
     Cells,
     Field,
     KeyPair,
+    MomentShare,
     Share,
+    Vectors,
+    first_moments,
     first_share,
     randomness,
     seal,
+    second_moments,
     second_share,
     split,
+    split_moments,
     unseal,
 )
+from understudy.privacy.secure.moment_shares import RANDOMNESS
 from understudy.privacy.secure.table_shares import Bytes, Truths, Words
 
 KEY, SEED = 16, 32
@@ -195,6 +202,60 @@ class Format(Form):
         words = np.hstack([as_words(corrections), as_words(c)])
         good: Truths = np.all(words < self.field.prime, axis=1)
         return good
+
+
+@dataclass(frozen=True)
+class MomentFormat(Form):
+    """Uploads about a class and a vector.
+
+    16 bytes   key
+    80         sealed for the second aggregator: its 32-byte seed, bound to the run and the key
+    32         the first aggregator's seed
+    4·w        its words (`secure.moment_shares`)
+    8·t        its share of C: two words for each of the t squares that are checked
+    """
+
+    cells: Vectors
+    field: Field
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        return (KEY, SEED + OVERHEAD, SEED, 4 * self.cells.words, 4 * self.cells.blocks * REPEATS)
+
+    @property
+    def head(self) -> int:
+        return sum(self.parts[:2])
+
+    @property
+    def randomness(self) -> int:
+        """How many secret random bytes an upload takes."""
+        return RANDOMNESS + SEED
+
+    def write(self, own: NDArray[np.int64], random: Bytes, public: bytes, context: bytes) -> Tensor:
+        """The uploads of people with these classes and vectors, (n, 1 + features); otherwise as `Format.write`."""
+        rows = np.empty((len(own), self.size), np.uint8)
+        for start in range(0, len(own), _PEOPLE):
+            here = slice(start, start + _PEOPLE)
+            some, drawn = own[here], random[here]
+            share, keys, firsts, seconds = split_moments(
+                self.cells, some[:, 0], some[:, 1:], drawn[:, :-SEED], self.field
+            )
+            sealed = self.sealed(public, context, keys, keys[:, :0], seconds, drawn[:, -SEED:])
+            words, c = (part.astype("<u4").reshape(len(some), -1) for part in (share.words, share.dealt.c))
+            rows[here] = np.hstack([keys, sealed, firsts, words.view(np.uint8), c.view(np.uint8)])
+        return torch.from_numpy(rows)
+
+    def first(self, rows: Bytes) -> MomentShare:
+        """The first aggregator's share."""
+        _, _, seeds, words, c = self.cut(rows)
+        return first_moments(self.cells, seeds, self.in_field(words), self.in_field(c), self.field)
+
+    def second(self, rows: Bytes, pair: KeyPair, context: bytes) -> tuple[MomentShare, Truths]:
+        """The second aggregator's share, and who is in it: as `Format.second`."""
+        keys, sealed = self.cut(rows)
+        every = np.ones(len(rows), np.bool_)
+        seeds, opened = self.opened(pair, context, keys, keys[:, :0], sealed, every)
+        return second_moments(self.cells, seeds, self.field), opened
 
 
 def context_of(run: str, config: Mapping[str, Any], schemas: Mapping[str, Any], public: bytes) -> bytes:
