@@ -1,4 +1,4 @@
-"""Images and series of people who hold them: what moments by local reports and by two shares would be worth.
+"""Images and series of people who hold them: what moments by local reports and by two shares are worth.
 
     python benchmarks/people/moments.py --data data --jobs 2 [--only usps --epsilons 1]     # moments.csv
 
@@ -10,12 +10,13 @@
   communication-privacy-utility tradeoffs in distributed mean estimation", NeurIPS 2023; it tells as much as PrivUnit,
   Bhowmick et al. 2018). A fifth of the people report on the mean of all, the others on the direction from there in
   which their row lies. A row's class is that of the nearest mean.
-- two aggregators, "one upload": everybody uploads their class, their vector in the block of the class, and their second
-  moments about 1/2. "two groups": a fifth uploads the first two, and the others second moments about what came out.
-  The sums are made in the clear here, with the noise of both. A row's class is by Bayes' rule on the fit of `moments`.
+- two aggregators, `shared-moments`: everybody uploads their class, their vector in the line of the class, and its
+  products; "by class": with 40 features, and the products in that line, too. "two groups": a fifth uploads counts and
+  means, and the others second moments about what came out; that is a simulation. The sums are made in the clear here,
+  with the noise of both. A row's class is by Bayes' rule on the fit of `moments`.
 
 `error`: of a class mean, in parts of a row's length; `expected` what the formula says of it; `apart`: the mean distance
-of two class means; `exact`: the accuracy of the same rule without privacy.
+of two class means; `exact`: the accuracy of the same rule without privacy; `bytes`: of an upload.
 """
 
 import argparse
@@ -24,7 +25,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,25 @@ from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES
 from common.options import quick
 from understudy.data.frame import Frame
-from understudy.models.moments import bayes_rule, centres, directions, fit_cells
-from understudy.models.moments.fit import Centres, Directions
+from understudy.data.images import ImageSchema
+from understudy.models.moments import CellGaussians, bayes_rule, centres, directions, fit_cells
+from understudy.models.moments.one_release import fit_one_release
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import Crowd, needed_multipliers, noise_for
+from understudy.privacy.noise import SecureRng
+from understudy.privacy.secure.moments import Crowd, bounded, needed_multipliers, noise_for
+from understudy.protocols.aggregators.moments_plan import Config as SharedConfig
+from understudy.protocols.aggregators.moments_plan import MomentsPlan
 from understudy.protocols.moments.stages import First, Pooled, Rows, finest
 
 HERE = Path(__file__).parent
 QUICK = quick()
 DELTA = 1e-5
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
-FEATURES = 100  # of a row: an upload with all their products has 25 kB
+FEATURES = 100  # of a row, for two groups
 FIRST = 0.2  # of the people, for what the others' part is about
 LOCAL = 64  # features of a local report on an image
 KEY = ("dataset", "trust", "method", "epsilon_total", "seed")
-FIELDS = [*KEY, "people", "features", "error", "expected", "apart", "accuracy", "exact", "seconds"]
+FIELDS = [*KEY, "people", "features", "bytes", "error", "expected", "apart", "accuracy", "exact", "seconds"]
 GRID = Grid(fields=FIELDS, key=KEY, order=by_text(*KEY))
 
 Job = dict[str, Any]
@@ -188,61 +193,43 @@ def two_groups(data: Data, job: Job) -> dict[str, float]:
     pooled = with_noise(stage, rows_of(data, frame, late), multiplier, rng)
     more = (1 - FIRST) / FIRST
     pooled = {name: value / more for name, value in pooled.items()}  # as of the first group's people
-    return scored(data, frame, centre, directions(pooled, centre))
+    found = classified(data, fit_cells(frame, centre, directions(pooled, centre), None))
+    return {"features": frame.features, "accuracy": found}
 
 
-def by_class(data: Data, job: Job) -> dict[str, float]:
-    """Second moments of each class about 1/2, from which those of its mean are taken."""
+def shared_moments(data: Data, job: Job, **settings: Any) -> dict[str, float]:
+    """What `shared-moments` releases: the sums in the clear, with the noise of both, and its fit."""
     assert data.shape is not None
-    frame = Frame(data.shape, 2, min(FEATURES, math.prod(data.shape)))
-    rng = np.random.default_rng(job["seed"])
-    first, second = needed_multipliers(Budget(job["epsilon_total"], DELTA), (0.25, 0.75))
-    rows = rows_of(data, frame, np.arange(len(data.x)))
-    centre = centres(with_noise(First(frame, data.classes), rows, first, rng), frame)
-    own, noise = [], torch.tensor(0.0)
-    for number in range(data.classes):
-        here = rows_of(data, frame, np.flatnonzero(data.y == number))
-        nowhere = torch.zeros(data.classes, frame.features, dtype=torch.int64)
-        stage = Pooled(nowhere, frame.reach, frame.features, finest(second * math.sqrt(2), 1))
-        found, mean = with_noise(stage, here, second, rng), centre.means[number]
-        own.append(found["moments"] - centre.people[number] * torch.outer(mean, mean))
-        noise = found["moments_noise"]
-    each = torch.stack(own)
-    kept = directions({"moments": each.sum(0), "moments_noise": noise * math.sqrt(data.classes)}, centre)
-    inside = torch.einsum("fi,cfg,gj->cij", kept.basis, each, kept.basis)
-    return scored(data, frame, centre, kept, {"moments": inside, "moments_noise": noise})
+    schema = ImageSchema(
+        height=data.shape[0], width=data.shape[1], label="class", classes=tuple(range(data.classes))
+    )
+    config = SharedConfig(aggregator="second", epsilon=job["epsilon_total"], delta=DELTA, **settings)
+    plan = MomentsPlan.joint(config, {"people": schema, "second": schema})
+    frame, cells, rng = plan.frame, plan.cells, SecureRng.from_seed(job["seed"])
+    total = np.zeros(cells.count, np.int64)
+    for start in range(0, len(data.x), 500):
+        some = slice(start, start + 500)
+        own = frame.coefficients(data.x[some].reshape(-1, *frame.shape))
+        q = bounded(own, float(frame.reach), cells.radius).astype(np.int64)
+        total += cells.counted(data.y[some], q).sum(0)
+    noisy = torch.from_numpy(total) * plan.weights + plan.noise(rng) + plan.noise(rng)
+    found = classified(data, fit_one_release(frame, *plan.read(noisy)))
+    return {"features": frame.features, "bytes": plan.format.size, "accuracy": found}
 
 
-def one_upload(data: Data, job: Job) -> dict[str, float]:
-    """Second moments about 1/2, from which those of the class means are taken."""
-    assert data.shape is not None
-    frame = Frame(data.shape, 2, min(FEATURES, math.prod(data.shape)))
-    rng = np.random.default_rng(job["seed"])
-    first, second = needed_multipliers(Budget(job["epsilon_total"], DELTA), (0.25, 0.75))
-    rows = rows_of(data, frame, np.arange(len(data.x)))
-    centre = centres(with_noise(First(frame, data.classes), rows, first, rng), frame)
-    nowhere = torch.zeros(data.classes, frame.features, dtype=torch.int64)
-    stage = Pooled(nowhere, frame.reach, frame.features, finest(second * math.sqrt(2), 1))
-    pooled = with_noise(stage, rows, second, rng)
-    between = (centre.people[:, None, None] * centre.means[:, :, None] * centre.means[:, None, :]).sum(0)
-    pooled["moments"] -= between
-    return scored(data, frame, centre, directions(pooled, centre))
-
-
-def scored(
-    data: Data, frame: Frame, centre: Centres, kept: Directions, third: dict[str, Any] | None = None
-) -> dict[str, float]:
-    network, weights = bayes_rule(fit_cells(frame, centre, kept, third))
+def classified(data: Data, gaussians: CellGaussians) -> float:
+    """How often Bayes' rule on them is right about held-out people."""
+    network, weights = bayes_rule(gaussians)
     rows = torch.from_numpy(data.test_x.reshape(len(data.test_x), -1)).float()
     guessed = network.scores(weights[None], rows[None])[0].argmax(1).numpy()
-    return {"features": frame.features, "accuracy": float((guessed == data.test_y).mean())}
+    return float((guessed == data.test_y).mean())
 
 
 METHODS: dict[str, tuple[str, Callable[[Data, Job], dict[str, float]]]] = {
     "class means": ("nobody", class_means),
-    "one upload": ("two aggregators", one_upload),
     "two groups": ("two aggregators", two_groups),
-    "by class": ("two aggregators", by_class),
+    "shared-moments": ("two aggregators", shared_moments),
+    "shared-moments, by class": ("two aggregators", partial(shared_moments, by_class=True, features=40)),
 }
 DATASETS = ("usps", "har", *IMAGES)
 
