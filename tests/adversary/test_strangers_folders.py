@@ -44,6 +44,7 @@ SERIES = SeriesSchema.from_dict(
 )
 NETWORKS: dict[str, tuple[Callable[[], Any], Any, dict[str, Any]]] = {  # a network, its schema, and what to ask for
     "mixture": (lambda: MixtureOfProducts(SIZES, 3), TABLE, {"components": 1 << 20}),
+    "mixture told": (lambda: MixtureOfProducts(SIZES, 3, 0), TABLE, {"target": len(SIZES)}),
     "branched": (lambda: BranchedGenerator(4, [6], {"a": ([5], SIZES)}), TABLE, {"latent": 1 << 25, "common": [7]}),
     "branched layers": (lambda: BranchedGenerator(4, [6], {"a": ([5], SIZES)}), TABLE, {"common": [1] * 300_000}),
     "branched image": (

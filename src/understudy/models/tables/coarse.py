@@ -86,9 +86,11 @@ class Coarse:
 
     def parted(self, mixture: MixtureOfProducts) -> MixtureOfProducts:
         """The mixture on all levels."""
-        full = MixtureOfProducts(self.all_sizes, mixture.components).to(self.share.device)
+        full = MixtureOfProducts(self.all_sizes, mixture.components, mixture.target).to(self.share.device)
         with torch.no_grad():
             full.logits.copy_(mixture.logits[:, self.group] + self.share.log())
+            if full.effects is not None and mixture.effects is not None:
+                full.effects.copy_(mixture.effects[self.group])
         return full.requires_grad_(False)
 
 

@@ -1,0 +1,129 @@
+import json
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from understudy.errors import ConfigError
+from understudy.models.tables.coarse import Coarse
+from understudy.models.tables.fit_gram import fit_gram
+from understudy.models.tables.given_rules import Tie
+from understudy.models.tables.main_effects import main_effects
+from understudy.models.tables.mixture import MixtureOfProducts
+
+SIZES, TARGET = (2, 3, 2, 2), 2
+ROWS = torch.tensor(list(product(*map(range, SIZES))))
+BLOCKS = [slice(0, 2), slice(2, 5), slice(5, 7), slice(7, 9)]
+
+
+def uniform(seed: int) -> Callable[[int], Tensor]:
+    rng = torch.Generator().manual_seed(seed)
+    return lambda n: torch.rand(n, generator=rng, dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def mixture() -> MixtureOfProducts:
+    """One whose target three columns tell together, and of which two components say nearly nothing else."""
+    mixture = MixtureOfProducts(SIZES, 6)
+    with torch.no_grad():
+        mixture.logits.copy_(2 * torch.randn(6, 9, generator=torch.Generator().manual_seed(3)))
+    return mixture.requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def told(mixture: MixtureOfProducts) -> MixtureOfProducts:
+    told = MixtureOfProducts(SIZES, 6, TARGET)
+    told.load_state_dict({"logits": mixture.logits, "effects": main_effects(mixture, TARGET, uniform(1))})
+    return told.requires_grad_(False)
+
+
+def law(mixture: MixtureOfProducts) -> Tensor:
+    """The probability of every row, by enumeration: of its components, or of the others and the effects."""
+    odds = [mixture.odds().double()[:, block] for block in BLOCKS]
+    own = torch.stack([part[:, ROWS[:, c]] for c, part in enumerate(odds)]).prod(0).mean(0).reshape(SIZES)
+    if mixture.effects is None:
+        return own
+    said = torch.zeros(len(ROWS), SIZES[TARGET], dtype=torch.float64)
+    for column in (0, 1, 3):
+        said += mixture.effects.double()[BLOCKS[column]][ROWS[:, column]]
+    chance = said.softmax(1).gather(1, ROWS[:, [TARGET]]).reshape(SIZES)
+    return own.sum(TARGET, keepdim=True) * chance
+
+
+def with_target(table: Tensor) -> list[Tensor]:
+    """Its two-way tables of the target and one other column each."""
+    return [table.sum([c for c in range(4) if c not in (column, TARGET)]) for column in (0, 1, 3)]
+
+
+def test_pairs_with_the_target_stay_and_it_is_drawn_by_no_two_columns_together(
+    mixture: MixtureOfProducts, told: MixtureOfProducts
+) -> None:
+    before, after = law(mixture), law(told)
+    for own, other in zip(with_target(before), with_target(after), strict=True):
+        torch.testing.assert_close(own, other, atol=0.002, rtol=0)
+    odds = (after[:, :, 1] / after[:, :, 0]).log()  # (2, 3, 2): a sum of one term for each column
+    for column in range(3):
+        torch.testing.assert_close(
+            odds.diff(dim=column).diff(dim=(column + 1) % 3).abs().max().item(), 0.0, atol=1e-4, rtol=0
+        )
+    apart = (before[:, :, 1] / before[:, :, 0]).log()
+    assert apart.diff(dim=0).diff(dim=1).abs().max() > 0.5
+
+
+def test_rows_have_the_law_of_the_effects_and_less_than_its_sampling_error(told: MixtureOfProducts) -> None:
+    n, truth = 20_000, law(told)
+    levels = told.levels(n, uniform(2)).long()
+    drawn = torch.zeros(SIZES, dtype=torch.float64).index_put_(
+        tuple(levels.T), torch.tensor(1 / n, dtype=torch.float64), accumulate=True
+    )
+    assert ((drawn - truth).abs() <= 5 * (truth * (1 - truth) / n).sqrt()).all()
+    for own, other in zip(with_target(drawn), with_target(truth), strict=True):
+        assert ((own - other).abs() <= 2 * (other * (1 - other) / n).sqrt()).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_any_number_of_rows_is_drawn(told: MixtureOfProducts, n: int) -> None:
+    levels = told.levels(n, uniform(4))
+    assert levels.shape == (n, 4)
+    assert ((levels >= 0) & (levels < torch.tensor(SIZES))).all()
+
+
+def test_a_single_row_has_the_odds_of_its_effects(told: MixtureOfProducts) -> None:
+    draws = torch.cat([told.levels(1, uniform(seed)) for seed in range(600)])
+    truth = float(law(told).sum((0, 1, 3))[1])
+    assert abs(float(draws[:, TARGET].double().mean()) - truth) <= 5 * (truth * (1 - truth) / 600) ** 0.5
+
+
+def test_a_description_rebuilds_the_same_rows(told: MixtureOfProducts) -> None:
+    again = MixtureOfProducts.from_description(json.loads(json.dumps(told.describe())))
+    again.load_state_dict(told.state_dict())
+    assert torch.equal(again.levels(50, uniform(5)), told.levels(50, uniform(5)))
+
+
+@pytest.mark.parametrize("target", [-1, 4, True, 1.0, "2", [0]])
+def test_a_target_that_is_no_column_is_refused(told: MixtureOfProducts, target: object) -> None:
+    with pytest.raises(ConfigError, match="of 4 columns none"):
+        MixtureOfProducts.from_description(told.describe() | {"target": target})
+
+
+def test_levels_that_were_fitted_as_one_have_the_same_effect(told: MixtureOfProducts) -> None:
+    group = torch.tensor([0, 1, 2, 2, 3, 4, 5, 6, 7, 8])
+    full = Coarse(SIZES, (2, 4, 2, 2), group, torch.tensor([1, 1, 0.25, 0.75, 1, 1, 1, 1, 1, 1])).parted(told)
+    assert full.target == TARGET
+    assert told.effects is not None
+    assert full.effects is not None
+    assert torch.equal(full.effects, told.effects[group])
+
+
+def test_a_fit_draws_its_target_by_effects_unless_there_are_rules_or_very_many_levels() -> None:
+    gram = torch.eye(4) * 500 + (1 - torch.eye(4)) * 250
+    own: dict[str, object] = {"noise": 1.0, "components": 8, "steps": 5, "seed": 0}
+    assert fit_gram(gram, (2, 2), target=1, **own).target == 1  # type: ignore[arg-type]
+    assert fit_gram(gram, (2, 2), **own).target is None  # type: ignore[arg-type]
+    anything = Tie((0, 1), (torch.ones(1, 2), torch.ones(1, 2)))
+    assert fit_gram(gram, (2, 2), target=1, ties=[anything], **own).target is None  # type: ignore[arg-type]
+    wide = torch.eye(19) * 50 + 50
+    assert fit_gram(wide, (2, 17), target=1, **own).target is None  # type: ignore[arg-type]
+    assert fit_gram(wide, (19,), target=0, **own).target is None  # type: ignore[arg-type]
