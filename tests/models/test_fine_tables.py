@@ -125,3 +125,32 @@ def test_a_group_that_hardly_stands_out_is_kept_where_the_others_cannot_be_all_p
         found = fine_table(noisy(counts, 60, seed), 8, noise=60.0, total=4_000.0)
         assert float(found[1000:3500].sum()) > 150
         assert float(found[3600:].sum()) < 60
+
+
+def test_few_people_among_those_who_stand_out_stay_where_they_were_counted() -> None:
+    """Payments: none for many, small ones for few, most above; and ages, fewer from year to year."""
+    payments, ages = torch.zeros(8**4, dtype=torch.int64), torch.zeros(800, dtype=torch.int64)
+    payments[0], payments[1:256], payments[256:1_000] = 4_000, 2, 20
+    ages[20:70] = (1_000 - 20 * torch.arange(50)).clamp(min=10)
+    below, beyond = [], []
+    for seed in range(4):
+        found = fine_table(noisy(payments, 70, seed), 8, noise=70.0, total=float(payments.sum()))
+        below.append(float(found[1:256].sum()))
+        found = fine_table(noisy(ages, 70, seed), 8, noise=70.0, total=float(ages.sum()))
+        beyond.append(float((found.cumsum(0) - ages.cumsum(0)).abs().max()))
+    assert sum(below) / 4 == pytest.approx(510, abs=120)
+    assert max(beyond) < 0.016 * float(ages.sum())
+
+
+def test_how_far_beyond_those_who_stand_out_there_may_be_people_goes_by_values() -> None:
+    """The same counts on a grid whose cells grow: there the next node is nearly three times as far out."""
+    counts = torch.zeros(8**3, dtype=torch.int64)
+    counts[:32], counts[32:40] = 100, 6
+    layers = [layer.double() for layer in layers_of(counts, 8)]
+    even, steep = torch.arange(513.0), torch.arange(513.0).div(8).exp()
+    near, far = (
+        fine_table(layers, 8, noise=40.0, total=float(counts.sum()), edges=edges)[32:].sum()
+        for edges in (even, steep)
+    )
+    assert float(near) == pytest.approx(48, abs=1)
+    assert float(far) == 0

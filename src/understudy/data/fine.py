@@ -59,6 +59,13 @@ def spans(column: Column) -> NDArray[np.float64]:
     return np.diff(np.arcsinh(edges / _unit(column)))
 
 
+def cell_edges(column: Column) -> NDArray[np.float64]:
+    """Between which values each fine cell of a column of `fine_schema` lies; of categories, their places."""
+    if isinstance(column, Binned):
+        return column.edges.astype(np.float64)
+    return np.arange(column.levels + 1, dtype=np.float64)
+
+
 def is_bought(column: Column) -> bool:
     """Whether the column's levels are chosen: a number without declared bins, or a long list of categories."""
     return _undeclared(column) or (not isinstance(column, Binned) and column.levels > _LONG)

@@ -11,10 +11,12 @@ noise: a range of cells is then a few nodes, not thousands of leaves, each with 
 3. *What noise alone can explain* is not told as if it were known. Where the children that stand out of the noise, and
    those beside them that nearly do, hold nearly all of a node's people, and noise explains the difference, the others
    have none: bounds that are far too wide would else put a few people a thousand times too far out, and no mean
-   survives that. Where they hold fewer, those that stand out less are taken in, step by step. Where the children
-   differ from even ones by no more than noise does, they are even: else each node's people would stand on one or
-   two of its cells, which nobody's values share. Of a long list of categories those that stand out of the noise have
-   what was counted, and all others together have the rest, evenly.
+   survives that. Where they hold fewer, those that stand out less are taken in, step by step. Below the top this is
+   for nodes alone that lie far beyond all that stand out (`_within_reach`): among these, and a little further out,
+   people who are few belong where they were counted. Children are drawn to even ones, by as much as noise explains
+   their differences (James, Stein 1961, positive part), but for those that stand out of their siblings: else each
+   node's people would stand on one or two of its cells, which nobody's values share. Of a long list of categories
+   those that stand out of the noise have what was counted, and all others together have the rest, evenly.
 
 Differs from the paper: its second pass is least squares and may be negative.
 Guarantee: reads released counts alone.
@@ -32,7 +34,8 @@ _STEPS = (
     2.0,
     1.0,
 )  # the same, first as it should be, and then lower; one less beside a node that stands out
-_DIFFER = 2.0  # deviations of χ² by which the children of a node differ by more than noise does
+_REACH = 0.5  # of the length of all that stands out: so far beyond it there may be people who do not
+_ROUNDS = 3  # of looking for children that stand out of their siblings
 _NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none
 
 
@@ -61,13 +64,15 @@ def fine_table(
     total: float | None = None,
     ordered: bool = True,
     spans: Tensor | None = None,
+    edges: Tensor | None = None,
 ) -> Tensor:
     """The people in each leaf, and last those without a value where `missing` was counted: float64, not negative.
 
     `layers` are noisy counts as `layers_of` has them, all under `noise` of this standard deviation. `total` is the
     number of people where that is known. The result adds up to it. Categories are not `ordered`: they have no
     neighbours. `spans` are the lengths of the leaves, by which people are even; without them leaves of a tree are
-    alike, and categories are as they were counted.
+    alike, and categories are as they were counted. `edges` (leaves + 1,) are the values between which leaves lie,
+    without which they are evenly apart.
     """
     means, variances = [layer.double() for layer in layers], [1.0] * len(layers)
     for depth in range(len(layers) - 2, -1, -1):
@@ -87,10 +92,14 @@ def fine_table(
     lengths = [means[-1].new_ones(len(means[-1])) if spans is None else spans.double()]
     for mean in reversed(means[:-1]):
         lengths.insert(0, _children(lengths[0], len(mean), fan, 0).sum(1))
-    for layer, close, one, long in zip(means[1:], near[1:], deviations[1:], lengths[1:], strict=True):
+    ends = torch.arange(len(means[-1]) + 1.0, dtype=torch.float64) if edges is None else edges.double()
+    for depth in range(1, len(means)):
+        layer, one = means[depth], deviations[depth]
+        starts = ends[:-1][:: fan ** (len(means) - 1 - depth)]
+        close = near[depth][0] | _within_reach(layer, one, torch.cat([starts, ends[-1:]]))
         children = _children(layer, len(nodes), fan, -torch.inf)
-        steps, even = _children(close[0], len(nodes), fan, False)[None], _children(long, len(nodes), fan, 0)
-        nodes = _among(children, steps, nodes, one, even).flatten()[: len(layer)]
+        steps, even = (_children(part, len(nodes), fan, 0) for part in (close, lengths[depth]))
+        nodes = _among(children, steps[None], nodes, one, even).flatten()[: len(layer)]
     return torch.cat([nodes, absent])
 
 
@@ -99,7 +108,7 @@ def _among(
 ) -> Tensor:
     """Each parent's people over its children: over those near data alone, by the first step at which these hold all.
 
-    `noise` is a child's deviation. Children that differ from `even` ones by no more than that are even.
+    `noise` is a child's deviation. Children are drawn to `even` ones, where these are given.
     """
     left, found_all = children, torch.zeros(len(parents), dtype=torch.bool)
     for step in near:
@@ -110,15 +119,43 @@ def _among(
             alone &= gone <= _CLEAR * noise * kept.sum(1).clamp(min=1).sqrt() + 1e-9 * parents
         left = torch.where(alone[:, None] & ~step, -torch.inf, left)
         found_all |= alone
-    found, there = to_simplex(left, parents), left.isfinite()
-    if even is None:
-        return found
-    known, long = torch.where(there, left, 0), torch.where(there, even, 0)
+    return to_simplex(left if even is None else _drawn_to_even(left, parents, noise, even), parents)
+
+
+def _drawn_to_even(children: Tensor, parents: Tensor, noise: float, even: Tensor) -> Tensor:
+    """Children with less of what noise explains, about as many people in all as their parents have.
+
+    Those that stand out of their siblings stay as they were counted, and what is missing, or too much, is the others'.
+    """
+    there = children.isfinite()
+    counted, others = torch.where(there, children, 0), there
+    for _ in range(_ROUNDS):
+        shares, apart = _beside_even(counted, others, even)
+        others = others & (apart <= _CLEAR * noise)
+    shares, apart = _beside_even(counted, others, even)
+    free = (others.sum(1, keepdim=True) - 1).clamp(min=0)
+    explained = noise**2 * free / apart.square().sum(1, keepdim=True).clamp(min=1e-9)
+    drawn = counted - apart * explained.clamp(max=1) * (shares.sum(1, keepdim=True) > 0)
+    missing = parents - drawn.sum(1)
+    return torch.where(there, drawn + missing[:, None] * shares, -torch.inf)
+
+
+def _beside_even(counted: Tensor, others: Tensor, even: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of each of these children if they are even, and by how much they differ from that."""
+    long = torch.where(others, even, 0)
     shares = long / long.sum(1, keepdim=True).clamp(min=1e-300)
-    apart = torch.where(there, known - known.sum(1, keepdim=True) * shares, 0).square().sum(1)
-    free = (there.sum(1) - 1).clamp(min=0).double()
-    alike = (apart <= noise**2 * (free + _DIFFER * (2 * free).sqrt())) & (long.sum(1) > 0)
-    return torch.where(alike[:, None], parents[:, None] * shares, found)
+    held = torch.where(others, counted, 0)
+    return shares, torch.where(others, held - held.sum(1, keepdim=True) * shares, 0)
+
+
+def _within_reach(layer: Tensor, deviation: float, ends: Tensor) -> Tensor:
+    """Which nodes lie among those that stand out of the noise, or not far beyond, by the values where nodes begin."""
+    seen = torch.nonzero(layer > _CLEAR * deviation)[:, 0]
+    if not len(seen):
+        return torch.zeros(len(layer), dtype=torch.bool)
+    first, last = ends[seen[0]], ends[seen[-1] + 1]
+    further = _REACH * (last - first)
+    return (ends[:-1] >= first - further) & (ends[1:] <= last + further)
 
 
 def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:

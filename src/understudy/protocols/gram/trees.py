@@ -20,7 +20,7 @@ from torch import Tensor
 
 from understudy.data.codec import Codec, Codes
 from understudy.data.column import Column
-from understudy.data.fine import FAN, is_bought, is_tree, spans
+from understudy.data.fine import FAN, cell_edges, is_bought, is_tree, spans
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import bought_levels
@@ -111,6 +111,7 @@ class FineTables:
                 total=total,
                 ordered=len(layers) > 1,
                 spans=torch.from_numpy(spans(fine)) if is_bought(own) else None,
+                edges=torch.from_numpy(cell_edges(fine)),
             )
             for ((layers, missing), sigma), (own, fine) in zip(each, columns, strict=True)
         ]
