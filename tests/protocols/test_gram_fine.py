@@ -1,6 +1,7 @@
 """Gram with levels that are bought: fine tables first, levels by them, pairs on these levels."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -16,7 +17,7 @@ from understudy.data.fine import fine_schema
 from understudy.data.grid import Grid
 from understudy.data.levels import Levels
 from understudy.data.samples import toy
-from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
+from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway
 from understudy.generator import Generator
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon
@@ -38,10 +39,13 @@ from understudy.runtime.local import LocalParties
 OPENED = {
     "age": Integer(name="age", low=0, high=99),
     "visits": Integer(name="visits", low=-20, high=100, nullable=True),
+    "income": Real(name="income", low=0.0, high=1000.0, decimals=1, ends=True),
     "joined": Date(name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), nullable=True),
 }
 WIDE = replace(SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns))
-MOVED = 5 + 2 + 2 + 4  # columns as declared; 100 and 121 numbers by eights; 1,461 days
+MOVED = (
+    4 + 2 + 2 + 4 + 6
+)  # columns as declared; 100 and 121 numbers by eights; 1,461 days; 10,001 incomes, and ends
 PAIRS = 8 * 7 // 2
 
 
@@ -89,6 +93,8 @@ def test_without_noise_fine_tables_and_pairs_on_their_levels_are_exact(cut: Any)
     for place, weights in enumerate(levels.weights):
         counts = np.bincount(codes[:, place], minlength=len(weights))
         assert np.allclose(weights, counts)
+    ends = (FRAME["income"] * 10).round().astype(int) % 10
+    assert np.allclose(levels.ends[levels.schema.names.index("income")], np.bincount(ends, minlength=10))
     x = levels.slots.one_hot(levels.codes(FRAME)).double()
     assert torch.allclose(done.gram, x.T @ x, atol=1e-9)  # a mean of two is rounded
     assert not done.noise.any()
@@ -101,8 +107,10 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
     parties = all_parties(tables, schemas)
     plan = Plan(fine=0.2, target="smoker", scouting=0.5)
     done = release(LocalParties(parties), schemas, plan)
-    price = {DiscreteGaussian(sigma): int(count) for sigma, count in done.releases}
-    assert sum(price.values()) == MOVED + PAIRS + 7
+    price = Counter[DiscreteGaussian]()
+    for sigma, count in done.releases:
+        price[DiscreteGaussian(sigma)] += int(count)
+    assert price.total() == MOVED + PAIRS + 7
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
     each, counts = [], [int(count) for _, count in done.releases]
@@ -119,14 +127,16 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
 def test_a_person_moves_one_node_in_each_layer_and_no_more_than_is_paid_for() -> None:
     (trees,) = trees_of([WIDE], fine_schema(WIDE))
     assert trees.moved == MOVED
-    cells = trees.codec.codes(FRAME)
+    cells = trees.cells(FRAME)
     every = trees.count(cells)
     for person in range(0, len(cells), 7):
         moved = every - trees.count(np.delete(cells, person, axis=0))
         assert set(moved.tolist()) <= {0, 1}
-        for layers, missing in trees.split(moved):
-            here = [int(layer.sum()) for layer in layers]
-            assert here == [1] * len(layers) or (missing is not None and not any(here) and int(missing) == 1)
+        for nodes in trees.split(moved):
+            here = [int(layer.sum()) for layer in nodes.layers]
+            absent = nodes.missing is not None and not any(here) and int(nodes.missing) == 1
+            assert absent or here == [1] * len(here)
+            assert int(nodes.ends.sum()) == int(len(nodes.ends) > 0)
         assert int(moved.sum()) <= MOVED
 
 
@@ -454,3 +464,31 @@ def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None
     plan = Plan(fine=0.2, refined=3, scouting=0.5)
     release(Seen(parties, poorer), schemas, plan, choose=pick)
     assert all(one.ledger.spend().total() == MOVED for one in parties.values())
+
+
+def test_ends_that_were_bought_are_drawn_and_asked_for_kept_in_a_file_and_foretold(tmp_path: Path) -> None:
+    """Prices between wide bounds, half of them with .99: a fine cell at 60 holds a dozen cents."""
+    rng = np.random.default_rng(0)
+    whole, cents = np.floor(rng.lognormal(4, 0.5, 600)), np.where(rng.random(600) < 0.5, 99, 50)
+    frame = pd.DataFrame({"price": whole + cents / 100, "member": rng.random(600) < 0.4})
+    price = Real(name="price", low=0.0, high=100_000.0, decimals=2, ends=True)
+    schema = Schema(columns=(price, Boolean(name="member")))
+    parties = all_parties({"shop": frame}, {"shop": schema}, budget=replace(BUDGET, epsilon=30.0))
+    made = gram.train(gram.Config(**SMALL), LocalParties(parties), {"shop": schema}).generator
+    made.save(tmp_path / "made")
+    again = Generator.load(tmp_path / "made")
+    rows = again.sample(2_000, seed=1)
+    assert rows.equals(made.sample(2_000, seed=1))
+    ends = (rows["price"] * 100).round().astype(int) % 100
+    assert [(ends == end).mean() for end in (99, 50)] == pytest.approx([0.5, 0.5], abs=0.08)
+    assert rows["price"].median() == pytest.approx(frame["price"].median(), rel=0.05)
+    assert (
+        again.sample(50, where="price >= 60.25 and price < 61", seed=0)["price"].between(60.25, 60.99).all()
+    )
+    foretold = gram.forecast(gram.Config(), {"shop": schema}, {"shop": BUDGET}, 600)
+    assert foretold.stages[0].what == "fine tables of 2 columns, and the ends of price"
+    plain = replace(schema, columns=(replace(price, ends=False), schema.columns[1]))
+    moved = [
+        gram.forecast(gram.Config(), {"s": one}, {"s": BUDGET}).stages[0].moved for one in (plain, schema)
+    ]
+    assert moved[1] == moved[0] + 1

@@ -12,7 +12,8 @@ They are public: the release is what ε was paid for, and nothing here was clipp
     kind               k
     ways               1              one-way tables
     fine               1              the same on fine cells, where levels were bought: a tree (`data.fine`), layer by
-                                      layer from the top, and last those without a value where there may be some
+                                      layer from the top, those without a value where there may be some, and last
+                                      the ends of numbers where they are counted (`data.ends`)
     pairs              2              two-way tables
     pairs_again        2              those that were measured a second time
     triples            3              three-way tables
@@ -38,6 +39,7 @@ from torch import Tensor
 from understudy.answers.noisy import Noisy, mean_of
 from understudy.answers.question import Levels
 from understudy.bounded import parse_json
+from understudy.data.ends import end_cells
 from understudy.data.fine import FAN, fine_schema, is_tree
 from understudy.data.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
@@ -231,7 +233,11 @@ def _nodes(levels: Levels) -> list[int]:
     """How many nodes each column's tree has."""
     if not isinstance(levels, BoughtLevels):
         raise ValueError("a release has fine tables, and no levels were bought.")
-    return [sum(layers) + nullable for layers, nullable in fine_nodes(levels.schema)]
+    ends = map(end_cells, levels.schema.columns)
+    return [
+        sum(layers) + nullable + more
+        for (layers, nullable), more in zip(fine_nodes(levels.schema), ends, strict=True)
+    ]
 
 
 def _by_level(
@@ -254,7 +260,7 @@ def _by_level(
     level = np.concatenate([*layers, group[sizes[-1] :]])
     there = np.concatenate([*taken, np.ones(len(group) - sizes[-1], dtype=np.bool_)])
     counts = np.zeros(levels.sizes[column], dtype=np.int64)
-    np.add.at(counts, level[there], nodes[there])
+    np.add.at(counts, level[there], nodes[: len(there)][there])  # ends, where there are any, come after these
     return counts, np.bincount(level[there], minlength=len(counts))
 
 

@@ -108,7 +108,7 @@ def _fine(column: Column, most: int) -> Column:
         return replace(column, bins=_between(_whole(column.low, column.high, most), column.low, column.high))
     assert isinstance(column, Real)
     if column.decimals is not None:
-        return replace(column, bins=_decimal_edges(column, most))
+        return replace(column, bins=_decimal_edges(column, most), ends=False)
     unit, low, high = _unit(column), column.low, column.high
     points = {0.0: _LEAST} | {
         point: math.nextafter(point, math.inf) for point in _round_numbers(low, high, unit, most)

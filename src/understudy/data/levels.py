@@ -4,12 +4,15 @@ Like a `Codec`, but with two resolutions (`data.fine`): rows are encoded by leve
 the released fine table within it. So a column by itself is right to the resolution of its fine cells, however few
 levels its pairs are measured on.
 
+A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
+(`data.ends`).
+
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes, Uniform
-from understudy.data.column import Categorical, shorten
+from understudy.data.column import Categorical, Real, shorten
+from understudy.data.ends import counted_apart, end_cells, left_to_ends, moved_to_ends
 from understudy.data.fine import fine_schema, is_bought, is_tree
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
@@ -37,6 +41,9 @@ class Levels:
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
     weights: Sequence[NDArray[np.float64]]
+    ends: Mapping[int, NDArray[np.float64]] = field(
+        default_factory=dict
+    )  # people by end, of columns that have them
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -53,6 +60,11 @@ class Levels:
                 raise column.error("its levels are declared, and none are to be merged.")
             if not (np.isfinite(weight).all() and (weight >= 0).all()):
                 raise column.error("a weight of a fine cell is below 0 or not finite.")
+        for j, table in self.ends.items():
+            if table.shape != (end_cells(self.schema.columns[j]),) or not (table >= 0).all():
+                raise self.schema.columns[j].error("its ends are not as many as declared, or one is below 0.")
+            if not np.isfinite(table.sum()):
+                raise self.schema.columns[j].error("its ends are not finite.")
 
     @cached_property
     def fine(self) -> Codec:
@@ -100,7 +112,39 @@ class Levels:
         cells = np.empty_like(codes)
         for j in range(len(self.groups)):
             cells[:, j] = self._cells(j, codes[:, j], draws[:, j])
-        return self.fine.decode(cells, rng)
+        frame = self.fine.decode(cells, rng)
+        for j, table in self.ends.items():
+            name, draw = self.schema.names[j], rng.uniform(len(frame)).cpu().numpy()
+            frame[name] = self._ended(j, frame[name], table, codes[:, j], cells[:, j], draw)
+        return frame
+
+    def _ended(
+        self,
+        column: int,
+        values: "pd.Series[Any]",
+        table: NDArray[np.float64],
+        levels: NDArray[np.int32],
+        cells: NDArray[np.int32],
+        draws: NDArray[np.float64],
+    ) -> "pd.Series[Any]":
+        """Numbers drawn in these levels and fine cells, moved to end as the table says."""
+        fine, group = self.fine.schema.columns[column], self.groups[column]
+        assert isinstance(fine, Real)
+        apart = counted_apart(fine, group)
+        own = left_to_ends(fine, table, self.weights[column], apart)
+        moves = np.flatnonzero(cells < fine.levels)  # those that have a value
+        moves = moves[~apart[cells[moves]]]
+        first, last = fine.steps(fine.edges)
+        begin, end = np.full(self.sizes[column], fine.levels - 1), np.zeros(self.sizes[column], dtype=int)
+        np.minimum.at(
+            begin, group[: fine.levels], np.arange(fine.levels)
+        )  # a level's first cell, and its last
+        np.maximum.at(end, group[: fine.levels], np.arange(fine.levels))
+        unit, at = float(len(table)), levels[moves]
+        steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)
+        found = values.copy()
+        found.iloc[moves] = moved_to_ends(steps, first[begin[at]], last[end[at]], own, draws[moves]) / unit
+        return found
 
     def _cells(self, column: int, levels: NDArray[np.int32], draws: NDArray[np.float64]) -> NDArray[np.int64]:
         """A fine cell of each level, by inversion: the draws pick a place in the level's own heap of weights."""
@@ -148,7 +192,8 @@ class Levels:
     def tensors(self) -> dict[str, Tensor]:
         """All of it as tensors, by column number; `from_tensors` reads them."""
         levels = {f"level.{j}": torch.from_numpy(group) for j, group in enumerate(self.groups)}
-        return levels | {f"weight.{j}": torch.from_numpy(weight) for j, weight in enumerate(self.weights)}
+        levels |= {f"weight.{j}": torch.from_numpy(weight) for j, weight in enumerate(self.weights)}
+        return levels | {f"end.{j}": torch.from_numpy(table) for j, table in self.ends.items()}
 
     @classmethod
     def from_tensors(cls, schema: Schema, tensors: Mapping[str, Any]) -> "Levels":
@@ -158,7 +203,8 @@ class Levels:
             raise SchemaError(f"these are no levels of a table of {len(schema.columns)} columns.")
         places = range(len(schema.columns))
         groups, weights = ([tensors[f"{kind}.{j}"].numpy() for j in places] for kind in ("level", "weight"))
-        return cls(schema, groups, weights)
+        ends = {j: tensors[f"end.{j}"].numpy() for j in places if f"end.{j}" in found}
+        return cls(schema, groups, weights, ends)
 
 
 def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]]]:
@@ -166,6 +212,8 @@ def level_shapes(schema: Schema) -> dict[str, tuple[torch.dtype, tuple[int, ...]
     shapes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
     for j, size in enumerate(Codec(fine_schema(schema)).sizes):
         shapes |= {f"level.{j}": (torch.int32, (size,)), f"weight.{j}": (torch.float64, (size,))}
+        if ends := end_cells(schema.columns[j]):
+            shapes[f"end.{j}"] = (torch.float64, (ends,))
     return shapes
 
 

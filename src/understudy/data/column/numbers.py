@@ -136,11 +136,13 @@ class Integer(Binned):
 class Real(Binned):
     """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn.
 
+    `ends`: where levels are bought, how numbers end is bought with them (`data.ends`), so that prices end as prices do.
     `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %).
     """
 
     kind: ClassVar[str] = "real"
     decimals: int | None = None
+    ends: bool = False
     low: float
     high: float
     bins: int | tuple[float, ...] | None = None
@@ -149,6 +151,10 @@ class Real(Binned):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_decimals()
+        if not isinstance(self.ends, bool):
+            raise self.error(f"ends must be true or false, not {self.ends!r}.")
+        if self.ends and (self.decimals not in (1, 2) or self.bins is not None):
+            raise self.error("ends are of numbers with decimals = 1 or 2, and without bins.")
         if self.written not in (None, *NUMBER_FORMS):
             raise self.error(f"written must be one of {shorten(NUMBER_FORMS, ' | ')}, not {self.written!r}.")
 

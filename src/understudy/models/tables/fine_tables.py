@@ -158,6 +158,13 @@ def _within_reach(layer: Tensor, deviation: float, ends: Tensor) -> Tensor:
     return (ends[:-1] >= first - further) & (ends[1:] <= last + further)
 
 
+def even_but_for_spikes(counts: Tensor, noise: float, people: float) -> Tensor:
+    """One table (cells,) with so many people: what stands out as it was counted, the rest drawn to even."""
+    total = counts.new_tensor([max(people, 0.0)], dtype=torch.float64)
+    cells = counts.double()[None]
+    return to_simplex(_drawn_to_even(cells, total, noise, torch.ones_like(cells)), total)[0]
+
+
 def _standing_out(counts: Tensor, noise: float, people: float) -> Tensor:
     """Counts that stand out of the noise, and the rest of the people evenly on all others."""
     seen = counts > _CLEAR * noise

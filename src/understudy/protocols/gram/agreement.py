@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import in_range
+from understudy.data.ends import end_cells
 from understudy.data.fine import is_bought
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
@@ -55,7 +56,8 @@ def check_levels(name: str, schema: Schema, groups: Mapping[str, Tensor]) -> Lev
         raise MessageError(f"{name}: levels of {len(due)} columns were due. Nothing was charged or sent.")
     cells = [groups[key].numpy() for key in due]
     try:
-        levels = Levels(schema, cells, [np.zeros(part.shape) for part in cells])
+        ends = {j: np.zeros(many) for j, many in enumerate(map(end_cells, schema.columns)) if many}
+        levels = Levels(schema, cells, [np.zeros(part.shape) for part in cells], ends)
     except SchemaError as error:
         raise MessageError(f"{name}: {error} Nothing was charged or sent.") from None
     bought = [size for column, size in zip(schema.columns, levels.sizes, strict=True) if is_bought(column)]

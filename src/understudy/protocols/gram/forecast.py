@@ -125,8 +125,9 @@ def _words(layout: Layout, plan: Plan) -> list[str]:
     columns = f"{layout.columns} column{'s' if layout.columns > 1 else ''}"
     words = [f"{columns} and {pairs}"]
     if layout.buys:
+        ended = [own.name for trees in layout.trees for own in trees.ended.values()]
         words = [
-            f"fine tables of {columns}",
+            f"fine tables of {columns}" + (f", and the ends of {', '.join(ended)}" if ended else ""),
             f"all {pairs}" if layout.columns > 1 else "the column on its levels",
         ]
     twice = [f"{layout.columns - 1:,} with {plan.target}"] if plan.target and layout.columns > 1 else []

@@ -202,8 +202,8 @@ class Rows:
 
     @cached_property
     def cells(self) -> Codes:
-        """The fine cell of every value, (people, columns)."""
-        return self.layout.trees[self._group].codec.codes(self._frame)
+        """The fine cell of every value, and ends where they are counted (`Trees.cells`)."""
+        return self.layout.trees[self._group].cells(self._frame)
 
     def bits(self, start: int, stop: int) -> Bits:
         """These people's levels as 0/1."""
@@ -244,7 +244,7 @@ class StreamedRows(Rows):
         return one_hot(nobody, self.layout.group_sizes[self._group])
 
     def _fine(self, frame: pd.DataFrame) -> Codes:
-        return self.layout.trees[self._group].codec.codes(frame)
+        return self.layout.trees[self._group].cells(frame)
 
     def _frames(self) -> Iterator[pd.DataFrame]:
         try:

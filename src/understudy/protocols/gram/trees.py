@@ -2,10 +2,11 @@
 
 A column whose levels are bought (`data.fine`) is counted as a tree of its fine cells, `FAN` children a node; a long
 list of categories without order, and whatever has declared levels, by its cells alone. Those without a value are one
-more node. All nodes of a group's columns stand side by side, in one row of numbers.
+more node, and where a number's `ends` are bought (`data.ends`) each of these is one. All nodes of a group's columns
+stand side by side, in one row of numbers.
 
-Guarantee: a person moves one node by 1 in every layer of every column's tree, or the one of those without a value:
-`moved` of them at most.
+Guarantee: a person moves one node by 1 in every layer of every column's tree, or the one of those without a value,
+and one of each column's ends: `moved` of them at most.
 Edges: the number of nodes follows from the public schema, and is bounded there.
 """
 
@@ -15,16 +16,23 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec, Codes
-from understudy.data.column import Column
+from understudy.data.column import Column, Real
+from understudy.data.ends import end_cells, ends_of
 from understudy.data.fine import FAN, cell_edges, is_bought, is_tree, spans
 from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import bought_levels
-from understudy.models.tables.fine_tables import fine_table, layer_sizes, layers_of
+from understudy.models.tables.fine_tables import (
+    even_but_for_spikes,
+    fine_table,
+    layer_sizes,
+    layers_of,
+)
 
 _SPREAD = 2.0  # a level of many fine cells is known to about so many deviations of one count
 
@@ -57,32 +65,57 @@ class Trees:
     @property
     def moved(self) -> int:
         """How many nodes a person moves, at most."""
-        return sum(map(len, self.layers))
+        return sum(map(len, self.layers)) + len(self.ended)
 
     @cached_property
     def nodes(self) -> int:
         """How many there are in all."""
-        return sum(map(sum, self.layers)) + sum(column.nullable for column in self.fine.columns)
+        return sum(map(sum, self.layers)) + sum(
+            column.nullable + end_cells(own) for own, column in self.columns
+        )
+
+    @cached_property
+    def ended(self) -> dict[int, Real]:
+        """The columns whose ends are counted, by their places."""
+        return {
+            j: own for j, own in enumerate(self.schema.columns) if isinstance(own, Real) and end_cells(own)
+        }
+
+    def cells(self, frame: pd.DataFrame) -> Codes:
+        """The fine cell of every value, (people, columns), and after these the ends of the columns that have them."""
+        ends = [ends_of(own, frame[own.name]) for own in self.ended.values()]
+        return np.column_stack([self.codec.codes(frame), *ends])
 
     def count(self, cells: Codes) -> Tensor:
-        """Every node's people, from the fine cells of all of them (people, columns): int64, (nodes,)."""
+        """Every node's people, from `cells` of all of them: int64, (nodes,)."""
+        ends = dict(zip(self.ended, cells.T[len(self.fine.columns) :], strict=True))
         counts = []
         for place, column in enumerate(self.fine.columns):
             leaves = torch.from_numpy(np.bincount(cells[:, place], minlength=column.size))
             fan = FAN if len(self.layers[place]) > 1 else column.levels
             counts += [*layers_of(leaves[: column.levels], fan), leaves[column.levels :]]
+            if place in ends:
+                size = end_cells(self.ended[place])
+                counts.append(torch.from_numpy(np.bincount(ends[place], minlength=size)[:size]))
         return torch.cat(counts)
 
-    def split(self, nodes: Tensor) -> list[tuple[list[Tensor], Tensor | None]]:
-        """The inverse, column by column: the layers, and those without a value where there may be some."""
+    def split(self, nodes: Tensor) -> list["Nodes"]:
+        """The inverse, column by column."""
         columns, start = [], 0
-        for layers, column in zip(self.layers, self.fine.columns, strict=True):
-            parts = []
-            for size in (*layers, 1) if column.nullable else layers:
-                parts.append(nodes[start : start + size])
-                start += size
-            columns.append((parts[: len(layers)], parts[-1] if column.nullable else None))
+        for layers, (own, column) in zip(self.layers, self.columns, strict=True):
+            sizes = [*layers, int(column.nullable), end_cells(own)]
+            *parts, missing, ends = torch.split(nodes[start : (start := start + sum(sizes))], sizes)
+            columns.append(Nodes(parts, missing if column.nullable else None, ends))
         return columns
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """One column's: the layers of its tree, those without a value where there may be some, and ends where counted."""
+
+    layers: list[Tensor]
+    missing: Tensor | None
+    ends: Tensor
 
 
 @dataclass(frozen=True)
@@ -92,6 +125,7 @@ class FineTables:
     people: float
     tables: list[Tensor]
     noise: list[float]  # of each column's counts
+    ends: dict[int, Tensor]  # people by end, of the columns that have them
 
     @classmethod
     def of(
@@ -104,23 +138,29 @@ class FineTables:
         columns = [pair for group in trees for pair in group.columns]
         tables = [
             fine_table(
-                layers,
+                nodes.layers,
                 FAN,
                 noise=sigma,
-                missing=missing,
+                missing=nodes.missing,
                 total=total,
-                ordered=len(layers) > 1,
+                ordered=len(nodes.layers) > 1,
                 spans=torch.from_numpy(spans(fine)) if is_bought(own) else None,
                 edges=torch.from_numpy(cell_edges(fine)),
             )
-            for ((layers, missing), sigma), (own, fine) in zip(each, columns, strict=True)
+            for (nodes, sigma), (own, fine) in zip(each, columns, strict=True)
         ]
-        return cls(total, tables, [sigma for _, sigma in each])
+        ends = {
+            j: even_but_for_spikes(nodes.ends, sigma, float(tables[j][: columns[j][1].levels].sum()))
+            for j, (nodes, sigma) in enumerate(each)
+            if len(nodes.ends)
+        }
+        return cls(total, tables, [sigma for _, sigma in each], ends)
 
     def levels(self, schema: Schema, pair_noise: float) -> Levels:
         """The levels that these tables and the noise of a pair's cells allow."""
         groups = bought_levels(schema.columns, self.tables, people=self.people, noise=pair_noise)
-        return Levels(schema, groups, [table.numpy() for table in self.tables])
+        ends = {j: table.numpy() for j, table in self.ends.items()}
+        return Levels(schema, groups, [table.numpy() for table in self.tables], ends)
 
     def diagonal(self, levels: Levels) -> tuple[Tensor, Tensor]:
         """The people of each level, and the standard deviation of that: (width,)."""
@@ -137,11 +177,11 @@ def trees_of(schemas: Sequence[Schema], fine: Schema) -> tuple[Trees, ...]:
     return tuple(Trees(schema, fine.select(schema.names)) for schema in schemas)
 
 
-def _total(each: Sequence[tuple[tuple[list[Tensor], Tensor | None], float]]) -> float:
+def _total(each: Sequence[tuple[Nodes, float]]) -> float:
     """The people by all top layers, each weighted by 1/variance."""
     sums, weights = [], []
-    for (layers, missing), sigma in each:
-        top = layers[0] if missing is None else torch.cat([layers[0], missing])
+    for nodes, sigma in each:
+        top = nodes.layers[0] if nodes.missing is None else torch.cat([nodes.layers[0], nodes.missing])
         sums.append(float(top.sum()))
         weights.append(1 / (len(top) * max(sigma, 1e-9) ** 2))
     return math.fsum(s * w for s, w in zip(sums, weights, strict=True)) / math.fsum(weights)
