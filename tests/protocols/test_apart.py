@@ -44,7 +44,7 @@ def classifier(model: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
         x, y = rng.random((rows, 28, 28) if model == "lenet" else (rows, 40)), np.arange(rows) % 3
         people = Population.from_arrays(x.astype(np.float32), y, classes=3, rows_per_person=list(sizes))
         config = sign_ds.Config(
-            model=model, reporter="none", epochs=4, learning_rate=0.1, device="cpu", **settings
+            model=model, reporter="none", epochs=2, learning_rate=0.1, device="cpu", **settings
         )
         return begun("sign-ds", people, config, sign_ds.build_network(config, people.features))
 
@@ -64,7 +64,7 @@ def autoencoder(kind: str, **settings: Any) -> Callable[[tuple[int, ...]], Any]:
         else:
             values, schema = sines(100, length=4, channels=2, seed=3)
             data = Series.from_array(values[: len(who)], schema, who)
-        config = module.Config(reporter="none", epochs=4, device="cpu", **settings)
+        config = module.Config(reporter="none", epochs=2, device="cpu", **settings)
         network = module.build_network(config, common_rule({"h": data.schema}))
         return begun("fed-stdg" if kind == "series" else "fed-wae", data, config, network)
 

@@ -60,8 +60,9 @@ def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(
     reporter: str, adaptive: bool
 ) -> None:
     federation = of(uneven(), budget=Budget(6.0, 0.0))
-    result = train("fed-stdg", federation, **SMALL | {"reporter": reporter, "adaptive": adaptive})
-    check_participations(federation, result, reports=6 * 5, cap=3)
+    settings = SMALL | {"rounds": 4, "cap": 2, "reporter": reporter, "adaptive": adaptive}
+    result = train("fed-stdg", federation, **settings)
+    check_participations(federation, result, reports=4 * 5, cap=2)
     assert result.generator.series(4).shape == (4, 6, 2)
 
 
@@ -214,14 +215,14 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
     settings = SMALL | {
         "reporter": "none",
         "epsilon": None,
-        "rounds": 10,
+        "rounds": 6,
         "cohort": 10,
-        "cap": 10,
+        "cap": 6,
         "epochs": 6,
     }
     settings |= {"learning_rate": 0.05, "hidden": 8}
     federated = train("fed-stdg", of(table), **settings).generator
-    central = fed_stdg.central(Config(**settings), table, steps=80, batch=50)
+    central = fed_stdg.central(Config(**settings), table, steps=50, batch=50)
     for generator in (federated, central):
         drawn = generator.series(500, seed=0)
         assert np.abs(drawn.mean(0) - ramps.mean(0)).max() < 0.2  # untrained: 0.4
@@ -230,14 +231,15 @@ def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
 
 
 def test_liars_are_for_rehearsals_and_signs_hear_no_shouting(tmp_path: Path) -> None:
-    settings = SMALL | {"poison": {"kind": "flip", "share": 0.2}}
-    honest, lied = (train("fed-stdg", of(uneven()), **s).generator for s in (SMALL, settings))
+    few = SMALL | {"rounds": 2}
+    settings = few | {"poison": {"kind": "flip", "share": 0.2}}
+    honest, lied = (train("fed-stdg", of(uneven()), **s).generator for s in (few, settings))
     assert not honest.sample(3, seed=1).equals(lied.sample(3, seed=1))
     loud = train(
-        "fed-stdg", of(uneven()), **SMALL | {"adaptive": False, "poison": {"kind": "flip", "scale": 1e3}}
+        "fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1e3}}
     )
     soft = train(
-        "fed-stdg", of(uneven()), **SMALL | {"adaptive": False, "poison": {"kind": "flip", "scale": 1.0}}
+        "fed-stdg", of(uneven()), **few | {"adaptive": False, "poison": {"kind": "flip", "scale": 1.0}}
     )
     assert loud.generator.sample(3, seed=1).equals(soft.generator.sample(3, seed=1))
     real = Federation({"phones": uneven()}, budget=Budget(6.0, 0.0), ledgers=tmp_path, same_people=False)
@@ -249,7 +251,7 @@ def test_public_series_come_before_the_first_ask() -> None:
     values, schema = waves(40)
     public = Series.from_array(values, schema)
     first, later = (
-        train("fed-stdg", of(uneven()), public=public, **SMALL | {"pretrain": steps}).generator
+        train("fed-stdg", of(uneven()), public=public, **SMALL | {"rounds": 1, "pretrain": steps}).generator
         for steps in (0, 5)
     )
     assert not first.sample(3, seed=1).equals(later.sample(3, seed=1))

@@ -122,13 +122,13 @@ def likeness(generator: Generator) -> float:
 
 
 LEARNING = {
-    "rounds": 60, "cohort": 50, "cap": 1, "top": 0.25, "epochs": 5, "learning_rate": 0.01, "global_rate": 5.0,
+    "rounds": 40, "cohort": 50, "cap": 1, "top": 0.25, "epochs": 3, "learning_rate": 0.01, "global_rate": 5.0,
     "hidden": 12, "latent": 2, "device": "cpu",
 }  # fmt: skip
 
 
 def test_it_learns_two_kinds_of_rows_at_epsilon_8_and_nothing_at_almost_none() -> None:
-    frame, schema = easy(3000)
+    frame, schema = easy(2000)
     told, untold = (
         train("fed-wae", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=epsilon)
         for epsilon in (8.0, 0.001)
@@ -140,22 +140,22 @@ def test_it_learns_two_kinds_of_rows_at_epsilon_8_and_nothing_at_almost_none() -
 
 def test_people_with_rows_of_one_kind_alone_teach_both() -> None:
     frame, schema = easy(1000, skewed=True)
-    plain = LEARNING | {"reporter": "none", "rounds": 20, "global_rate": 3.0}
+    plain = LEARNING | {"reporter": "none", "rounds": 20, "epochs": 5, "global_rate": 3.0}
     generator = train("fed-wae", of(frame, schema), **plain).generator
     assert likeness(generator) > 0.7
     assert 0.2 < (generator.sample(500, seed=1)["letter"] == "a").mean() < 0.8
 
 
 def test_the_central_reference_learns_it_and_says_that_it_protects_nobody() -> None:
-    frame, schema = easy(1000)
-    config = Config(reporter="none", hidden=12, latent=2, learning_rate=0.01, device="cpu")
-    generator = fed_wae.central(config, read_table(frame, schema, one_row_each=False), steps=300, batch=64)
+    frame, schema = easy(500)
+    config = Config(reporter="none", hidden=12, latent=2, learning_rate=0.03, device="cpu")
+    generator = fed_wae.central(config, read_table(frame, schema, one_row_each=False), steps=60, batch=32)
     assert likeness(generator) > 0.7
     assert generator.card["privacy"]["guarantee"].startswith("none")
 
 
 def test_liars_undo_it() -> None:
-    frame, schema = easy(3000)
+    frame, schema = easy(2000)
     poison = {"kind": "flip", "share": 0.6}
     result = train(
         "fed-wae", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=8.0, poison=poison
@@ -166,8 +166,8 @@ def test_liars_undo_it() -> None:
 def test_pretraining_begins_from_public_rows_or_from_even_ones() -> None:
     federation = of(*easy(30))
     public, _ = easy(200, seed=1)
-    settings = LEARNING | {"reporter": "none", "rounds": 1, "cohort": 1, "pretrain": 80, "global_rate": 1e-9}
-    settings |= {"learning_rate": 0.02}
+    settings = LEARNING | {"reporter": "none", "rounds": 1, "cohort": 1, "pretrain": 40, "global_rate": 1e-9}
+    settings |= {"learning_rate": 0.04}
 
     def generator(**more: Any) -> Generator:
         return train("fed-wae", federation, **settings | more).generator

@@ -1,6 +1,7 @@
 """What gram released is part of its artefact, as it came, and its error bars keep what they say."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
 from functools import cache
@@ -59,11 +60,15 @@ def trained(cut: str, *, opened: bool = False, budget: Budget = FREE, **settings
     return gram.train(config, parties, schemas).generator
 
 
-def true_table(generator: Generator, places: Any) -> np.ndarray:
+def true_tables(generator: Generator) -> Callable[[Any], np.ndarray]:
     levels = generator.levels or Codec(generator.schema)
-    codes = levels.codes(FRAME)[:, list(places)]
-    table = np.zeros([levels.sizes[j] for j in places])
-    np.add.at(table, tuple(codes.T), 1)
+    codes = levels.codes(FRAME)
+
+    def table(places: Any) -> np.ndarray:
+        counts = np.zeros([levels.sizes[j] for j in places])
+        np.add.at(counts, tuple(codes[:, list(places)].T), 1)
+        return counts
+
     return table
 
 
@@ -76,7 +81,7 @@ def held(generator: Generator) -> Release:
 @pytest.mark.parametrize("opened", [False, True])
 def test_without_noise_every_table_of_the_release_is_the_true_one(cut: str, opened: bool) -> None:
     generator = trained(cut, opened=opened, target="smoker", triples=(TRIPLES[cut],))
-    found = held(generator)
+    found, true_table = held(generator), true_tables(generator)
     columns = len(generator.schema.columns)
     assert {kind: len(own.columns) for kind, own in found.kinds.items()} == {
         "fine" if opened else "ways": columns,
@@ -88,31 +93,31 @@ def test_without_noise_every_table_of_the_release_is_the_true_one(cut: str, open
     for places in (*((j,) for j in range(columns)), *combinations(range(columns), 2), triple):
         joint = found.joint(places)
         assert joint is not None
-        np.testing.assert_array_equal(joint.counts, true_table(generator, places))
+        np.testing.assert_array_equal(joint.counts, true_table(places))
         assert not joint.variance.any()
     for kind, own in found.kinds.items():
         for number, places in enumerate(own.columns.tolist()):
             if kind != "fine":
-                np.testing.assert_array_equal(own.table(number), true_table(generator, places).flatten())
+                np.testing.assert_array_equal(own.table(number), true_table(places).flatten())
 
 
 @every_cut
 def test_the_release_holds_whole_numbers_whose_noise_is_what_it_says(cut: str) -> None:
     generator = trained(cut, opened=True, budget=BUDGET, target="smoker", triples=(TRIPLES[cut],))
-    found = held(generator)
+    found, true_table = held(generator), true_tables(generator)
     for kind in found.kinds.keys() - {"fine"}:
         own = found.kinds[kind]
         assert own.counts.dtype == np.int64
         errors = np.concatenate(
             [
-                (own.table(number) - true_table(generator, places).flatten()) / own.deviation[number]
+                (own.table(number) - true_table(places).flatten()) / own.deviation[number]
                 for number, places in enumerate(own.columns.tolist())
             ]
         )
         assert np.var(errors) == pytest.approx(1, abs=6 * math.sqrt(2 / len(errors))), kind
     errors = np.concatenate(
         [
-            ((joint := found.joint([j])).counts - true_table(generator, [j])) / joint.deviation  # type: ignore[union-attr]
+            ((joint := found.joint([j])).counts - true_table([j])) / joint.deviation  # type: ignore[union-attr]
             for j in range(len(generator.schema.columns))
         ]
     )
@@ -190,7 +195,7 @@ def test_95_percent_intervals_of_figures_cover_the_truth_in_93_to_97() -> None:
     v = math.sqrt(((truth - even) ** 2 / even).sum() / total)
     covered: dict[str, list[bool]] = {}
     for a in range(COPIES):
-        for b in range(COPIES):
+        for b in range(a % 2, COPIES, 2):
             places = [a, COPIES + b]
             pair = found.joint(places)
             assert pair is not None
@@ -200,7 +205,7 @@ def test_95_percent_intervals_of_figures_cover_the_truth_in_93_to_97() -> None:
                 true = {"people": total, "mean": mean, "Cramér's V": v}[name]
                 assert one.fit == pytest.approx(true)
                 covered.setdefault(name, []).append(one.low <= true <= one.high)
-    assert {name: len(inside) for name, inside in covered.items()} == dict.fromkeys(covered, COPIES**2)
+    assert {name: len(inside) for name, inside in covered.items()} == dict.fromkeys(covered, COPIES**2 // 2)
     assert len(covered) == 3
     for name, inside in covered.items():
         assert 0.93 <= np.mean(inside) <= 0.97, name

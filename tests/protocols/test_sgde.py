@@ -79,8 +79,8 @@ def told_apart(silo: int, rows: int = 200) -> pd.DataFrame:
 
 @cache
 def exchange(**settings: Any) -> sgde.PoolOutcome:
-    """Six silos whose classes show, with little noise."""
-    tables = {f"silo {k}": told_apart(k) for k in range(6)}
+    """Four silos whose classes show, with little noise."""
+    tables = {f"silo {k}": told_apart(k) for k in range(4)}
     federation = Federation.rehearsal(
         tables, dict.fromkeys(tables, SCHEMA), budget=Budget(20.0, 1e-5), seed=1, same_people=False
     )
@@ -191,9 +191,9 @@ def test_offers_draw_their_own_class_and_resemble_it() -> None:
 
 @pytest.mark.parametrize("poison", ["flip", "random"])
 def test_liars_are_flagged_and_left_out(poison: str) -> None:
-    outcome = exchange(poison=poison, poison_share=1 / 3)
+    outcome = exchange(poison=poison, poison_share=1 / 4)
     flagged = {one.silo for one in outcome.suspicions if one.flagged}
-    order = np.random.default_rng((0, 6)).permutation(6)[:2]
+    order = np.random.default_rng((0, 4)).permutation(4)[:1]
     liars = {f"silo {k}" for k in order}
     assert flagged
     assert flagged <= liars
@@ -201,14 +201,14 @@ def test_liars_are_flagged_and_left_out(poison: str) -> None:
         assert flagged == liars
         assert all(one.looks_like != one.label for one in outcome.suspicions if one.silo in liars)
     members = {member["silo"] for member in outcome.generator.card["members"]}
-    assert members >= {f"silo {k}" for k in range(6)} - liars
-    assert len(members) + len(flagged) == 6 or poison == "random"
+    assert members >= {f"silo {k}" for k in range(4)} - liars
+    assert len(members) + len(flagged) == 4 or poison == "random"
 
 
 def test_a_puller_may_keep_what_was_flagged() -> None:
-    outcome = exchange(poison="flip", poison_share=1 / 3, leave_out="nothing")
+    outcome = exchange(poison="flip", poison_share=1 / 4, leave_out="nothing")
     assert any(one.flagged for one in outcome.suspicions)
-    assert len(outcome.generator.card["members"]) == 12
+    assert len(outcome.generator.card["members"]) == 8
 
 
 def test_a_pool_of_two_silos_flags_nobody() -> None:
@@ -230,12 +230,12 @@ def test_lies_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
 def test_a_pull_chooses_by_class_silo_and_price() -> None:
     outcome = exchange()
     offers = outcome.offers
-    assert len(sgde.choose(offers)) == 12
+    assert len(sgde.choose(offers)) == 8
     assert {offers[k].card["label"] for k in sgde.choose(offers, labels=["left"])} == {"left"}
     assert {offers[k].card["silo"] for k in sgde.choose(offers, silos=["silo 2"])} == {"silo 2"}
     assert sgde.choose(offers, without=[0, 3], silos=["silo 0"]) == [1]
     price = offers[0].card["epsilon"]
-    assert len(sgde.choose(offers, epsilon=price)) == 12
+    assert len(sgde.choose(offers, epsilon=price)) == 8
     with pytest.raises(ConfigError, match="no offer"):
         sgde.choose(offers, epsilon=price / 2)
 

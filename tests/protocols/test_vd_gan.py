@@ -400,7 +400,7 @@ def test_without_noise_the_generator_finds_the_shares_of_lopsided_columns(
 ) -> None:
     tables, schemas = lopsided(200)
     held = Federation.rehearsal(tables, schemas, budget=Budget(math.inf, 0.0), seed=1)
-    sizes = {"rounds": 30, "critic_steps": 5, "critic_hidden": (16,), "learning_rate": 0.01}
+    sizes = {"rounds": 15, "critic_steps": 3, "critic_hidden": (16,), "learning_rate": 0.02}
     config = module.Config(**settings | sizes, private=False, device="cpu")
     outcome = module.train(config, parties(module, held), held.schemas)
     shares = outcome.generator.sample(2000, seed=0).mean()

@@ -30,7 +30,7 @@ from understudy.runtime.local import LocalParties
 from visit_cases import beside_visits, clinic, random_codes
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 7}
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
 
 
 def three(budget: Budget = USUAL, seed: int = 3, **more: Any) -> Federation:
@@ -104,9 +104,9 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
 
 def test_what_goes_together_across_holders_is_learned() -> None:
     """Income at the bank goes with smoking, which the clinic knows, and so with the severity of visits."""
-    fed = three(Budget(1e5, 1e-5), people=600)
+    fed = three(Budget(1e5, 1e-5), people=300)
     found = train("visits", fed, kinds=8, states=2, steps=80, device="cpu").generator
-    people, events = found.visits(3000, seed=2)
+    people, events = found.visits(1500, seed=2)
     assert people.groupby("smoker")["income"].mean().diff().iloc[-1] < -1.2
     mean = events.merge(people, on="patient").groupby("income")["severity"].mean()
     assert mean[0] > mean[3] + 0.4

