@@ -82,7 +82,8 @@ def commands_once() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def short_training() -> Iterator[None]:
-    """A report trains few trees and attacks with few people, where how good these are is not the matter."""
+    """A report trains few trees in few steps and attacks few people, where how good these are is not the matter."""
+    from understudy.evaluate.array_figures import array_figures
     from understudy.evaluate.attacks.leakage import attack_tables
     from understudy.evaluate.utility import downstream
 
@@ -98,6 +99,7 @@ def short_training() -> Iterator[None]:
         for name in ("_classifier", "_regressor"):
             patch.setattr(downstream, name, shortened(getattr(downstream, name)))
         patch.setitem(attack_tables.__kwdefaults__, "targets", 50)
+        patch.setitem(array_figures.__kwdefaults__, "steps", 20)
         yield
 
 

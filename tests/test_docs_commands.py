@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,15 @@ def commands(text: str) -> list[str]:
     return found
 
 
+@cache
+def every_command() -> Any:
+    return get_command(app)
+
+
 def wrong(line: str) -> str | None:
     """What is wrong with a command: its name, or one of its options."""
     words = shlex.split(line.split("  #")[0].split(" | ")[0].split(" > ")[0])[1:]
-    command: Any = get_command(app)
+    command = every_command()
     while words and (within := getattr(command, "commands", None)):
         name = words.pop(0)
         if name not in within:

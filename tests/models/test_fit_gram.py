@@ -55,7 +55,7 @@ def test_tables_of_rows_that_never_mix_are_recovered() -> None:
     """Each level of a column comes with one level of the others: components must become one-hot."""
     codes = torch.tensor([0, 1, 2])[torch.arange(3_000) % 3, None].expand(-1, 3)
     gram = gram_of(codes.contiguous(), (3, 3, 3))
-    fitted = fit_gram(gram, (3, 3, 3), noise=0, components=30, steps=600, seed=0).gram()
+    fitted = fit_gram(gram, (3, 3, 3), noise=0, components=30, steps=300, seed=0).gram()
     assert pair_distances(fitted, gram / 3_000, (3, 3, 3)).max() < 5e-3  # independent columns: 0.67
 
 
@@ -86,15 +86,16 @@ def test_columns_without_dependence_are_drawn_to_independence() -> None:
 
 def test_one_way_tables_are_as_accurate_as_stated_and_better_than_the_diagonal() -> None:
     gram, noise = gram_of(related(20_000)), 10.0
-    reads = [read_tables(noisy(gram, noise, seed), SIZES, noise=noise) for seed in range(60)]
+    reads = [read_tables(noisy(gram, noise, seed), SIZES, noise=noise) for seed in range(24)]
     error = torch.stack([(read.ways * read.people - gram.diagonal()).square() for read in reads]).mean(0)
     # One cell on the diagonal, and a sum of `size` cells in each other column.
     known = [1 + sum(1 / other for other in SIZES if other != size) for size in SIZES for _ in range(size)]
     stated = noise**2 / torch.tensor(known, dtype=torch.float64)
     torch.testing.assert_close(reads[0].people ** 2 / reads[0].ways_precision, stated)
-    assert (error < 1.6 * stated).all()
+    assert (error < 2 * stated).all()
+    assert (error / stated).mean() < 1.3  # the diagonal alone: 1.7
     people = torch.tensor([read.people for read in reads])
-    assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 60**0.5
+    assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 24**0.5
 
 
 def test_unmeasured_cells_are_never_read() -> None:
@@ -230,7 +231,7 @@ def test_a_fit_that_does_not_stop_is_watched_to_its_last_step() -> None:
 
 def test_one_component_is_the_product_of_the_one_way_tables() -> None:
     gram = gram_of(related(1_000, lean=0.0))
-    odds = fit_gram(gram, SIZES, noise=0, components=1, steps=200, seed=0).odds()
+    odds = fit_gram(gram, SIZES, noise=0, components=1, steps=100, seed=0).odds()
     assert (odds[0] - gram.diagonal() / 1_000).abs().max() < 0.02
 
 
@@ -238,14 +239,14 @@ def test_one_component_is_the_product_of_the_one_way_tables() -> None:
 @pytest.mark.parametrize("noise", [0.0, 2.0])
 def test_single_and_constant_columns(sizes: tuple[int, ...], noise: float) -> None:
     gram = gram_of(related(2_000, sizes), sizes)
-    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, steps=100, seed=0).gram()
+    fitted = fit_gram(noisy(gram, noise), sizes, noise=noise, components=8, steps=50, seed=0).gram()
     assert (fitted - gram / 2_000).abs().max() < 0.01
 
 
 def test_a_level_without_people_stays_rare() -> None:
     codes = related(5_000)
     codes[:, 2].clamp_(max=2)
-    fitted = fit_gram(noisy(gram_of(codes), 5.0), SIZES, noise=5.0, components=32, steps=300, seed=0)
+    fitted = fit_gram(noisy(gram_of(codes), 5.0), SIZES, noise=5.0, components=32, steps=100, seed=0)
     assert fitted.gram()[8, 8] < 0.002
 
 
@@ -294,7 +295,7 @@ def test_noise_that_leaves_nobody_still_ends_in_a_fit(known: int | None) -> None
 def test_one_way_tables_alone_give_independent_columns() -> None:
     gram = gram_of(related(1_000))
     noise = torch.full_like(gram, torch.inf).double().fill_diagonal_(1.0)
-    fit = fit_gram(gram, SIZES, noise=noise, components=64, steps=300, seed=0)
+    fit = fit_gram(gram, SIZES, noise=noise, components=64, steps=100, seed=0)
     assert torch.allclose(fit.gram().diagonal() * 1_000, gram.diagonal().float(), atol=15)
 
 

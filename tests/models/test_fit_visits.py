@@ -83,7 +83,7 @@ def test_noise_is_not_followed() -> None:
         noisy,
         NUMBERS,
         kinds=24,
-        steps=250,
+        steps=200,
         seed=0,
         watch=lambda _, residual: residuals.append(residual),
     )
@@ -105,7 +105,7 @@ def test_events_alone_and_without_an_order_are_fitted() -> None:
     real.people[:, 0] = real.numbers
     real.events[:, 0] = np.where(real.numbers[real.owner] > 2, 0, real.events[:, 0])
     exact = VisitTables.exact(real, layout)
-    chains = fit_visits(exact, NUMBERS, kinds=8, states=2, steps=100, seed=0)
+    chains = fit_visits(exact, NUMBERS, kinds=8, states=2, steps=80, seed=0)
     assert max(distances(exact, VisitTables.exact(drawn(chains, 20_000), layout)).values()) < 0.02
 
 
@@ -117,7 +117,7 @@ def test_what_rules_forbid_is_known_to_be_empty_whatever_the_noise_says() -> Non
     noisy.tables["across", 0, 1][1, 0] = 120.0  # nobody is there
     # Who has level 1 in the first column has no event with level 0 in its second: two boxes.
     tie = Tie((0, 5), (torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 1.0], [0.0, 1.0]])))
-    settings = {"kinds": 8, "chains": 8, "states": 2, "steps": 50, "seed": 0}
+    settings = {"kinds": 8, "chains": 8, "states": 2, "steps": 25, "seed": 0}
     left = [
         float(fit_visits(noisy, NUMBERS, ties=ties, **settings).tables().across[1, 3])  # type: ignore[arg-type]
         for ties in (VisitTies(), VisitTies(both=(tie,)))

@@ -13,7 +13,6 @@ from report_cases import make_run
 
 from understudy.report.page import write_report
 
-pytestmark = pytest.mark.usefixtures("short_training")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -22,7 +21,10 @@ FLAGS = (
 )  # fmt: skip
 WIDTHS = (390, 768, 1280)
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install it to try the page in it")
+pytestmark = [
+    pytest.mark.usefixtures("short_training"),
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: install it to try the page in it"),
+]
 
 # The page has no script, so another page measures it in frames: each element's right end, all details open.
 MEASURE = """<!doctype html><meta charset="utf-8"><body>%s<script>

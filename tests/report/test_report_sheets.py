@@ -17,6 +17,7 @@ from understudy.data.series import SeriesSchema
 from understudy.report.page import write_report
 from understudy.report.sheets import EACH
 
+pytestmark = pytest.mark.usefixtures("short_training")
 IMAGES = ImageSchema(height=3, width=4, label="side", classes=("left", "right"))
 CHANNELS = (Real(name="pulse", low=0, high=10), Real(name="heat", low=30, high=45))
 SERIES = SeriesSchema(length=4, series="stay", channels=CHANNELS, label="ward", classes=("a", "b"))

@@ -100,15 +100,15 @@ def test_levels_drawn_evenly_from_the_schema_are_called_that(population: pd.Data
 
 def test_a_perfect_table_is_close_even_where_rows_are_few_and_levels_many() -> None:
     rng = np.random.default_rng(4)
-    names = [f"c{i}" for i in range(12)]
-    weights = rng.normal(size=(2, 12))
+    names = [f"c{i}" for i in range(8)]
+    weights = rng.normal(size=(2, 8))
 
     def draw() -> pd.DataFrame:
-        cells = rng.normal(size=(1500, 2)) @ weights + rng.normal(size=(1500, 12))
+        cells = rng.normal(size=(1500, 2)) @ weights + rng.normal(size=(1500, 8))
         return pd.DataFrame(np.clip(cells, -5, 5), columns=names)
 
     schema = Schema(columns=tuple(Real(name=name, low=-5, high=5, bins=16) for name in names))
-    owners = {name: "clinic" if i < 6 else "insurer" for i, name in enumerate(names)}
+    owners = {name: "clinic" if i < 4 else "insurer" for i, name in enumerate(names)}
     found = {f.subject: f for f in verdict(compare(draw(), draw(), schema, owners=owners), None)}
     for subject in ("single columns", "pairs within a party", "pairs across parties", "correlations"):
         assert found[subject].mark == "good", found[subject]
@@ -181,7 +181,7 @@ def test_weak_dependence_that_is_noise_is_not_called_lost() -> None:
 
 
 def test_a_copy_of_the_training_rows_is_caught_by_an_attack(population: pd.DataFrame) -> None:
-    train, unseen = population[:400], population[400:800].reset_index(drop=True)
+    train, unseen = population[:150], population[150:300].reset_index(drop=True)
     found = judged(train, train.copy(), holdout=unseen)
     (attacks,) = [finding for finding in found.values() if finding.section == "attacks"]
     assert attacks.mark == "poor"
