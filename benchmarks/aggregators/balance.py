@@ -3,15 +3,14 @@
     python benchmarks/aggregators/balance.py --data data --jobs 3
 
 A table of c cells gets noise in proportion to c to the power −`power`, at the same Σ 1/σ² over all tables, and so at
-the same price; 0 is what `two-aggregators` does. Of noise alone, mean distances are least at 1/3. Everything else is
-`quality`'s.
+the same price; 1/8 is what `two-aggregators` does, but for its rounding of sizes. Of noise alone, mean distances are
+least at 1/3. Everything else is `quality`'s.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Iterator
-from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,10 @@ sys.path += [str(Path(__file__).parents[1] / "joint"), str(Path(__file__).parent
 
 import numpy as np
 import quality
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.privacy.noise import Rng
-from understudy.privacy.secure import noise_on
 from understudy.protocols.aggregators.plan import Plan
 
 HERE = Path(__file__).parent
@@ -52,17 +47,6 @@ class Balanced(Plan):
         scales = sizes**-self.power
         each = np.array([table.flat[0] for _, _, table in self.cells.tables(scales)])
         return np.round(256 * self.sigma * scales * np.sqrt(np.mean(each**-2.0))) / 256
-
-    def noise(self, rng: Rng) -> Tensor:
-        parts = [
-            noise_on(torch.from_numpy(self.scales == one), Fraction(one), rng)
-            for one in np.unique(self.scales)
-        ]
-        return torch.stack(parts).sum(0)
-
-    @property
-    def spread(self) -> NDArray[np.float64]:  # type: ignore[override]
-        return np.sqrt(2) * self.scales
 
 
 def measure(job: dict[str, Any], args: dict[str, Any]) -> dict[str, Any]:

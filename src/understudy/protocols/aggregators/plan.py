@@ -6,10 +6,12 @@ least that (ε, δ) needs, so that it is that much against the other one, who ca
 
 Tables need not have the same noise: of Gaussian noise Σ 1/σ² over the tables is all that counts. Those of a pair with
 the target have less. By `gram`'s measure, which takes them a second time for a share of the budget, both measurements
-together have the noise that they get here in one.
+together have the noise that they get here in one. Of the others a table of c cells has noise in proportion to c to
+the power −1/8: what is wrong in many cells adds up (benchmarks/aggregators has other powers).
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,10 +31,12 @@ from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng
-from understudy.privacy.secure import Cells, Sketch, noise_on, scaled, shared_noise, spend_of
+from understudy.privacy.secure import Cells, Moved, Sketch, noise_on, scaled, shared_noise, spend_of
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import Format
 from understudy.protocols.gram.terms import again_share
+
+_POWER = 1 / 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,20 +116,27 @@ class Plan(Terms):
 
     @cached_property
     def sigma(self) -> float:
-        """The noise that each aggregator adds to a cell, other than of pairs with the target."""
-        return self._sigma(self._factor)
+        """The noise that each aggregator adds to a cell, without the target, of a table of middling size."""
+        return self._sigma(tuple(Counter(self._factors).items()))
 
-    @cached_property
+    @property
     def target_sigma(self) -> float:
         """That of a cell of a pair with the target."""
-        return scaled(self.sigma, self._factor) if self._with_target else self.sigma
+        return scaled(self.sigma, self._factor)
 
     @cached_property
     def kinds(self) -> list[tuple[float, int]]:
         """Each noise, and how many tables have it."""
-        few = self._with_target
-        kinds = [(self.sigma, self.cells.blocks - few), (self.target_sigma, few)]
-        return [kind for kind in kinds if kind[1]]
+        return [(scaled(self.sigma, factor), many) for factor, many in Counter(self._factors).items()]
+
+    @cached_property
+    def scales(self) -> NDArray[np.float64]:
+        """The noise that each aggregator adds to each cell, (cells,)."""
+        scales = np.zeros(self.cells.count)
+        tables = self.cells.tables(scales)  # parts of it, which are written to
+        for (_, _, table), factor in zip(tables, self._factors, strict=True):
+            table[:] = scaled(self.sigma, factor)
+        return scales
 
     @cached_property
     def price(self) -> Spend:
@@ -134,17 +145,17 @@ class Plan(Terms):
 
     def noise(self, rng: Rng) -> Tensor:
         """One aggregator's noise on all cells: int64, (cells,)."""
-        near = torch.from_numpy(self._near)
-        return noise_on(near, Fraction(self.target_sigma), rng) + noise_on(~near, Fraction(self.sigma), rng)
+        drawn = torch.zeros(self.cells.count, dtype=torch.int64)
+        for scale in np.unique(self.scales).tolist():
+            drawn += noise_on(torch.from_numpy(self.scales == scale), Fraction(scale), rng)
+        return drawn
 
     @cached_property
     def spread(self) -> NDArray[np.float64]:
         """The standard deviation of both noises together on each cell, (cells,)."""
-        far, near = (
-            math.sqrt(2 * DiscreteGaussianNoise(Fraction(sigma)).variance)
-            for sigma in (self.sigma, self.target_sigma)
-        )
-        return np.where(self._near, near, far)
+        found, place = np.unique(self.scales, return_inverse=True)
+        both = [math.sqrt(2 * DiscreteGaussianNoise(Fraction(scale)).variance) for scale in found.tolist()]
+        return np.array(both)[place]
 
     def matrix(self, flat: NDArray[Any]) -> Tensor:
         """What belongs to each cell, as one matrix of all levels: (width, width), upper triangle."""
@@ -161,13 +172,16 @@ class Plan(Terms):
         return gram
 
     @cached_property
-    def _near(self) -> NDArray[np.bool_]:
-        """Which cells are those of a pair with the target."""
+    def _factors(self) -> list[float]:
+        """The noise of each table over `sigma`. Over those without the target the mean of 1/σ² is that of `sigma`."""
         names, target = self.schema.names, self.config.target
-        near = np.zeros(self.cells.count, np.bool_)
-        for one, other, table in self.cells.tables(near):  # parts of it, which are written to
-            table[:] = one != other and target in (names[one], names[other])
-        return near
+        near, power = [], []
+        for one, other, table in self.cells.tables(np.zeros(self.cells.count)):
+            near.append(one != other and target in (names[one], names[other]))
+            power.append(_by_size(table.size))
+        far = [each**-2 for each, with_target in zip(power, near, strict=True) if not with_target]
+        middle = math.sqrt(math.fsum(far) / len(far))
+        return [self._factor if flag else each * middle for each, flag in zip(power, near, strict=True)]
 
     @property
     def _with_target(self) -> int:
@@ -183,13 +197,17 @@ class Plan(Terms):
         if config.scouting is not None:
             again = 1 - config.scouting
         elif config.public_people is not None:
-            again = again_share(config.public_people, math.sqrt(2) * self._sigma(1.0))
+            again = again_share(config.public_people, math.sqrt(2) * self._sigma(((1.0, self.cells.blocks),)))
         # 1/σ² of all tables, and what that of these has besides
         alike, more = (1 - again) / self.cells.blocks, again / self._with_target
         return math.sqrt(alike / (alike + more))
 
-    def _sigma(self, factor: float) -> float:
-        config, few = self.config, self._with_target
-        moved = ((1.0, self.cells.blocks - few), (factor, few))
-        whole = ((tuple(kind for kind in moved if kind[1]), 1.0),)
-        return shared_noise(whole, Budget(config.epsilon, config.delta), config.most_holders)[0]
+    def _sigma(self, moved: Moved) -> float:
+        budget = Budget(self.config.epsilon, self.config.delta)
+        return shared_noise(((moved, 1.0),), budget, self.config.most_holders)[0]
+
+
+def _by_size(cells: int) -> float:
+    """The noise of a table of so many cells over that of one cell; few different numbers, the same on every machine."""
+    octaves = round(math.log2(cells))
+    return round(2**16 * math.exp2(-_POWER * octaves)) / 2**16

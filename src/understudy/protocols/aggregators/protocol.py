@@ -94,11 +94,13 @@ def train(
         watch=lambda step, residual: look(),
     )
     look(2)
-    noise = {"of each aggregator": plan.sigma, "of a cell": float(plan.spread.max())}
-    if config.target is not None:
-        noise["of a cell of a pair with the target"] = float(plan.spread.min())
     card = card_of("two-aggregators", plan, saved, privacy)
-    card |= {"noise": noise, "levels": dict(zip(plan.schema.names, sizes, strict=True))}
+    card["levels"] = dict(zip(plan.schema.names, sizes, strict=True))
+    card["noise"] = {
+        "of each aggregator, in tables of middling size": plan.sigma,
+        "of a cell, at least": float(plan.spread.min()),
+        "of a cell, at most": float(plan.spread.max()),
+    }
     found = _release(plan, gram, spread, card)
     card["release"] = found.card
     generator = Generator(network.cpu().eval(), schema, card, None, found)
