@@ -1,5 +1,6 @@
-"""Two aggregators: people split their tables between two who do not collude, and neither sees a row.
+"""Two aggregators: people split their tables or moments between two who do not collude, and neither sees a row.
 
-`protocol` has the settings and `train`, which is the first aggregator; `second` is the other, a party without rows;
-`host` a holder of people, or a single phone; `upload` what a person sends.
+`first` is the server, `second` the other one, a party without rows; `host` a holder of people, or a single phone;
+`upload` what a person sends; `terms` what all runs have in common. `protocol` and `plan` are about tables
+(`two-aggregators`), `moments`, `moments_plan` and `moments_host` about images and series (`shared-moments`).
 """
