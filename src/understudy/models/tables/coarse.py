@@ -86,11 +86,13 @@ class Coarse:
 
     def parted(self, mixture: MixtureOfProducts) -> MixtureOfProducts:
         """The mixture on all levels."""
-        full = MixtureOfProducts(self.all_sizes, mixture.components, mixture.target).to(self.share.device)
+        own = (self.all_sizes, mixture.components, mixture.target, mixture.together)
+        full = MixtureOfProducts(*own).to(self.share.device)
         with torch.no_grad():
             full.logits.copy_(mixture.logits[:, self.group] + self.share.log())
-            if full.effects is not None and mixture.effects is not None:
-                full.effects.copy_(mixture.effects[self.group])
+            if full.effects is not None and mixture.effects is not None:  # columns together keep their levels
+                two = mixture.effects[mixture.width :]
+                full.effects.copy_(torch.cat([mixture.effects[self.group], two]))
         return full.requires_grad_(False)
 
 

@@ -20,7 +20,7 @@ Once it is released under noise of known size, all that follows is post-processi
 
 Three-way tables that were released besides enter the descent as they are, by 1/noise², and the stop. Where a column is
 to be predicted, all tables of three columns with it are drawn to what the pairs alone say (`with_target`), and in rows
-it is drawn by one effect of each other level (`main_effects`), unless there are rules. Cells that a pair near a
+it is drawn by one effect of each other level (`target_effects`), unless there are rules. Cells that a pair near a
 function leaves empty are drawn to 0 (`empty_cells`), and so are those far from the diagonal of two columns that rise
 together (`ordered_pairs`).
 
@@ -45,10 +45,10 @@ from understudy.models.adam import Adam
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
-from understudy.models.tables.main_effects import MOST_LEVELS as MOST_TOLD
-from understudy.models.tables.main_effects import main_effects
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, checked, forbidden, read_tables
+from understudy.models.tables.target_effects import MOST_LEVELS as MOST_TOLD
+from understudy.models.tables.target_effects import with_effects
 from understudy.models.tables.with_target import MOST_LEVELS, WithTarget
 
 Watch = Callable[[int, float], None]
@@ -107,19 +107,13 @@ def fit_gram(
     wide = [WideTable.of(triple, mixture.sizes, tables.people, count, ties) for triple in triples]
     fitted = _descend(mixture.to(gram.device), tables, steps, rate, watch, wide, ties, target)
     if target is not None and not ties and len(sizes) > 1 and sizes[target] <= MOST_TOLD:
-        fitted = _told(fitted, target, generator)
+        together = [
+            [c for c in triple.columns if c != target] for triple in triples if target in triple.columns
+        ]
+        fitted = with_effects(
+            fitted, target, together, lambda n: torch.rand(n, generator=generator, dtype=torch.float64)
+        )
     return fitted if coarse is None else coarse.parted(fitted)
-
-
-def _told(fitted: MixtureOfProducts, target: int, generator: torch.Generator) -> MixtureOfProducts:
-    """The same mixture, whose rows' target is drawn by their other columns."""
-
-    def uniform(n: int) -> Tensor:
-        return torch.rand(n, generator=generator, dtype=torch.float64)
-
-    told = MixtureOfProducts(fitted.sizes, fitted.components, target).to(fitted.logits.device)
-    told.load_state_dict({"logits": fitted.logits, "effects": main_effects(fitted, target, uniform)})
-    return told.requires_grad_(False)
 
 
 def _descend(

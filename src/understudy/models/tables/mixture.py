@@ -13,11 +13,12 @@ Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Cono
 all components alike, and within one on all n_k quantiles of every column. Every single row has the mixture's law; all
 together have its one- and two-way tables with less of a sampling error than independent ones.
 
-A column to predict may be drawn last, by the row's other columns (`main_effects`): the two-way tables stay those of the
-mixture, tables of three columns with it do not. All that is asked of the mixture in closed form is the mixture's own.
+A column to predict may be drawn last, by the row's other columns (`target_effects`): the two-way tables stay those of
+the mixture, other tables with it do not. All that is asked of the mixture in closed form is the mixture's own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -36,30 +37,48 @@ _GOLDEN = 0.5 * (5**0.5 - 1)
 class MixtureOfProducts(nn.Module):
     """`components` equally likely kinds of rows; `sizes` are the levels of each column.
 
-    `logits` (components, width) are the parameters, and with a `target` (its number) the `effects` of all other levels
-    on its log-odds (width, its levels), by which `levels` draws it. The latent is one number: the normal distribution
-    function turns z ~ N(0, 1) into a uniform number, and that into a component.
+    `logits` (components, width) are the parameters. With a `target` (its number) `levels` draws that column last, by
+    `effects` on its log-odds: one row for each level of the other columns, then one for each two levels of every two
+    columns in `together`. The latent is one number: the normal distribution function turns z ~ N(0, 1) into a uniform
+    number, and that into a component.
     """
 
     latent = 1
 
-    def __init__(self, sizes: Sequence[int], components: int, target: int | None = None) -> None:
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        components: int,
+        target: int | None = None,
+        together: Sequence[Sequence[int]] = (),
+    ) -> None:
         super().__init__()
         whole(components=components, columns=len(sizes))
         for size in sizes:
             whole(sizes=size)
-        if target is not None and (type(target) is not int or not 0 <= target < len(sizes)):
-            raise ConfigError(f"of {len(sizes)} columns none is number {target!r}.")
         self.sizes, self.components, self.width = tuple(sizes), components, sum(sizes)
-        self.target, levels = target, 0 if target is None else self.sizes[target]
-        if components > MOST_COMPONENTS or (components + levels) * self.width > _MOST_PARAMETERS:
+        self.target, self.together = target, tuple(map(tuple, together))
+        effects = 0 if target is None else self._effects(target) * self.sizes[target]
+        if components > MOST_COMPONENTS or components * self.width + effects > _MOST_PARAMETERS:
             raise ConfigError(
                 f"a mixture of {components:,} components of width {self.width:,} is larger than "
                 f"{MOST_COMPONENTS:,} components or {_MOST_PARAMETERS:,} weights."
             )
         self.logits = nn.Parameter(torch.zeros(components, self.width))
-        self.effects = None if target is None else nn.Parameter(torch.zeros(self.width, levels))
+        self.effects = None
+        if target is not None:
+            self.effects = nn.Parameter(torch.zeros(effects // self.sizes[target], self.sizes[target]))
         self.softmax = BlockSoftmax(self.sizes)
+
+    def _effects(self, target: int) -> int:
+        """How many rows of effects there are. ConfigError for columns that there are not."""
+        known = set(range(len(self.sizes)))
+        for some in ((target,), *((target, *pair) for pair in self.together)):
+            if any(type(column) is not int for column in some) or len(known & set(some)) < len(some):
+                raise ConfigError(f"of {len(known)} columns none are numbers {some}, each another.")
+        if any(len(pair) != 2 for pair in self.together):
+            raise ConfigError("columns have an effect by themselves, or two of them together.")
+        return self.width + sum(self.sizes[a] * self.sizes[b] for a, b in self.together)
 
     def odds(self) -> Tensor:
         """Each component's probabilities, one softmax per column: (components, width)."""
@@ -86,8 +105,18 @@ class MixtureOfProducts(nn.Module):
         levels = latin(pick, odds, uniform)
         if self.target is not None and self.effects is not None:
             effects = self.effects.detach().cpu().double()
-            levels[:, self.target] = told(levels, self.sizes, self.target, effects, uniform)
+            levels[:, self.target] = told(self.terms(levels), effects, uniform)
         return levels[torch.argsort(uniform(n))]
+
+    def terms(self, levels: Tensor) -> Tensor:
+        """Which effects say the target of each row (n, columns): their numbers, int64 (n, terms)."""
+        starts = [0, *accumulate(self.sizes)]
+        terms = [levels[:, c].long() + starts[c] for c in range(len(self.sizes)) if c != self.target]
+        first = self.width
+        for a, b in self.together:
+            terms.append(first + levels[:, a].long() * self.sizes[b] + levels[:, b].long())
+            first += self.sizes[a] * self.sizes[b]
+        return torch.stack(terms, 1)
 
     def gram(self) -> Tensor:
         """Expected x xᵀ of a one-hot row x: one-way tables on the diagonal, two-way beside it (width, width)."""
@@ -103,7 +132,9 @@ class MixtureOfProducts(nn.Module):
             "components": self.components,
             "sizes": list(self.sizes),
         }
-        return said if self.target is None else said | {"target": self.target}
+        if self.target is not None:
+            said |= {"target": self.target, "together": [list(pair) for pair in self.together]}
+        return said
 
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "MixtureOfProducts":
@@ -114,7 +145,12 @@ class MixtureOfProducts(nn.Module):
             raise ConfigError(f"this describes no mixture of products: {error!r}.") from None
         if kind != "mixture" or not isinstance(sizes, list | tuple):
             raise ConfigError(f"this describes no mixture of products: kind {kind!r}, sizes {sizes!r}.")
-        return cls(sizes, components, description.get("target"))
+        target, together = description.get("target"), description.get("together", [])
+        if not isinstance(together, list | tuple) or not all(
+            isinstance(two, list | tuple) for two in together
+        ):
+            raise ConfigError(f"this describes no mixture of products: together {together!r}.")
+        return cls(sizes, components, target, together)
 
 
 def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]) -> Tensor:
@@ -138,20 +174,16 @@ def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]
     return levels
 
 
-def told(
-    levels: Tensor, sizes: Sequence[int], target: int, effects: Tensor, uniform: Callable[[int], Tensor]
-) -> Tensor:
-    """The target's level in each row (n, columns), by the `effects` of its other columns' levels: int32 (n,).
+def told(terms: Tensor, effects: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+    """The target's level in each row, by the sum of these of the `effects`: (n, terms) → int32 (n,).
 
     Every single row has these odds; rows in the order of their odds take numbers that are spread evenly over [0, 1)
     wherever a run of them begins and ends (multiples of the golden section), so that all together are near them.
     """
-    ends = torch.tensor(sizes).cumsum(0)
-    scores = effects.new_zeros(len(levels), sizes[target])
-    for column, (end, size) in enumerate(zip(ends, sizes, strict=True)):
-        if column != target:
-            scores += effects[levels[:, column].long() + end - size]
+    scores = effects.new_zeros(len(terms), effects.shape[1])
+    for some in terms.T:
+        scores += effects[some]
     odds = torch.softmax(scores, 1)
-    draw = torch.empty(len(levels), dtype=torch.float64)
-    draw[torch.argsort(odds[:, -1])] = (torch.arange(len(levels)) * _GOLDEN + uniform(1)) % 1
+    draw = torch.empty(len(terms), dtype=torch.float64)
+    draw[torch.argsort(odds[:, -1])] = (torch.arange(len(terms)) * _GOLDEN + uniform(1)) % 1
     return (odds.cumsum(1)[:, :-1] <= draw[:, None]).sum(1).int()

@@ -6,15 +6,16 @@ largest entropy is a logistic regression with an effect for each level and none 
 Pietra, Della Pietra, "A maximum entropy approach to natural language processing", Comput. Linguist. 1996, §3). So a
 row's other columns are drawn from the mixture, and its target by these effects: pairs stay as they are, and a
 classifier that learns from drawn rows finds what pairs say in place of what a few components have by chance.
+Three-way tables with the target that were released stay as well: two columns that stand in one have effects together.
 
 The regression is fitted to rows that the mixture draws, each with the target's probabilities by Bayes' rule. Where it
-is at its end, the rows' pairs with the target are the same under both.
+is at its end, the rows' tables are the same under both.
 
 Guarantee: reads a fitted mixture alone, so that it costs no privacy.
 Edges: a level that hardly any row has gets an effect near 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,40 +31,47 @@ MOST_LEVELS = 16  # of a target
 _ROWS = 20_000
 _RIDGE = 1.0  # rows' worth of evidence that an effect is 0
 _STEPS = 300
-_NEAR = 1e-6  # of all rows: what a pair's cell may be off by
+_NEAR = 1e-6  # of all rows: what a table's cell may be off by
 _TINY = 1e-30  # a probability in place of 0
 
 
-def main_effects(mixture: MixtureOfProducts, target: int, uniform: Callable[[int], Tensor]) -> Tensor:
-    """The effects of all levels on the target's log-odds: (width, levels of the target), 0 for its own.
+def with_effects(
+    mixture: MixtureOfProducts,
+    target: int,
+    together: Sequence[Sequence[int]],
+    uniform: Callable[[int], Tensor],
+) -> MixtureOfProducts:
+    """The same mixture, whose rows' target is drawn by their other columns, and by two `together`.
 
     `uniform(k)` gives k independent numbers from [0, 1), float64.
     """
-    block = blocks_of(mixture.sizes)[target]
-    rows = one_hot(mixture.levels(_ROWS, uniform).long(), mixture.sizes)
+    told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
+    levels, block = mixture.levels(_ROWS, uniform), blocks_of(mixture.sizes)[target]
+    rows, odds = one_hot(levels.long(), mixture.sizes), mixture.odds().detach().cpu()
     rows[:, block] = 0
-    odds = mixture.odds().detach().cpu()
     chance = torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block]
-    found = torch.from_numpy(_likeliest(rows.numpy(), chance.double().numpy())).float()
-    found[block] = 0
-    return found
+    count = sum(mixture.sizes) + sum(mixture.sizes[a] * mixture.sizes[b] for a, b in told.together)
+    effects = _likeliest(told.terms(levels).numpy(), count, chance.double().numpy())
+    told.load_state_dict({"logits": mixture.logits, "effects": torch.from_numpy(effects)})
+    return told.requires_grad_(False)
 
 
-def _likeliest(rows: NDArray[Any], chance: NDArray[Any]) -> NDArray[Any]:
-    """The effects under which rows (n, width) have these probabilities (n, levels) as nearly as they can."""
+def _likeliest(terms: NDArray[Any], count: int, chance: NDArray[Any]) -> NDArray[Any]:
+    """So many effects, under which rows of these terms have these probabilities (n, levels) as nearly as they can."""
     from scipy.optimize import minimize  # these take a third of a second to load, and few fits need them
     from scipy.sparse import csr_array
     from scipy.special import log_softmax
 
-    shape, few = (rows.shape[1], chance.shape[1]), csr_array(rows, dtype=np.float64)
-    mean = np.log(chance.mean(0).clip(_TINY)) / rows[0].sum()  # of each column, so that effects lie around 0
+    n, each = terms.shape
+    rows = csr_array((np.ones(n * each), terms.ravel(), np.arange(0, n * each + 1, each)), shape=(n, count))
+    shape, mean = (count, chance.shape[1]), np.log(chance.mean(0).clip(_TINY)) / each  # effects lie around it
 
     def loss(flat: NDArray[Any]) -> tuple[float, NDArray[Any]]:
         effects = flat.reshape(shape)
-        said = log_softmax(few @ (effects + mean), axis=1)
-        slope = few.T @ (np.exp(said) - chance) + _RIDGE * effects
+        said = log_softmax(rows @ (effects + mean), axis=1)
+        slope = rows.T @ (np.exp(said) - chance) + _RIDGE * effects
         value = _RIDGE / 2 * np.square(effects).sum() - (chance * said).sum()
-        return float(value) / len(rows), slope.ravel() / len(rows)
+        return float(value) / n, slope.ravel() / n
 
     start = np.zeros(shape).ravel()
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": _STEPS, "gtol": _NEAR})

@@ -10,8 +10,9 @@ from understudy.errors import ConfigError
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Tie
-from understudy.models.tables.main_effects import main_effects
+from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.target_effects import with_effects
 
 SIZES, TARGET = (2, 3, 2, 2), 2
 ROWS = torch.tensor(list(product(*map(range, SIZES))))
@@ -34,9 +35,7 @@ def mixture() -> MixtureOfProducts:
 
 @pytest.fixture(scope="module")
 def told(mixture: MixtureOfProducts) -> MixtureOfProducts:
-    told = MixtureOfProducts(SIZES, 6, TARGET)
-    told.load_state_dict({"logits": mixture.logits, "effects": main_effects(mixture, TARGET, uniform(1))})
-    return told.requires_grad_(False)
+    return with_effects(mixture, TARGET, [], uniform(1))
 
 
 def law(mixture: MixtureOfProducts) -> Tensor:
@@ -48,6 +47,8 @@ def law(mixture: MixtureOfProducts) -> Tensor:
     said = torch.zeros(len(ROWS), SIZES[TARGET], dtype=torch.float64)
     for column in (0, 1, 3):
         said += mixture.effects.double()[BLOCKS[column]][ROWS[:, column]]
+    if mixture.together:
+        said += mixture.effects.double()[9:][3 * ROWS[:, 0] + ROWS[:, 1]]
     chance = said.softmax(1).gather(1, ROWS[:, [TARGET]]).reshape(SIZES)
     return own.sum(TARGET, keepdim=True) * chance
 
@@ -70,6 +71,20 @@ def test_pairs_with_the_target_stay_and_it_is_drawn_by_no_two_columns_together(
         )
     apart = (before[:, :, 1] / before[:, :, 0]).log()
     assert apart.diff(dim=0).diff(dim=1).abs().max() > 0.5
+
+
+def test_a_three_way_table_stays_where_its_columns_have_effects_together(
+    mixture: MixtureOfProducts, told: MixtureOfProducts
+) -> None:
+    both = with_effects(mixture, TARGET, [(0, 1)], uniform(1))
+    before, after, without = (law(one).sum(3) for one in (mixture, both, told))
+    torch.testing.assert_close(before, after, atol=0.0015, rtol=0)
+    assert (before - without).abs().max() > 0.005
+    n, levels = 20_000, both.levels(20_000, uniform(2)).long()
+    drawn = torch.zeros(SIZES[:3], dtype=torch.float64).index_put_(
+        tuple(levels[:, :3].T), torch.tensor(1 / n, dtype=torch.float64), accumulate=True
+    )
+    assert ((drawn - after).abs() <= 5 * (after * (1 - after) / n).sqrt()).all()
 
 
 def test_rows_have_the_law_of_the_effects_and_less_than_its_sampling_error(told: MixtureOfProducts) -> None:
@@ -108,13 +123,26 @@ def test_a_target_that_is_no_column_is_refused(told: MixtureOfProducts, target: 
         MixtureOfProducts.from_description(told.describe() | {"target": target})
 
 
-def test_levels_that_were_fitted_as_one_have_the_same_effect(told: MixtureOfProducts) -> None:
+@pytest.mark.parametrize(
+    "together", [[[0]], [[0, 0]], [[0, TARGET]], [[0, 9]], [[0, True]], [0, 1], "01", [[0, 1, 3]]]
+)
+def test_effects_of_what_is_no_two_other_columns_are_refused(
+    told: MixtureOfProducts, together: object
+) -> None:
+    with pytest.raises(ConfigError):
+        MixtureOfProducts.from_description(told.describe() | {"together": together})
+
+
+def test_levels_that_were_fitted_as_one_have_the_same_effect() -> None:
+    two = MixtureOfProducts(SIZES, 6, TARGET, [(3, 0)])
+    assert two.effects is not None
+    with torch.no_grad():
+        two.effects.copy_(torch.arange(26.0).view(13, 2))
     group = torch.tensor([0, 1, 2, 2, 3, 4, 5, 6, 7, 8])
-    full = Coarse(SIZES, (2, 4, 2, 2), group, torch.tensor([1, 1, 0.25, 0.75, 1, 1, 1, 1, 1, 1])).parted(told)
-    assert full.target == TARGET
-    assert told.effects is not None
+    full = Coarse(SIZES, (2, 4, 2, 2), group, torch.tensor([1, 1, 0.25, 0.75, 1, 1, 1, 1, 1, 1])).parted(two)
+    assert (full.target, full.together) == (TARGET, ((3, 0),))
     assert full.effects is not None
-    assert torch.equal(full.effects, told.effects[group])
+    assert torch.equal(full.effects, torch.cat([two.effects[group], two.effects[9:]]))
 
 
 def test_a_fit_draws_its_target_by_effects_unless_there_are_rules_or_very_many_levels() -> None:
@@ -122,6 +150,12 @@ def test_a_fit_draws_its_target_by_effects_unless_there_are_rules_or_very_many_l
     own: dict[str, object] = {"noise": 1.0, "components": 8, "steps": 5, "seed": 0}
     assert fit_gram(gram, (2, 2), target=1, **own).target == 1  # type: ignore[arg-type]
     assert fit_gram(gram, (2, 2), **own).target is None  # type: ignore[arg-type]
+    three = torch.eye(6) * 250 + 250
+    released = [
+        Triple((2, 0, 1), torch.full((2, 2, 2), 60.0), 3.0),
+        Triple((0, 1, 2), torch.full((2, 2, 2), 60.0), 3.0),
+    ]
+    assert fit_gram(three, (2, 2, 2), target=1, triples=released, **own).together == ((2, 0), (0, 2))  # type: ignore[arg-type]
     anything = Tie((0, 1), (torch.ones(1, 2), torch.ones(1, 2)))
     assert fit_gram(gram, (2, 2), target=1, ties=[anything], **own).target is None  # type: ignore[arg-type]
     wide = torch.eye(19) * 50 + 50
