@@ -272,6 +272,34 @@ def schema_buy_events(
     out.print(f"most_events = {bought.most_events}. Schema written to {to}.\n{book.summary()}", markup=False)
 
 
+@app.command("levels")
+def schema_levels(
+    folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
+    to: Annotated[Path, typer.Option("--out", help="Where to write the schema.")],
+    holder: Annotated[str | None, typer.Option(help="Only this holder's columns.")] = None,
+) -> None:
+    """Write a schema whose bins are the levels that a run bought, for methods that take them as declared."""
+    from dataclasses import replace
+
+    from understudy.data.bought_bins import bought_bins
+    from understudy.generator import Generator
+
+    generator = Generator.load(folder)
+    if generator.levels is None:
+        raise ConfigError(f"{folder} has the levels that its schema declares: none were bought.")
+    found = bought_bins(generator.levels)
+    owners = generator.card.get("owners", {})
+    if holder is not None:
+        names = [name for name in found.names if owners.get(name) == holder]
+        if not names:
+            known = ", ".join(sorted(set(owners.values()))) or "nobody in particular"
+            raise ConfigError(f"no column is {holder}'s: they are of {known}.")
+        found = found.select(names)
+    protocol = generator.card.get("protocol", "a run")
+    replace(found, note=f"Bins are levels that {protocol} bought.").save(to)
+    out.print(f"Schema written to {to}: its bins were released and paid for in that run.", markup=False)
+
+
 @app.command("show")
 def schema_show(schema: FileArg) -> None:
     """Print a schema as a table."""
