@@ -49,10 +49,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     wanted = any("forker" in getattr(item, "fixturenames", ()) for item in session.items)
     if wanted and config.getoption("workers") and not config.option.collectonly:
+        importlib.import_module("torch._dynamo")  # else each process loads it at its first gradient
         config.stash[LINE] = stand_by(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
-        importlib.import_module(
-            "torch._dynamo"
-        )  # torch loads it at the first gradient: not once in each worker
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)  # little of what a test makes is in cycles
