@@ -59,12 +59,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def masked_once() -> Iterator[None]:
-    """A masked id follows from the key and the point alone, and rehearsals of one seed mask the same ids again."""
+    """A masked id follows from the key and the id alone, and rehearsals of one seed mask the same ids again."""
     from understudy.privacy.secure import set_intersection
 
     with pytest.MonkeyPatch.context() as patch:
-        known = lru_cache(1 << 15)(set_intersection.crypto_scalarmult)
-        patch.setattr(set_intersection, "crypto_scalarmult", known)
+        for name in ("crypto_scalarmult", "crypto_core_ed25519_from_uniform"):
+            patch.setattr(set_intersection, name, lru_cache(1 << 15)(getattr(set_intersection, name)))
         yield
 
 

@@ -240,7 +240,7 @@ TEXT = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     rows=st.lists(TEXT, max_size=5),
     person=st.fixed_dictionaries(dict.fromkeys(KINDS, TEXT)),
@@ -279,7 +279,7 @@ TYPED: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
 }  # fmt: skip
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), kind=st.sampled_from([*TYPED]), first=st.booleans())
 def test_one_person_moves_one_count_whatever_a_parquet_file_holds(
     data: st.DataObject, kind: str, first: bool

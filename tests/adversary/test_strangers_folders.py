@@ -184,7 +184,11 @@ def test_dots_and_brackets_in_texts_and_comments_count_for_nothing() -> None:
 
 
 @given(
-    st.recursive(st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+    st.recursive(
+        st.integers() | st.text(max_size=9),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=9), inner, max_size=4),
+        max_leaves=20,
+    )
 )
 @settings(max_examples=40, deadline=None)
 def test_what_json_writes_is_read(value: object) -> None:

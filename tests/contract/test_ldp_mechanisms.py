@@ -158,6 +158,12 @@ def rankings(dims):
     return tuple(tuple(float(x - 1.5) for x in order) for order in itertools.permutations(range(dims)))
 
 
+def ends(dims, top):
+    """One ranking for each pair of a top set and a bottom set, where nothing else of a ranking matters."""
+    found = {(frozenset(top_set(x, 1, top)), frozenset(top_set(x, -1, top))): x for x in rankings(dims)}
+    return tuple(found.values())
+
+
 def grid(dims):
     return tuple(itertools.product((-1.0, -0.4, 0.0, 1.0), repeat=dims))
 
@@ -175,14 +181,14 @@ def filled(dims, top):
 
 
 CASES = [
-    Case(Ps(dims=5, top=2, epsilon=1.0), set_law, rankings(5)),
+    Case(Ps(dims=5, top=2, epsilon=1.0), set_law, ends(5, 2)),
     Case(Ps(dims=4, top=3, epsilon=4.0), set_law, rankings(4)),
     Case(Naive(dims=4, top=2, epsilon=2.0, chosen=2), naive_law, rankings(4)),
     Case(Naive(dims=3, top=1, epsilon=3.0, chosen=3), naive_law, rankings(3)),
-    Case(EmMds(dims=5, top=2, epsilon=1.0, chosen=2), set_law, rankings(5)),
-    Case(EmMds(dims=5, top=3, epsilon=3.0, chosen=3), set_law, rankings(5)),
-    Case(EmMds(dims=6, top=3, epsilon=0.5, chosen=2), set_law, rankings(6)),
-    Case(EmMds(dims=6, top=4, epsilon=2.0, chosen=3), set_law, rankings(6)),
+    Case(EmMds(dims=5, top=2, epsilon=1.0, chosen=2), set_law, ends(5, 2)),
+    Case(EmMds(dims=5, top=3, epsilon=3.0, chosen=3), set_law, ends(5, 3)),
+    Case(EmMds(dims=6, top=3, epsilon=0.5, chosen=2), set_law, ends(6, 3)),
+    Case(EmMds(dims=6, top=4, epsilon=2.0, chosen=3), set_law, ends(6, 4)),
     Case(SubMds(dims=5, top=2, epsilon=1.5, rate=0.8, wanted=0.6), sub_law, rankings(5)),
     Case(SubMds(dims=5, top=2, epsilon=2.0, rate=1.0, wanted=0.6), sub_law, rankings(5)),
     Case(SubMds(dims=6, top=1, epsilon=1.0, rate=0.35, wanted=0.6), sub_law, rankings(6)),
@@ -219,7 +225,7 @@ def test_probabilities_sum_to_one_and_no_two_inputs_differ_by_more_than_exp_epsi
 @every_case
 def test_what_is_sent_follows_the_listed_probabilities(case):
     n = 20_000
-    for seed, update in enumerate(case.inputs[:: max(1, len(case.inputs) // 3)][:3]):
+    for seed, update in enumerate(case.inputs[:: max(1, len(case.inputs) // 2)][:2]):
         law, seen = case.law(case.mechanism, update), case.outputs(update, n, seed)
         assert seen.keys() <= law.keys()
         observed, expected = [seen[output] for output in law], [n * law[output] for output in law]

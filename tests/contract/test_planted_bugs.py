@@ -64,8 +64,8 @@ def longer_audit() -> None:
 
 
 def audit_on_samples() -> None:
-    """The audit of four steps on one in fifty, who are drawn in secret: nobody may be seen in half of the runs."""
-    audit(batch=1, people=50, steps=4, trials=26, epsilon=6.0)
+    """The audit of two steps on one in fifty, who are drawn in secret: nobody may be seen in half of the runs."""
+    audit(batch=1, people=50, steps=2, epsilon=7.0)
 
 
 def begun_party(seed: int = 11, **settings: Any) -> VertiGanParty:
