@@ -192,7 +192,7 @@ def home(tmp_path: Path) -> Path:
     from understudy.data.partition import overlap_people
     from understudy.data.samples import toy
 
-    frame, schema = toy(rows=80, seed=1)
+    frame, schema = toy(rows=40, seed=1)
     rows = overlap_people(frame, "id", {"clinic": 0.9, "insurer": 0.9}, seed=2)
     held = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
     for name, columns in held.items():
@@ -202,7 +202,7 @@ def home(tmp_path: Path) -> Path:
         name: {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
         for name in held
     }
-    settings = {"rounds": 3, "critic_steps": 2, "batch": 16, "checkpoint_every": 2}
+    settings = {"rounds": 3, "critic_steps": 2, "batch": 8, "checkpoint_every": 2}
     body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     return tmp_path

@@ -344,6 +344,7 @@ def test_an_audit_states_the_claim_and_what_it_observed(
     understudy: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
+    change(home, settings__rounds=1, settings__critic_steps=1)
     code, out, err = understudy("audit", home / "run.toml", "--seconds", 0.1)  # the fewest trials
     assert (code, err) == (0, "")
     assert "claimed ε ≤ 2.99" in out

@@ -55,6 +55,18 @@ def test_a_p_by_lot_is_uniform_or_larger_although_drawing_stops_early(monkeypatc
     assert np.mean(np.array(found) <= 0.1) > 0.05  # and not idle
 
 
+@pytest.mark.parametrize("strata", [None, np.arange(30) % 3])
+def test_lots_are_the_same_whoever_asked_for_them_before(strata):
+    took_part, values = np.arange(30) < 12, np.random.default_rng(0).normal(size=30)
+    hard = values + took_part
+    alone = luck(sums(hard), took_part, strata=strata)
+    chance._drawn.cache_clear()
+    first = luck(sums(values), took_part, strata=strata)  # ends after fewer draws
+    assert luck(sums(hard), took_part, strata=strata) == alone
+    assert luck(sums(values), took_part, strata=strata) == first
+    assert luck(sums(hard), took_part, strata=strata, seed=1) != alone
+
+
 def test_drawing_stops_by_the_draw_that_was_enough():
     assert chance._stopped(np.ones(500, bool)) == 1
     assert chance._stopped(np.arange(500) % 2 == 1) == pytest.approx(0.5)

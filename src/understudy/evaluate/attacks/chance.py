@@ -17,6 +17,8 @@ On a page of more than 250 measures only `fisher` can go below what Holm asks fo
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -47,17 +49,39 @@ def luck(
 
     `statistics` maps lots to (draws, statistics).
     """
-    rng = np.random.default_rng([seed, 5])
     observed = statistics(took_part[None])[0]
-    kinds = np.zeros(len(took_part)) if strata is None else strata
-    places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+    kinds = np.zeros(len(took_part), int) if strata is None else np.unique(strata, return_inverse=True)[1]
     few, as_good = max(1, min(100, BLOCK // max(1, len(took_part)))), np.empty((0, len(observed)), bool)
+    drawn = _drawn(took_part.tobytes(), kinds.astype(np.int64).tobytes(), seed, few)
     while len(as_good) < DRAWS and (as_good.sum(axis=0) < ENOUGH).any():
-        lots = np.repeat(took_part[None], min(few, DRAWS - len(as_good)), axis=0)
-        for place in places:
-            lots[:, place] = rng.permuted(lots[:, place], axis=1)
+        lots = drawn.block(len(as_good) // few)[: DRAWS - len(as_good)]
         as_good = np.concatenate([as_good, statistics(lots) >= observed - SLACK])
     return tuple(_stopped(column) for column in as_good.T)
+
+
+@lru_cache(maxsize=4)
+def _drawn(took_part: bytes, kinds: bytes, seed: int, few: int) -> "_Drawn":
+    """The attacks of one page ask for the same lots again."""
+    return _Drawn(np.frombuffer(took_part, bool), np.frombuffer(kinds, np.int64), seed, few)
+
+
+class _Drawn:
+    """Lots in blocks of `few` draws, as far as somebody asked for them, eight people a byte."""
+
+    def __init__(self, took_part: NDArray[np.bool_], kinds: NDArray[np.int64], seed: int, few: int) -> None:
+        self.took_part, self.few, self.rng = took_part, few, np.random.default_rng([seed, 5])
+        self.places = [np.flatnonzero(kinds == kind) for kind in np.unique(kinds)]
+        self.blocks: list[NDArray[np.uint8]] = []
+        self.lock = Lock()
+
+    def block(self, number: int) -> Lots:
+        with self.lock:
+            while len(self.blocks) <= number:
+                lots = np.repeat(self.took_part[None], self.few, axis=0)
+                for place in self.places:
+                    lots[:, place] = self.rng.permuted(lots[:, place], axis=1)
+                self.blocks.append(np.packbits(lots, axis=1))
+        return np.unpackbits(self.blocks[number], axis=1, count=len(self.took_part)).view(bool)
 
 
 def _stopped(as_good: NDArray[np.bool_]) -> float:
