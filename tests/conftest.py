@@ -7,6 +7,7 @@ import importlib.util
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -78,8 +79,8 @@ def commands_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def short_training() -> Iterator[None]:
+@contextmanager
+def trained_shortly() -> Iterator[None]:
     """A report trains few trees in few steps and attacks few people, where how good these are is not the matter."""
     from understudy.evaluate.array_figures import array_figures
     from understudy.evaluate.attacks.leakage import attack_tables
@@ -98,6 +99,19 @@ def short_training() -> Iterator[None]:
             patch.setattr(downstream, name, shortened(getattr(downstream, name)))
         patch.setitem(attack_tables.__kwdefaults__, "targets", 50)
         patch.setitem(array_figures.__kwdefaults__, "steps", 20)
+        yield
+
+
+@pytest.fixture(scope="module")
+def short_training() -> Iterator[None]:
+    with trained_shortly():
+        yield
+
+
+@pytest.fixture
+def short_training_here() -> Iterator[None]:
+    """In one test of a module."""
+    with trained_shortly():
         yield
 
 

@@ -160,7 +160,7 @@ def assert_law(
     law: Sequence[Person] | None = None,
 ) -> None:
     """What is drawn is good, and has the law of the good ones; the probability is their share of who may be."""
-    n = 8_000
+    n = 4_000
     drawn = made.several_visits(n, where=where, seed=3)
     law = law or everybody()
     wanted = {person[:3]: person.chance for person in law if good(person) and keeps(person)}

@@ -35,7 +35,7 @@ def all_codes(codec: Codec) -> np.ndarray:
     return np.arange(max(codec.sizes))[:, None] % np.array(codec.sizes)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(table=tables())
 def test_encode_decode_encode_is_encode(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, codes, frame = table
@@ -48,7 +48,7 @@ def test_encode_decode_encode_is_encode(table: tuple[Schema, np.ndarray, pd.Data
         pd.testing.assert_series_equal(again.dtypes, frame[list(schema.names)].dtypes)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(table=tables())
 def test_a_one_hot_row_has_one_one_in_every_block(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, codes, frame = table
@@ -62,7 +62,7 @@ def test_a_one_hot_row_has_one_one_in_every_block(table: tuple[Schema, np.ndarra
         assert (encoded[:, block].sum(1) == 1).all()
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(table=tables(), seed=st.integers(0, 2**16))
 def test_a_row_is_encoded_by_itself(table: tuple[Schema, np.ndarray, pd.DataFrame], seed: int) -> None:
     schema, _, frame = table

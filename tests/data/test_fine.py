@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.data import fine as fine_cells
 from understudy.data.codec import Codec
 from understudy.data.column import Column
 from understudy.data.fine import FAN, MOST, fine_schema, is_bought, is_tree, spans
@@ -120,13 +121,17 @@ def test_bounds_at_the_edge_of_what_numbers_can_say_have_cells_that_hold_them(
     assert codes.tolist() == [[0], [cut.levels - 1]]
 
 
-def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded() -> None:
-    columns = [Integer(name=f"c{n}", low=0, high=10**6) for n in range(300)]
+def test_many_columns_have_fewer_cells_each_so_that_all_together_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert fine_cells._NODES == 1 << 20
+    monkeypatch.setattr(fine_cells, "_NODES", most := 1 << 14)
+    columns = [Integer(name=f"c{n}", low=0, high=10**6) for n in range(30)]
     sizes = [column.levels for column in fine(*columns).columns]
-    assert sum(sizes) <= 1 << 20
-    assert min(sizes) > 500
-    few = [Real(name=f"r{n}", low=0, high=0.99, decimals=5) for n in range(300)]
-    assert sum(column.levels for column in fine(*few).columns) <= 1 << 20
+    assert sum(sizes) <= most
+    assert min(sizes) > 80
+    few = [Real(name=f"r{n}", low=0, high=0.99, decimals=5) for n in range(30)]
+    assert sum(column.levels for column in fine(*few).columns) <= most
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_drafted_schema_gives_a_file_written_like_the_source(tmp_path: Path) -
         assert pd.Series(cells).str.fullmatch(shape).all(), shape
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(table=tables())
 def test_a_table_written_and_read_again_is_the_same(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, codes, frame = table

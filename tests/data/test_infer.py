@@ -25,7 +25,7 @@ from understudy.data.table import check_table, read_table
 from understudy.errors import ConfigError, DraftSchemaError, SchemaError
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(table=tables())
 def test_a_draft_accepts_the_rows_it_was_read_from(table: tuple[Schema, np.ndarray, pd.DataFrame]) -> None:
     schema, _, frame = table

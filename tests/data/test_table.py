@@ -73,7 +73,7 @@ def test_cells_are_read_by_their_declared_kind(tmp_path: Path) -> None:
     assert check_table(tmp_path / "insurer.csv", SCHEMA) == []
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=12)
 @given(table=tables())
 def test_csv_parquet_and_frame_read_the_same(
     table: tuple[Schema, np.ndarray, pd.DataFrame], tmp_path_factory: pytest.TempPathFactory

@@ -31,7 +31,7 @@ def by_name(figures):
 
 
 @given(st.integers(2, 4), st.integers(4, 30), st.integers(0, 999))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_scores_equal_scikit_learns(classes, rows, seed):
     rng = np.random.default_rng(seed)
     truth = np.concatenate([np.arange(classes), rng.integers(0, classes, rows)])
@@ -122,6 +122,7 @@ def test_a_class_that_the_synthetic_rows_lack_is_scored_and_said():
         assert "TSTR: 1 of 3 classes have no training row" in figure.note
 
 
+@pytest.mark.usefixtures("short_training_here")
 def test_a_constant_synthetic_target_is_predicted_always():
     real, test = examples(200, 12), examples(200, 13)
     constant = Examples(real.features, np.zeros(200, int))
@@ -131,6 +132,7 @@ def test_a_constant_synthetic_target_is_predicted_always():
         assert figures[f"tstr_{model}_auc"].value == 0.5
 
 
+@pytest.mark.usefixtures("short_training_here")
 @pytest.mark.parametrize("classes", [3, None])
 def test_ten_rows_and_single_members_of_classes_give_figures_and_no_traceback(classes):
     rows = [examples(10, seed, classes or 3, noise=0.5) for seed in (14, 15, 16)]
@@ -165,7 +167,7 @@ def test_what_hinders_learning_is_said_for_every_figure(change, reason):
 
 
 def test_warnings_are_stated_and_not_raised():
-    real = examples(300, 19)  # too few for an early stop: the network runs out of epochs
+    real = examples(40, 19)  # too few for an early stop: the network runs out of epochs
     (figure, *_) = downstream(real, real, real, SIZES, classes=2, models=["mlp"])
     assert "ConvergenceWarning" in figure.note
 
