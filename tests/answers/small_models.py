@@ -57,7 +57,8 @@ def behind(network: MixtureOfProducts | None = None) -> Generator:
 
 def joint(network: MixtureOfProducts | None = None) -> np.ndarray:
     """The probability of every combination of levels, by adding up the components."""
-    blocks = torch.split((network or mixture()).odds().double(), list(SIZES), 1)
+    odds = (network or mixture()).odds().double().numpy()
+    blocks = np.split(odds, np.cumsum(SIZES)[:-1], axis=1)
     table = np.zeros(SIZES)
     for cell in itertools.product(*map(range, SIZES)):
         table[cell] = np.mean(

@@ -27,9 +27,9 @@ def audited(epsilon: float, trials: int, **settings: object) -> AuditResult:
 
 
 def test_the_canarys_reports_give_it_away_but_not_beyond_the_claim() -> None:
-    result = audited(5.0, 40)
-    assert result.claimed == 5.0
-    assert 0.5 < result.observed <= 5.0
+    result = audited(8.0, 26)
+    assert result.claimed == 8.0
+    assert 0.5 < result.observed <= 8.0
     assert result.passed
 
 
@@ -68,9 +68,9 @@ def one_reported(epsilon: float, trials: int) -> AuditResult:
 
 
 def test_a_server_that_asks_about_nothing_but_the_canary_learns_no_more_than_the_claim() -> None:
-    result = one_reported(2.0, 60)
-    assert result.claimed == 2.0
-    assert 0.7 < result.observed <= 2.0
+    result = one_reported(4.0, 24)
+    assert result.claimed == 4.0
+    assert 0.7 < result.observed <= 4.0
     assert result.passed
 
 

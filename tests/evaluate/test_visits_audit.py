@@ -24,19 +24,19 @@ from understudy.protocols.visits import protocol as visits
 from understudy.runfile import RunFile
 from visit_cases import beside_visits, clinic, split_rows
 
-BUDGET, STRICT = Budget(8.0, 1e-3), Budget(1.0, 1e-3)
+LOOSE, STRICT = Budget(16.0, 1e-3), Budget(1.0, 1e-3)
 
 
-def audited(trials: int = 40, budget: Budget = BUDGET, **settings: Any) -> AuditResult:
+def audited(trials: int = 26, budget: Budget = LOOSE, **settings: Any) -> AuditResult:
     config = visits.Config(**settings)
     case = VisitsAudit(config=config, schema=clinic(), budget=budget, target="a", people=4).case()
     return audit_protocol(case, trials=trials, seconds=3600, seed=3)
 
 
 def test_the_release_tells_a_part_of_what_it_is_claimed_to() -> None:
-    result = audited()
+    result = audited(trials=22)
     assert result.passed
-    assert result.observed > 1  # forty trials cannot show more than 2.5, whatever the claim
+    assert result.observed > 2
 
 
 def test_a_holder_that_adds_a_sixth_of_its_noise_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,4 +83,4 @@ def test_a_run_file_of_visits_is_audited_at_a_party_with_events(
     result = audit_run_file(file, visits, config, party=party, people=3, trials=10)
     assert result.passed
     with pytest.raises(ConfigError, match="the party with the events"):
-        visits_case(config, schemas, dict.fromkeys(schemas, BUDGET), "registry", 3)
+        visits_case(config, schemas, dict.fromkeys(schemas, LOOSE), "registry", 3)

@@ -92,8 +92,8 @@ def test_one_way_tables_are_as_accurate_as_stated_and_better_than_the_diagonal()
     known = [1 + sum(1 / other for other in SIZES if other != size) for size in SIZES for _ in range(size)]
     stated = noise**2 / torch.tensor(known, dtype=torch.float64)
     torch.testing.assert_close(reads[0].people ** 2 / reads[0].ways_precision, stated)
-    assert (error < 2 * stated).all()
-    assert (error / stated).mean() < 1.3  # the diagonal alone: 1.7
+    assert (error < 1.6 * stated).all()
+    assert (error / stated).mean() < 1.15  # 1.27 by the diagonal alone
     people = torch.tensor([read.people for read in reads])
     assert abs(float(people.mean()) - 20_000) < 5 * float(people.std()) / 24**0.5
 
