@@ -12,6 +12,7 @@ from understudy.data import samples
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.people import fed_stdg
 
+pytestmark = pytest.mark.usefixtures("light_masks")
 EXAMPLES = Path(__file__).parent.parent / "examples"
 Run = Callable[..., str]
 

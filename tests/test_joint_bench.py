@@ -9,7 +9,7 @@ import pytest
 
 from understudy.protocols.gram import protocol as gram
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from test_cli import Run
 from understudy.data.partition import overlap_people
 from understudy.data.samples import toy
 
-pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training", "light_masks")
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")

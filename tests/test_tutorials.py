@@ -9,7 +9,7 @@ import pytest
 from test_cli import Run
 from test_readme import LINK, ROOT, carried_out
 
-pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training", "light_masks")
 BLOCK = re.compile(r"^```(python|console|toml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PAGES = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 MADE = {

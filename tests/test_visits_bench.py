@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("light_masks")
 SMALL = {"steps": 5}
 
 

@@ -19,7 +19,7 @@ from understudy.run import run_file
 from understudy.runfile import RunFile
 from visit_cases import beside_visits, clinic, frames
 
-pytestmark = pytest.mark.usefixtures("short_training")
+pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 SETTINGS = {"kinds": 2, "states": 2, "steps": 5, "device": "cpu"}
 
 
