@@ -44,7 +44,7 @@ def of_tables() -> us.Result:
     federation = us.Federation.rehearsal(
         {"one": frame}, {"one": schema}, budget=us.Budget(8, 1e-5), same_people=False, seed=0
     )
-    return us.train("gram", federation, fine=0.0, target="smoker")
+    return us.train("gram", federation, fine=0.0, target="smoker", components=64, steps=100)
 
 
 def test_images_are_told_apart_in_the_units_of_their_schema(of_images: us.Result) -> None:
@@ -63,9 +63,9 @@ def test_images_are_told_apart_in_the_units_of_their_schema(of_images: us.Result
 
 def test_a_row_of_a_table_is_predicted_better_than_by_the_commonest_class(of_tables: us.Result) -> None:
     real = toy(rows=1_000, seed=9)[0]
-    model = of_tables.generator.classifier("smoker", rows=4_000)
+    model = of_tables.generator.classifier("smoker", rows=2_000)
     assert model.score(real, real["smoker"]) > max(real["smoker"].mean(), 1 - real["smoker"].mean()) + 0.1
-    again = of_tables.generator.classifier(rows=4_000)  # the run's target
+    again = of_tables.generator.classifier(rows=2_000)  # the run's target
     assert (again.predict_proba(real) == model.predict_proba(real)).all()
 
 

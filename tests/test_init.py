@@ -14,6 +14,8 @@ from understudy.data.schema import Schema
 from understudy.data.sources import TableSource
 from understudy.runfile import RunFile
 
+pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
+
 
 @pytest.fixture
 def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -24,9 +24,9 @@ def build(folder: Path) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    how = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
-    subprocess.run([*pip, "wheel", *how, str(source)], check=True)
+    backend = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", backend, str(folder)]  # as pip does it, but for what pip says and checks
+    subprocess.run(command, check=True, cwd=source, capture_output=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
