@@ -30,7 +30,7 @@ from understudy.privacy.noise import SecureRng
 from understudy.protocols.gram import protocol as gram
 from understudy.run import train
 
-FRAME, _toy = toy(rows=300, seed=4)
+FRAME, _toy = toy(rows=150, seed=4)
 # Without declared bins, so that levels are bought: fine cells are counted at one reading, and pairs at the next.
 SCHEMA = replace(
     _toy, columns=tuple(replace(c, bins=None) if isinstance(c, Binned) else c for c in _toy.columns)
@@ -116,9 +116,9 @@ def test_a_release_of_batches_is_that_of_the_whole_table_under_the_same_seed(
 def test_holders_of_long_and_of_short_tables_count_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long, short = kept(tmp_path, "parquet", FRAME[:200]), FRAME[200:]
+    long, short = kept(tmp_path, "parquet", FRAME[:100]), FRAME[100:]
     made = []
-    for tables in ({"a": long, "b": short}, {"a": FRAME[:200], "b": short}):
+    for tables in ({"a": long, "b": short}, {"a": FRAME[:100], "b": short}):
         schemas = dict.fromkeys(tables, SCHEMA)
         federation = Federation.rehearsal(tables, schemas, budget=BUDGET, seed=3, same_people=False)
         made.append(train("gram", federation, run="r", **SMALL).generator.sample(50, seed=1))
@@ -142,12 +142,12 @@ def test_columns_at_several_holders_are_read_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_person_who_comes_twice_in_different_batches_is_found(tmp_path: Path, kind: str) -> None:
     frame = FRAME.copy()
-    frame.loc[299, "id"] = frame.loc[0, "id"]
+    frame.loc[149, "id"] = frame.loc[0, "id"]
     source = kept(tmp_path, kind, frame)
     with pytest.raises(SchemaError, match="1 rows have the id of an earlier row"):
         open_table(source, SCHEMA)
     several = open_table(source, SCHEMA, one_row_each=False)
-    with pytest.raises(AlignmentError, match="1 of 300 rows repeat the id"):
+    with pytest.raises(AlignmentError, match="1 of 150 rows repeat the id"):
         party(several)
 
 
@@ -196,7 +196,7 @@ def test_rows_that_changed_since_they_were_checked_are_neither_counted_nor_quote
     source = kept(tmp_path, "parquet")
     table = open_table(source, SCHEMA)
     changed = FRAME.copy()
-    changed.loc[299, "id"] = changed.loc[0, "id"]
+    changed.loc[149, "id"] = changed.loc[0, "id"]
     changed.to_parquet(source.table, index=False)
     holder = Federation.rehearsal({"one": FRAME}, {"one": SCHEMA}, budget=BUDGET, seed=3).holders["one"]
     federation = Federation.of([type(holder)("one", table, holder.ledger, BUDGET, 3)])
@@ -218,7 +218,7 @@ def test_a_page_compares_some_rows_of_a_long_table_and_says_so(
     assert isinstance(found, holdings.Holdings)
     assert 50 < len(found.real) < 150
     assert found.notes == (
-        f"Of the 300 rows of one, {len(found.real)} that were drawn at random are compared.",
+        f"Of the 150 rows of one, {len(found.real)} that were drawn at random are compared.",
     )
     assert set(found.people) <= set(FRAME["id"])
 
