@@ -22,7 +22,7 @@ KINDS = {
     "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken",
     "lopub.begin", "lopub.round",
     "moments.agree", "moments.agreed", "moments.begin", "moments.begun", "moments.cells", "moments.means",
-    "moments.pooling", "moments.summed",
+    "moments.norms", "moments.pooling", "moments.summed",
     "one-report.begin", "one-report.round",
     "people.begin", "people.begun", "people.reported", "people.round",
     "product.swap", "product.swapped",

@@ -9,8 +9,17 @@ import torch
 from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.claims import expected
-from understudy.models.moments import CellGaussians, Centres, centres, directions, fit_cells, match_shades
+from understudy.models.moments import (
+    CellGaussians,
+    Centres,
+    bought_norm,
+    centres,
+    directions,
+    fit_cells,
+    match_shades,
+)
 from understudy.models.moments.gaussians import mapped_through
+from understudy.models.moments.released import CELLS
 from understudy.models.moments.shades import on_simplex, shades_map
 
 FRAME = Frame((4, 5), 2, 12)
@@ -29,6 +38,29 @@ def symmetric(d: int, scale: float) -> torch.Tensor:
     """Noise of a symmetric matrix: √2 of it on the diagonal."""
     noise = torch.randn(d, d, generator=RNG, dtype=torch.float64) * scale
     return noise.triu(1) + noise.triu(1).T + noise.diagonal().diag() * math.sqrt(2)
+
+
+def lengths(people: float, longest: float, noise: float) -> dict[str, torch.Tensor]:
+    """So many people with norms spread evenly up to a part of the largest, counted under noise."""
+    table = torch.zeros(CELLS, dtype=torch.float64)
+    table[: int(longest * CELLS)] = people / int(longest * CELLS)
+    found = table + noise * torch.randn(CELLS, generator=RNG, dtype=torch.float64)
+    return {"people": found, "people_noise": torch.tensor(noise).double()}
+
+
+def test_a_bought_norm_is_a_quantile_that_falls_as_noise_grows_and_people_become_fewer() -> None:
+    known = {"numbers": 300, "classes": 1}
+    assert bought_norm(lengths(30_000, 0.5, 0.0), **known, noise=1e-9) == 0.5, (
+        "nobody is pulled in for nothing"
+    )
+    found = [bought_norm(lengths(30_000, 0.5, 1.0), **known, noise=noise) for noise in (3.0, 80.0, 300.0)]
+    assert 0.3 < found[1] < found[0] < 0.6
+    assert found[2] < 0.9 * found[1]
+    assert bought_norm(lengths(300, 0.5, 0.0), **known, noise=30.0) < 0.3
+
+
+def test_a_norm_that_its_own_noise_hides_stays_where_it_was() -> None:
+    assert bought_norm(lengths(20, 0.5, 1000.0), numbers=300, classes=1, noise=1.0) > 0.9
 
 
 def test_directions_of_noise_alone_hold_nothing() -> None:

@@ -20,8 +20,9 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
 from understudy.protocols.core.base import Ask
 from understudy.protocols.moments import protocol as moments
-from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
-from understudy.protocols.moments.stages import First, Rows
+from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Norms, Pooling
+from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.stages import First
 from understudy.run import train
 from understudy.runtime.local import LocalParties
 
@@ -107,6 +108,32 @@ def test_with_a_declared_norm_means_have_less_noise_and_longer_rows_are_pulled_i
         network: Any = train("moments", fed, features=30, shares=(0.5, 0.5, 0.0)).generator.network
         off.append(np.linalg.norm(network.means.detach().numpy()[0] - frame.coefficients(values[1:]).mean(0)))
     assert off[1] < 0.5 * off[0]
+
+
+def test_a_bought_norm_is_paid_for_once_and_means_have_less_noise() -> None:
+    """Images near an even grey, and one that is black: what is bought is near the grey ones' length."""
+    pixels, off = np.random.default_rng(0).integers(108, 148, (1000, 12, 12)), []
+    pixels[0] = 0
+    schema = ImageSchema(height=12, width=12)
+    rows = Frame.of(schema, 144).coefficients((pixels[1:] / 255).astype(np.float32))
+    for norms in (0.0, 0.1):
+        held = {f"silo {n}": Images.from_array(pixels[n::2], schema) for n in range(2)}
+        fed = Federation.rehearsal(held, {}, budget=Budget(0.5, 1e-5), seed=3, same_people=False)
+        result = train("moments", fed, features=144, shares=(0.5, 0.5, 0.0), norms=norms)
+        network: Any = result.generator.network
+        off.append(np.linalg.norm(network.means.detach().numpy()[0] - rows.mean(0)))
+        paid = [entry.what.partition(" with ")[0] for entry in charged(fed.holders["silo 0"])]
+        assert paid == ["how long rows are"] * bool(norms) + [
+            "counts, means and histograms",
+            "second moments of all rows",
+        ]
+        assert 0.45 < result.privacy.epsilon("silo 0", "server") <= 0.5, (
+            "the budget is spent either way, and no more"
+        )
+    card = result.generator.card
+    assert np.linalg.norm(rows, axis=1).max() / Frame.of(schema, 144).reach < card["norm"] < 0.5
+    assert list(card["noise"]) == ["norms", "means", "pooled"]
+    assert off[1] < 0.6 * off[0]
 
 
 def test_cells_by_signs_tell_apart_what_one_gaussian_blurs() -> None:
@@ -246,6 +273,10 @@ CROOKED = [
     (changed(Agree, multipliers=[9.0]), MessageError, "scales of noise were due"),
     (changed(Agree, multipliers=[float("nan")] * 3), ConfigError, "must be 0 or above"),
     (changed(Agree, multipliers=[1e9] * 3), ConfigError, "more than can be drawn"),
+    (changed(Means, norm=float("nan")), ConfigError, "norm must lie between"),
+    (changed(Means, norm=2.0), ConfigError, "norm must lie between"),
+    (changed(Means, norm=-1e-300), ConfigError, "norm must lie between"),
+    (changed(Means, norm=None), MessageError, "told where it was bought"),
     (changed(Pooling, means=torch.zeros(2, 3, dtype=torch.int64)), MessageError, "means are whole numbers"),
     (changed(Pooling, means=torch.zeros(2, 20)), MessageError, "means are whole numbers"),
     (changed(Pooling, means=torch.full((2, 20), BIG)), MessageError, "means are whole numbers"),
@@ -263,11 +294,12 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
     change: Any, raised: type[Exception], words: str
 ) -> None:
     kind = change.kind
-    fed, config = silos(2, 40, Budget(3.0, 1e-5)), moments.Config(**SMALL)
+    bought = kind is Means
+    fed, config = silos(2, 40, Budget(3.0, 1e-5)), moments.Config(**SMALL, norms=0.1 * bought)
     parties = Crooked(fed.parties("moments", run="r", config=config), change)
     with pytest.raises(raised, match=words):
         moments.train(config, parties, fed.schemas)
-    due = {Begin: 0, Agree: 0, Pooling: 1, Cells: 2}[kind]
+    due = {Begin: 0, Agree: 0, Means: 1, Pooling: 1, Cells: 2}[kind]
     due = 0 if words == "more than can be drawn" else due
     assert [len(charged(holder)) for holder in fed.holders.values()] == [due, due], (
         "no refused release is charged"
@@ -275,7 +307,17 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
 
 
 @pytest.mark.parametrize(
-    "bad", [{"features": "12"}, {"features": 10**9}, {"private": None}, {"shares": 3}, {"colluding": 0.5}]
+    "bad",
+    [
+        {"features": "12"},
+        {"features": 10**9},
+        {"private": None},
+        {"shares": 3},
+        {"colluding": 0.5},
+        {"norms": 1e-9},
+        {"norms": "all"},
+        {"norms": False},
+    ],
 )
 def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
     fed = silos(1, 20, Budget(3.0, 1e-5))
@@ -287,11 +329,15 @@ def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: di
 
 
 def test_extreme_choices_of_a_server_move_nobody_farther() -> None:
-    """Means at the end of their range, a radius of one step: still answered, and no longer than the scale."""
-    fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL)
-    means = torch.full((2, 20), (1 << 18) - 1)
-    change = changed(Pooling, means=means, radius=1)
-    parties = Crooked(fed.parties("moments", run="r", config=config), change)
+    """Means at the end of their range, a radius of one step, a norm of nothing: still answered, and no longer than the
+    scale.
+    """
+    fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL, norms=0.1)
+    extreme = {Pooling: {"means": torch.full((2, 20), (1 << 18) - 1), "radius": 1}, Means: {"norm": 5e-324}}
+    parties = Crooked(
+        fed.parties("moments", run="r", config=config),
+        lambda ask: replace(ask, **extreme.get(type(ask), {})),
+    )
     outcome = moments.train(config, parties, fed.schemas)
     assert outcome.generator.images(2, seed=0).shape == (2, 6, 5)
 
@@ -300,11 +346,16 @@ def test_a_release_is_made_once_and_in_turn() -> None:
     fed, config = silos(1, 30, Budget(3.0, 1e-5)), moments.Config(**SMALL)
     party = fed.parties("moments", run="r", config=config)["silo 0"]
     begin = Begin(config=asdict(config), schemas={"silo 0": SCHEMA.to_dict()})
-    with pytest.raises(MessageError, match="not expected"):
-        party.answer(Means(inbox={}))
+    for early in (Means(inbox={}), Norms(inbox={})):
+        with pytest.raises(MessageError, match="not expected"):
+            party.answer(early)
     begun = party.answer(begin)
     keys, multipliers = {"silo 0": begun.key.value}, begun.multipliers.value  # type: ignore[attr-defined]
     party.answer(Agree(keys=keys, multipliers=multipliers))
+    with pytest.raises(MessageError, match="not expected"):
+        party.answer(Norms(inbox={}))  # which nobody agreed to pay for
+    with pytest.raises(MessageError, match="told where it was bought"):
+        party.answer(Means(inbox={}, norm=0.5))
     party.answer(Means(inbox={}))
     for again in (Means(inbox={}), Agree(keys=keys, multipliers=multipliers)):
         with pytest.raises(MessageError, match="not expected"):
@@ -345,12 +396,15 @@ class Leaving(LocalParties):
         return super().ask(here)
 
 
-@pytest.mark.parametrize(("at", "words"), [(Pooling, None), (Cells, "2 of 3 releases")])
-def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], words: str | None) -> None:
-    fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2)
+@pytest.mark.parametrize(
+    ("at", "words"),
+    [(Means, "only norms were released"), (Pooling, "only counts and means"), (Cells, "3 of 4 releases")],
+)
+def test_who_goes_away_between_releases_leaves_what_was_released(at: type[Ask], words: str) -> None:
+    fed, config = silos(3, 60), moments.Config(**SMALL, at_least=2, norms=0.1)
     parties = Leaving(fed.parties("moments", run="r", config=config), at)
-    if words is None:
-        with pytest.raises(ConfigError, match="only counts and means"):
+    if words.startswith("only"):
+        with pytest.raises(ConfigError, match=words):
             moments.train(config, parties, fed.schemas)
         return
     outcome = moments.train(config, parties, fed.schemas)
@@ -393,6 +447,9 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
         {"most_holders": 0},
         {"colluding": 0},
         {"private": 1},
+        {"norms": 0.005},
+        {"norms": 0.9},
+        {"norms": float("nan")},
     ],
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:

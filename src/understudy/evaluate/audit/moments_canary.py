@@ -1,4 +1,4 @@
-"""A case for the audit of moments: one person whom no other resembles, looked for in all three releases.
+"""A case for the audit of moments: one person whom no other resembles, looked for in all releases.
 
 Everybody has rows of the middle value and the first class; the canary's are at the upper bound, of the last class. The
 adversary sees what the server puts together and knows everybody else. What the canary adds to a release follows from
@@ -35,7 +35,8 @@ from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Begin
 from understudy.protocols.moments.party import classes_of
 from understudy.protocols.moments.releases import Released, Server, release
-from understudy.protocols.moments.stages import Rows, Stage
+from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.stages import Stage, releases
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,8 @@ class MomentsAudit:
         heard: list[tuple[Stage, Tensor, float]] = []
 
         def train(parties: Parties) -> object:
-            releases = 3 if self.config.shares[2] else 2
-            server = _Listening(parties, frame, classes, releases, 1, self.config.colluding, self.config.bits)
+            due = releases(self.config.norms, self.config.shares[2])
+            server = _Listening(parties, frame, classes, due, 1, self.config.colluding, self.config.bits)
             begin = Begin(config=asdict(self.config), schemas={self.target: self.schema.to_dict()})
             found = release(server, begin)
             heard[:] = server.heard

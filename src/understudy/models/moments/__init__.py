@@ -5,6 +5,7 @@ moments.
 from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.offered import OfferedMoments, added, middle
 from understudy.models.moments.shades import match_shades
 
@@ -15,6 +16,7 @@ __all__ = [
     "OfferedMoments",
     "added",
     "bayes_rule",
+    "bought_norm",
     "centres",
     "directions",
     "fit_cells",

@@ -5,6 +5,8 @@ histograms of their values. A row counts `COUNT` there, its coefficients are of 
 is at most `ENERGY` and its histograms are of a norm of at most `SHADES`. Second moments are triangles of q qᵀ with
 ‖q‖ ≤ scale, where `radius` steps became `scale`, under noise of σ beside the diagonal and √2·σ on it.
 
+Where a bound on norms is bought, a release before these has, of `CELLS` even cells of norms, `COUNT` for each row.
+
 Guarantee: reads released numbers alone.
 """
 
@@ -17,6 +19,7 @@ from understudy.data.frame import Frame
 from understudy.data.triangles import unpacked
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
+CELLS = 32  # of norms, where a bound on them is bought
 COUNT = ENERGY = SHADES = SCALE // 4  # what a row counts, and adds at most to energy and histograms
 FIRST = math.sqrt(SCALE**2 + COUNT**2 + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)  # what a person moves of it
 
@@ -36,6 +39,11 @@ def first_size(frame: Frame, classes: int) -> int:
 def moments_reach(scale: int) -> float:
     """By how much a person moves second moments, in terms of σ."""
     return scale**2 / math.sqrt(2) * (1 + 2.0**-40)
+
+
+def read_lengths(total: Tensor, noise: Tensor) -> Released:
+    """`people` of each cell of norms, and the deviation of their noise."""
+    return {"people": total.double() / COUNT, "people_noise": noise[0].double() / COUNT}
 
 
 def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Released:

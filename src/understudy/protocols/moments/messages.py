@@ -1,5 +1,5 @@
-"""What the server and the holders say to each other while they measure moments: `Begin`, `Agree`, and the three
-releases `Means`, `Pooling` and `Cells`.
+"""What the server and the holders say to each other while they measure moments: `Begin`, `Agree`, where a bound on
+norms is bought `Norms`, and the three releases `Means`, `Pooling` and `Cells`.
 """
 
 from dataclasses import dataclass
@@ -34,11 +34,19 @@ class Agreed(Greeted, kind="moments.agreed"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Norms(Delivery, kind="moments.norms"):
+    """Release how many people's rows have a norm in each cell of a public grid. `inbox`: the others' greetings."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Means(Delivery, kind="moments.means"):
     """Release counts and means of the classes, and the energy and the histograms of all rows.
 
-    `inbox`: the others' greetings.
+    Longer rows are pulled in to `norm`, which is a part of the largest norm possible: the one that was bought. None:
+    the schema's. `inbox`: the others' greetings, where nothing came before.
     """
+
+    norm: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ sensitivity (`stages`), so that it need not be believed in that.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -33,24 +34,26 @@ from understudy.protocols.moments.messages import (
     Begun,
     Cells,
     Means,
+    Norms,
     Pooling,
     Summed,
 )
+from understudy.protocols.moments.rows import Lengths, Rows
 from understudy.protocols.moments.stages import (
     MOST_BITS,
     First,
     Pooled,
-    Rows,
     Stage,
     Within,
     check_basis,
     check_means,
     finest,
+    releases,
 )
 
 _RING = Ring(64)
 _MOST_RADIUS = 1 << 20
-SETTLED = ("features", "shares", "colluding", "most_holders", "private")
+SETTLED = ("features", "norms", "shares", "colluding", "most_holders", "private")
 
 
 class MomentsParty(KeyedParty[Agreement]):
@@ -63,7 +66,7 @@ class MomentsParty(KeyedParty[Agreement]):
 
     beginnings: ClassVar = Beginnings(Begin, Begun, Agree, Agreed)
     messages: ClassVar[tuple[type[Message], ...]] = (
-        *KeyedParty.messages, *beginnings, Means, Pooling, Cells, Summed,
+        *KeyedParty.messages, *beginnings, Norms, Means, Pooling, Cells, Summed,
     )  # fmt: skip
 
     def __init__(self, name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> None:
@@ -78,14 +81,18 @@ class MomentsParty(KeyedParty[Agreement]):
         return not agreement.released
 
     def go_on(self, ask: Ask, agreement: Agreement) -> Reply | None:
+        due = self.releases[agreement.released]
         match ask:
-            case Means() if agreement.released == 0:
+            case Norms() if due == "norms":
                 self.hear(ask, agreement)
-                first = First(self.frame, self.classes)
+                return self._release(agreement, Lengths(self.frame), "how long rows are")
+            case Means() if due == "means":
+                first = self._first(ask)
+                self.hear(ask, agreement)
                 return self._release(agreement, first, "counts, means and histograms")
-            case Pooling() if agreement.released == 1:
+            case Pooling() if due == "pooled":
                 return self._release(agreement, self._pooled(ask, agreement), "second moments of all rows")
-            case Cells() if agreement.released == 2:
+            case Cells() if due == "cells":
                 return self._release(agreement, self._within(ask, agreement), "second moments by class")
         return None
 
@@ -108,16 +115,20 @@ class MomentsParty(KeyedParty[Agreement]):
                 f"most_holders={config['most_holders']}, and there are {len(schemas)} parties. Nothing was charged."
             )
         check_shares(config["shares"])
+        check_norms(config["norms"])
         self.renew(ask)
         self.frame = Frame.declared(self.table.schema, config["features"])
         self.moves = int(config["most_holders"])
+        self.releases = releases(config["norms"], config["shares"][2])
 
     def needs(self) -> dict[str, Public]:
         self.budget.warn_of_delta(self.name, len(self.table.ids))
-        shares = tuple(map(float, self.begun.config["shares"]))
+        shares = shares_of(self.begun.config["norms"], self.begun.config["shares"])
         self.needed = [*needed_multipliers(self.budget, shares)] if self.private else [0.0] * len(shares)
-        noise_for(self.needed[0], self.moves * First(self.frame, self.classes).reach)
-        self.ledger.afford(ComposedDpEvent([moments_event(each) for each in self.needed[: self._count]]))
+        due = dict(zip(self.releases, self.needed, strict=False))
+        noise_for(due["means"], self.moves * First(self.frame, self.classes).reach)
+        noise_for(due.get("norms", 0.0), self.moves * Lengths(self.frame).reach)
+        self.ledger.afford(ComposedDpEvent([moments_event(each) for each in due.values()]))
         return {"multipliers": Public(self.needed, "computed from the budget and public settings")}
 
     def open(self, ask: Agree) -> Agreement:
@@ -130,23 +141,32 @@ class MomentsParty(KeyedParty[Agreement]):
 
     # The releases
 
+    def _first(self, ask: Means) -> First:
+        """With the norm that was bought, if one was. Whichever is told, a person moves the sums by as much."""
+        if (ask.norm is not None) != ("norms" in self.releases):
+            raise MessageError(
+                f"{self.name}: a norm is told where it was bought, and not else. Nothing was charged."
+            )
+        if ask.norm is None:
+            return First(self.frame, self.classes)
+        in_range(0.0, self.frame.norm, norm=ask.norm)
+        return First(replace(self.frame, norm=float(ask.norm)), self.classes)
+
     def _pooled(self, ask: Pooling, agreement: Agreement) -> Pooled:
         check_means(self.name, ask.means, self.classes, self.frame.features)
         in_range(1, _MOST_RADIUS, radius=ask.radius)
         in_range(1, self.frame.features, features=ask.features)
         whole(radius=ask.radius, features=ask.features)
-        scale = finest(agreement.agree.multipliers[1], self.moves)
+        scale = finest(agreement.agree.multipliers[agreement.released], self.moves)
         return Pooled(ask.means, ask.radius, ask.features, scale)
 
     def _within(self, ask: Cells, agreement: Agreement) -> Within:
-        if not agreement.agree.multipliers[2] and self._share(2) == 0:
-            raise self.unexpected(ask)
         check_means(self.name, ask.means, self.classes, self.frame.features)
         check_basis(self.name, ask.basis, self.frame.features)
         in_range(1, _MOST_RADIUS, radius=ask.radius)
         in_range(0, min(MOST_BITS, ask.basis.shape[1]), bits=ask.bits)
         whole(radius=ask.radius, **{"bits + 1": ask.bits + 1})
-        scale = finest(agreement.agree.multipliers[2], self.moves)
+        scale = finest(agreement.agree.multipliers[agreement.released], self.moves)
         return Within(ask.means, ask.basis, ask.radius, ask.bits, scale)
 
     def _release(self, agreement: Agreement, stage: Stage, what: str) -> Summed:
@@ -156,7 +176,7 @@ class MomentsParty(KeyedParty[Agreement]):
         scales = [self._part(scale, len(agree.keys)) for scale in (Fraction(sigma), doubled(sigma))]
         event = moments_event(agree.multipliers[number])
         what = f"{what} with {agreement.peers or 'nobody'}"
-        receipt = self.pay(event, what, agreement, of=self._count)
+        receipt = self.pay(event, what, agreement, of=len(self.releases))
         sums, diagonal = stage.count(self.rows), stage.diagonal
         for cells, scale in ((~diagonal, scales[0]), (diagonal, scales[1])):
             sums = sums + noise_on(cells, scale, self.rng)
@@ -166,14 +186,6 @@ class MomentsParty(KeyedParty[Agreement]):
     def _part(self, scale: Fraction, parties: int) -> Fraction:
         colluding = int(self.begun.config["colluding"])
         return noise_share(scale, parties, colluding=colluding)
-
-    def _share(self, stage: int) -> float:
-        return float(self.begun.config["shares"][stage])
-
-    @property
-    def _count(self) -> int:
-        """How many releases there are."""
-        return 3 if self._share(2) else 2
 
     @property
     def classes(self) -> int:
@@ -217,6 +229,17 @@ def common(schemas: Mapping[str, Any]) -> ArraySchema:
             raise SchemaError(f"{first[0]} and {name} describe their rows differently. Nothing was charged.")
     found: ArraySchema = first[1]
     return found
+
+
+def shares_of(norms: float, shares: Any) -> tuple[float, ...]:
+    """Of each release: that of norms first, if there is one."""
+    return (*([float(norms)] if norms else []), *map(float, shares))
+
+
+def check_norms(norms: Any) -> None:
+    """Of the budget, for a bound on norms: none, or enough that it can be told."""
+    if norms != 0 or type(norms) not in (int, float):
+        in_range(0.01, 0.5, norms=norms)
 
 
 def check_shares(shares: Any) -> None:

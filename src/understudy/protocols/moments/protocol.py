@@ -34,10 +34,18 @@ from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
 from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
 from understudy.protocols.core.agreeing import stated_prices
+from understudy.protocols.moments.forecast import forecast as forecast
 from understudy.protocols.moments.messages import Begin
-from understudy.protocols.moments.party import SETTLED, MomentsParty, check_shares, classes_of, common
-from understudy.protocols.moments.releases import NAMES, Released, Server, release
-from understudy.protocols.moments.stages import MOST_BITS
+from understudy.protocols.moments.party import (
+    SETTLED,
+    MomentsParty,
+    check_norms,
+    check_shares,
+    classes_of,
+    common,
+)
+from understudy.protocols.moments.releases import Released, Server, release
+from understudy.protocols.moments.stages import MOST_BITS, releases
 
 SAME_PEOPLE = False
 KINDS = ("image", "series")
@@ -52,6 +60,7 @@ SAVED = "released"
 class Config:
     """`features`: how many coefficients of the frame are measured at most, the slow ones.
 
+    `norms`: of the budget, a share that buys the bound on a row's norm; 0: the schema's, or the largest possible.
     `shares`: of the budget, for the counts and means, for the second moments of all rows, and for those of the
     classes; the third may be 0, and all classes then have one covariance.
     `bits`: by the signs of so many leading directions each class is cut into cells, with a mean and a covariance each;
@@ -62,6 +71,7 @@ class Config:
     """
 
     features: int = 300
+    norms: float = 0.0
     shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
     bits: int | None = None
     colluding: int = 1
@@ -79,6 +89,7 @@ class Config:
             not_negative(bits=self.bits)
             in_range(0, MOST_BITS, bits=self.bits)
         a_seed(seed=self.seed)
+        check_norms(self.norms)
         check_shares(self.shares)
         object.__setattr__(self, "shares", tuple(map(float, self.shares)))
         if type(self.private) is not bool:
@@ -122,7 +133,7 @@ def train(
         parties,
         frame,
         classes_of(schema),
-        3 if config.shares[2] else 2,
+        releases(config.norms, config.shares[2]),
         config.most_holders,
         config.colluding,
         config.bits,
@@ -145,11 +156,10 @@ def train(
             watch(Progress(made, 2, privacy.per_party))
 
     look(1)
+    if "pooled" not in done.found:
+        words = "counts and means" if "means" in done.found else "norms"
+        raise ConfigError(f"only {words} were released ({done.ended}): nothing can be drawn from them.")
     centre = server.centres(done)
-    if done.made < 2:
-        raise ConfigError(
-            f"only counts and means were released ({done.ended}): nothing can be drawn from them."
-        )
     kept = server.directions(done, centre)
     network = fit_cells(frame, centre, kept, done.found.get("cells"), bits=done.bits)
     first = done.found["means"]
@@ -161,12 +171,13 @@ def train(
         "config": asdict(config),
         "partition": "rows",
         "rounds": 1,
-        "ended": f"after {done.made} of {server.releases} releases: {done.ended}"
+        "ended": f"after {done.made} of {len(server.releases)} releases: {done.ended}"
         if done.ended
         else "after all releases",
         "left_out": [name for name in parties.names if name not in done.begun],
         "people": people,
-        "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False)),
+        "noise": dict(zip(done.found, done.multipliers, strict=False)),
+        "norm": server.framed(done).norm,
         "directions": len(kept.values),
         "cells": network.cells,
         "histograms": matched,

@@ -1,4 +1,5 @@
-"""The server's side of moments: three releases, each asked with what the one before it gave.
+"""The server's side of moments: three releases, each asked with what the one before it gave, and before
+them that of norms where a bound on them is bought.
 
 Of the parts it sees only uniform numbers; what it can put together is the sum of all holders with their noise.
 """
@@ -14,16 +15,17 @@ from torch import Tensor
 
 from understudy.data.frame import Frame
 from understudy.errors import BudgetExceeded, MessageError, PartyError
-from understudy.models.moments import Centres, Directions, centres, directions
+from understudy.models.moments import Centres, Directions, bought_norm, centres, directions
+from understudy.models.moments.released import SCALE
 from understudy.privacy.secure import Ring, noise_share
 from understudy.privacy.secure.moments import noise_for
 from understudy.protocols.core import Ask, Parties
 from understudy.protocols.core.agreeing import Begun, Inboxes, agree_over_rows, keys_of, most_of
-from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Pooling
+from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Norms, Pooling
 from understudy.protocols.moments.party import doubled
+from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import MOST_BITS, First, Pooled, Stage, Within, finest
 
-NAMES = ("means", "pooled", "cells")
 _RING = Ring(64)
 
 
@@ -32,14 +34,15 @@ class Released:
     """What was released so far: the parties that took part with what they stated, the noise multipliers, and of each
     release its sums and the deviations of their noise, by name. All of it is public, or paid for.
 
-    `bits`: of the cells of the third release. `ended`: why a further one did not take place, if one was due; `lost`
-    that holders were asked for it, and may have paid; `gone` who went away then. `greetings`: what the holders told
-    each other, until the first release.
+    `norm`: the bound that was bought, if one was. `bits`: of the cells of the third release. `ended`: why a further one
+    did not take place, if one was due; `lost` that holders were asked for it, and may have paid; `gone` who went away
+    then. `greetings`: what the holders told each other, until the first release.
     """
 
     begun: dict[str, dict[str, Any]]
     multipliers: list[float]
     found: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    norm: float | None = None
     bits: int = 0
     ended: str = ""
     lost: bool = False
@@ -58,7 +61,7 @@ class Server:
     parties: Parties
     frame: Frame
     classes: int
-    releases: int  # two or three
+    releases: tuple[str, ...]  # by name
     most_holders: int
     colluding: int
     bits: int | None  # None: as many as the noise allows
@@ -82,22 +85,44 @@ class Server:
             self._deviation(doubled(sigma), len(done.begun)),
             self._deviation(Fraction(sigma), len(done.begun)),
         )
-        found = done.found | {NAMES[done.made]: stage.read(total, noise)}
-        return replace(done, found=found, bits=bits, greetings={})
+        done = replace(
+            done, found=done.found | {self.due(done): stage.read(total, noise)}, bits=bits, greetings={}
+        )
+        return replace(done, norm=self._norm(done)) if isinstance(stage, Lengths) else done
+
+    def due(self, done: Released) -> str:
+        """The name of the release after these."""
+        return self.releases[done.made]
+
+    def framed(self, done: Released) -> Frame:
+        """The frame with the norm that was bought, if one was."""
+        return self.frame if done.norm is None else replace(self.frame, norm=done.norm)
+
+    def _norm(self, done: Released) -> float:
+        """What the release of norms says, at the noise that the means will have."""
+        sigma = noise_for(
+            done.multipliers[done.made], self.most_holders * First(self.frame, self.classes).reach
+        )
+        noise = self._deviation(Fraction(sigma), len(done.begun)) / SCALE
+        numbers, lengths = self.classes * self.frame.features, done.found["norms"]
+        return self.frame.norm * bought_norm(lengths, numbers=numbers, classes=self.classes, noise=noise)
 
     def _due(self, done: Released) -> tuple[dict[str, Ask], Stage, int]:
         """What each holder is asked, and how its answer is read."""
-        if not done.made:
-            asks = {name: Means(inbox=inbox) for name, inbox in done.greetings.items()}
-            return {**asks}, First(self.frame, self.classes), 0
+        due, inboxes = self.due(done), done.greetings or {name: {} for name in done.begun}
+        if due == "norms":
+            return {name: Norms(inbox=inbox) for name, inbox in inboxes.items()}, Lengths(self.frame), 0
+        if due == "means":
+            means = {name: Means(inbox=inbox, norm=done.norm) for name, inbox in inboxes.items()}
+            return {**means}, First(self.framed(done), self.classes), 0
         centre = self.centres(done)
         scale = finest(done.multipliers[done.made], self.most_holders)
-        if done.made == 1:
+        if due == "pooled":
             terms = {"means": centre.whole_means, "radius": centre.radius, "features": self.frame.features}
             pooling = Pooling(**terms)  # type: ignore[arg-type]
             return dict.fromkeys(done.begun, pooling), Pooled(**terms, scale=scale), 0  # type: ignore[arg-type]
         kept = self.directions(done, centre)
-        multiplier = done.multipliers[2] * self.most_holders
+        multiplier = done.multipliers[done.made] * self.most_holders
         bits = kept.bits(centre.people, multiplier, MOST_BITS) if self.bits is None else self.bits
         bits = min(bits, len(kept.values))
         within = {
@@ -108,7 +133,7 @@ class Server:
 
     def centres(self, done: Released) -> Centres:
         """What the first release says."""
-        return centres(done.found["means"], self.frame)
+        return centres(done.found["means"], self.framed(done))
 
     def directions(self, done: Released, centre: Centres) -> Directions:
         """What the second says."""
@@ -160,7 +185,7 @@ def release(
     have begun anew since, of a run that is resumed.
     """
     done = first or server.begin(begin, at_least)
-    while done.made < server.releases and not done.ended:
+    while done.made < len(server.releases) and not done.ended:
         try:
             done = server.next(done)
         except Ended as ended:

@@ -1,5 +1,6 @@
 """The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
 
+Before them, where a bound on norms is bought: `rows.Lengths`.
 `First`: of every class a count and the mean of its rows; of all rows the energy, which is their squared norm, and a
 histogram of their values, channel by channel.
 `Pooled`: second moments of all rows about the means that the first release gave.
@@ -14,7 +15,6 @@ entries that `diagonal` marks have √2·σ. Everything else here is public.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,30 +39,18 @@ from understudy.models.moments.released import (
 )
 from understudy.privacy.secure.moments import (
     LARGEST,
-    Crowd,
-    Places,
     Whole,
     bounded,
     cell_moments,
     cell_sums,
 )
+from understudy.protocols.moments.rows import Lengths, Rows, in_pieces
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
 MOST_BITS = 6  # directions whose signs cut a class into cells
 MOST_DIRECTIONS = 256
-_PIECE = 1 << 11  # rows at a time
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
-
-
-@dataclass(frozen=True)
-class Rows:
-    """A holder's rows in the public frame."""
-
-    coefficients: Whole  # (rows, features)
-    histograms: Whole  # (rows, channels · bins)
-    classes: Places  # (rows,)
-    crowd: Crowd
 
 
 @dataclass(frozen=True)
@@ -225,22 +213,12 @@ class Within:
         return round(CELL * self.scale**2)
 
 
-Stage = First | Pooled | Within
+Stage = Lengths | First | Pooled | Within
 
 
-def in_pieces(count: Callable[[Rows], Tensor], rows: Rows) -> Tensor:
-    """The same whole numbers, for some rows at a time where everybody has one: so memory does not grow with people."""
-    if not rows.crowd.single or len(rows.classes) <= _PIECE:
-        return count(rows)
-    total: Tensor | None = None
-    for start in range(0, len(rows.classes), _PIECE):
-        some = slice(start, start + _PIECE)
-        coefficients = rows.coefficients[some]
-        alone = Crowd.of(np.arange(len(coefficients) + 1))
-        part = count(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
-        total = part if total is None else total.add_(part)
-    assert total is not None
-    return total
+def releases(norms: float, third: float) -> tuple[str, ...]:
+    """The releases by name, in their order: with a share for norms, and with one for the third."""
+    return (*(["norms"] if norms else []), "means", "pooled", *(["cells"] if third else []))
 
 
 def finest(multiplier: float, most_holders: int) -> int:

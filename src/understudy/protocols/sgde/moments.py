@@ -32,7 +32,8 @@ from understudy.privacy.noise import Rng
 from understudy.privacy.secure import noise_on, spend_of
 from understudy.privacy.secure.moments import Crowd, moments_event, noise_for
 from understudy.protocols.moments.party import doubled
-from understudy.protocols.moments.stages import First, Pooled, Rows, Stage, Within, finest
+from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.stages import First, Pooled, Stage, Within, finest
 from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held

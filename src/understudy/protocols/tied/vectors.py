@@ -22,7 +22,8 @@ from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
 from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
-from understudy.protocols.moments.stages import First, Rows
+from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.stages import First
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
 

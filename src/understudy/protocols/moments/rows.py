@@ -1,0 +1,79 @@
+"""A holder's rows in the public frame, and how long they are, which buys a bound on their norm.
+
+Guarantee: `Lengths.count` returns whole numbers that one person, with all rows, moves by at most `reach`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from understudy.data.frame import Frame
+from understudy.models.moments.released import CELLS, COUNT, Released, read_lengths
+from understudy.privacy.secure.moments import Crowd, Places, Whole, cell_sums
+
+_PIECE = 1 << 11  # rows at a time
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A holder's rows in the public frame."""
+
+    coefficients: Whole  # (rows, features)
+    histograms: Whole  # (rows, channels · bins)
+    classes: Places  # (rows,)
+    crowd: Crowd
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many people's rows have a norm in each of the even cells up to the largest.
+
+    Edges: what is longer, or not a number, is in the last cell.
+    """
+
+    frame: Frame
+
+    @property
+    def reach(self) -> float:
+        return float(COUNT)
+
+    @property
+    def size(self) -> int:
+        return CELLS
+
+    @property
+    def diagonal(self) -> Tensor:
+        return torch.zeros(CELLS, dtype=torch.bool)
+
+    def count(self, rows: Rows) -> Tensor:
+        """int64 (size,)."""
+        return in_pieces(self._count_of, rows)
+
+    def _count_of(self, rows: Rows) -> Tensor:
+        with np.errstate(all="ignore"):
+            norms = np.sqrt(np.square(rows.coefficients).sum(1)) * (CELLS / self.frame.reach)
+        cells = np.where(norms < CELLS, norms, CELLS - 1).astype(np.int64)
+        ones = np.full((len(cells), 1), float(COUNT))
+        return cell_sums(ones, cells, CELLS, rows.crowd).flatten()
+
+    def read(self, total: Tensor, noise: Tensor) -> Released:
+        """As `read_lengths`."""
+        return read_lengths(total, noise)
+
+
+def in_pieces(count: Callable[[Rows], Tensor], rows: Rows) -> Tensor:
+    """The same whole numbers, for some rows at a time where everybody has one: so memory does not grow with people."""
+    if not rows.crowd.single or len(rows.classes) <= _PIECE:
+        return count(rows)
+    total: Tensor | None = None
+    for start in range(0, len(rows.classes), _PIECE):
+        some = slice(start, start + _PIECE)
+        coefficients = rows.coefficients[some]
+        alone = Crowd.of(np.arange(len(coefficients) + 1))
+        part = count(Rows(coefficients, rows.histograms[some], rows.classes[some], alone))
+        total = part if total is None else total.add_(part)
+    assert total is not None
+    return total
