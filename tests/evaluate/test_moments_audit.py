@@ -31,7 +31,7 @@ def audited(epsilon: float, **settings: Any) -> AuditResult:
 
 
 def test_the_releases_together_tell_a_part_of_what_they_are_claimed_to() -> None:
-    result = audited(16.0, bits=1)
+    result = audited(16.0, bits=1, norms=0.1)
     assert result.passed
     assert result.observed > 2
 

@@ -25,6 +25,7 @@ from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
 from understudy.federation import Federation
 from understudy.generator import Generator
+from understudy.models.moments.released import CELLS
 from understudy.models.tied import Joint, Tied
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import Ring
@@ -79,7 +80,7 @@ def server_of(fed: Federation, parties: Any, config: tied.Config) -> Server:
     def tie(joint: Joint) -> Tied:
         return Tied.of(joint, components=config.components, steps=config.steps, seed=0)
 
-    layout = Layout(fed.schemas, config.features, config.target)
+    layout = Layout(fed.schemas, config.features, config.target, config.norms)
     return Server(parties, layout, config.directions, config.chunk, bytes(32), tie)
 
 
@@ -196,12 +197,32 @@ def test_noise_is_there_at_the_stated_deviation() -> None:
         assert float(apart.square().mean().sqrt()) == pytest.approx(wanted, rel=0.5), (a, b)
 
 
-def test_every_party_pays_the_whole_price_and_a_person_pays_it_once() -> None:
-    found = train("tied", federation(), **SMALL, target="side")
+@pytest.mark.parametrize("norms", [0.0, 0.1])
+def test_every_party_pays_the_whole_price_and_a_person_pays_it_once(norms: float) -> None:
+    found = train("tied", federation(), **SMALL, target="side", norms=norms)
+    assert ("norms" in found.generator.card["noise"]) == bool(norms)
     prices = [found.privacy.epsilon(name, "server") for name in ("upper", "registry", "lower")]
     assert len(set(prices)) == 1
     assert 2.9 < prices[0] <= 3.0
     assert found.privacy.epsilon(None, "server") == prices[0]
+
+
+def test_each_holder_buys_its_own_norm_by_what_it_released_and_its_means_are_pulled_in_to_it() -> None:
+    """Without noise an exact oracle: the longest of its rows decides, rounded up to a cell."""
+    fed, config = federation(epsilon=math.inf), tied.Config(**SMALL, norms=0.1, private=False)
+    parties = LocalParties(fed.parties("tied", run="r", config=config))
+    server = server_of(fed, parties, config)
+    done = server.begin(begin_of(fed, config))
+    bought = {}
+    for name, frame in server.layout.frames.items():
+        held: Any = fed.holders[name].table
+        coefficients = frame.coefficients(held.values)
+        longest = np.linalg.norm(coefficients, axis=1).max() / frame.reach
+        bought[name] = server.framed(done, name)
+        assert bought[name].norm == math.ceil(longest * CELLS) / CELLS
+        mean = server.centres(done)[name].means[0].numpy()
+        np.testing.assert_allclose(mean, coefficients.mean(0), atol=2 * bought[name].reach / 4096)
+    assert all(frame.norm < 1 for frame in bought.values())
 
 
 # A server that departs
@@ -488,6 +509,7 @@ def test_a_party_that_is_told_another_schema_or_other_settings_refuses() -> None
         {"shares": (1e-9, 0.5, 0.5)},
         {"shares": (float("nan"), 0.5, 0.5)},
         {"target": 3},
+        {"norms": 1.0},
         {"private": 1},
         {"chunk": 0},
         {"steps": 0},

@@ -37,6 +37,7 @@ from understudy.protocols.core import Parties, Party, Reply
 from understudy.protocols.tied import protocol as tied
 from understudy.protocols.tied.layout import CLASSES, JOINT, MEANS, Layout
 from understudy.protocols.tied.messages import Begin
+from understudy.protocols.tied.norms import split
 from understudy.protocols.tied.releases import NAMES, Released, Server, release
 from understudy.protocols.tied.vectors import ArrayPeople, TablePeople
 
@@ -58,7 +59,7 @@ class TiedAudit:
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         schemas = {name: replace(schema, person=None) for name, schema in self.schemas.items()}
-        layout = Layout(schemas, self.config.features, self.config.target)
+        layout = Layout(schemas, self.config.features, self.config.target, self.config.norms)
         heard: list[tuple[Server, Released]] = []
 
         def tie(joint: Joint) -> Tied:
@@ -128,9 +129,14 @@ def _evidence(server: Server, done: Released, people: People) -> float:
     for name in layout.frames:
         one = people[name]
         assert isinstance(one, ArrayPeople)
-        own, rest = (_some(one, part).first().double() for part in (slice(0, 1), slice(1, None)))
+        two, frame = [_some(one, part) for part in (slice(0, 1), slice(1, None))], server.framed(done, name)
+        lengths, sums = split(done.found[NAMES[MEANS]][name]["sums"], bool(layout.norms))
+        own, rest = (some.first(frame).double() for some in two)
         sigma = layout.noise(MEANS, done.multipliers[MEANS]).sigmas[name, name]
-        evidence += _along(done.found[NAMES[MEANS]][name]["sums"], own, rest, sigma**2)
+        evidence += _along(sums, own, rest, sigma**2)
+        if loud := layout.norms_noise(done.multipliers):
+            own, rest = (some.lengths().double() for some in two)
+            evidence += _along(lengths, own, rest, loud[name] ** 2)
     for number in range(JOINT, done.made):
         noise, found = layout.noise(number, done.multipliers[number]), done.found[NAMES[number]]
         rows = {name: _asked(layout, people[name], found.get(name), number, noise.scale) for name in people}

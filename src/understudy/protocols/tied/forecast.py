@@ -15,6 +15,7 @@ from understudy.privacy.secure.tied import one_for
 from understudy.protocols.core.forecast import Forecast, figure
 from understudy.protocols.tied.layout import CLASSES, JOINT, Layout, Noise
 
+_LENGTHS = "how long rows are, which buys each holder's bound on their norm"
 _WHAT = ("means and histograms", "all second moments", "second moments by class")
 
 
@@ -22,18 +23,21 @@ def forecast(
     config: Any, schemas: Mapping[str, Any], budgets: Mapping[str, Budget], people: int | None = None
 ) -> Forecast:
     """The releases at the noise that the strictest budget needs, and with so many people what each holder sends."""
-    layout = Layout(schemas, config.features, config.target)
-    shares = tuple(config.shares[: layout.releases])
+    layout = Layout(schemas, config.features, config.target, config.norms)
+    shares = layout.shares(config.shares)
     if config.private:
         needed = [needed_multipliers(budget, shares) for budget in budgets.values()]
         multipliers = [max(each) for each in zip(*needed, strict=True)]
     else:
         multipliers = [0.0] * len(shares)
-    noises = {release: layout.noise(release, one) for release, one in enumerate(multipliers)}
+    noises = {release: layout.noise(release, multipliers[release]) for release in range(layout.releases)}
+    layout.norms_noise(multipliers)
     spend = Counter(map(moments_event, multipliers))
     facts = [
         f"{what}: noise {figure(multiplier)} times what a person moves, {share / sum(shares):.0%} of the budget"
-        for what, multiplier, share in zip(_WHAT, multipliers, shares, strict=False)
+        for what, multiplier, share in zip(
+            (*_WHAT[: layout.releases], _LENGTHS), multipliers, shares, strict=False
+        )
     ]
     facts += _counts(layout, noises[JOINT])
     if people is not None:

@@ -1,8 +1,9 @@
 """The joint moments as server and holders see them alike: who holds what, the blocks of each release, and their noise.
 
-Three releases: `MEANS` of every array by its holder alone; `JOINT`, all blocks of the second moments; `CLASSES`, where
-a label is declared, of every array the second moments of every class, by its holder and the label's. Each is one
-Gaussian mechanism, whose price is split among its blocks by `weights` (`privacy.secure.tied`).
+Three releases: `MEANS` of every array by its holder alone, where a bound on norms is bought with how long rows are;
+`JOINT`, all blocks of the second moments; `CLASSES`, where a label is declared, of every array the second moments of
+every class, by its holder and the label's. Each is one Gaussian mechanism, whose price is split among its blocks by
+`weights` (`privacy.secure.tied`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,12 @@ from understudy.errors import ConfigError
 from understudy.privacy.secure import Ring
 from understudy.privacy.secure.moments import noise_for
 from understudy.privacy.secure.tied import block_multipliers, one_for, reach
+from understudy.protocols.moments.party import check_norms
+from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import MOST_DIRECTIONS, First, finest
 
 KINDS = ("table", "image", "series")
-SETTLED = ("features", "directions", "shares", "target", "private")
+SETTLED = ("features", "norms", "directions", "shares", "target", "private")
 MEANS, JOINT, CLASSES = range(3)
 Block = tuple[str, str]  # two holders in the order of all, or twice the same
 
@@ -58,6 +61,7 @@ class Layout:
     schemas: Mapping[str, Any]
     features: int
     target: str | None
+    norms: float = 0.0  # of the budget, for bounds on norms
 
     def __post_init__(self) -> None:
         for name, schema in self.schemas.items():
@@ -121,6 +125,17 @@ class Layout:
     @property
     def releases(self) -> int:
         return 2 if self.label is None else 3
+
+    def shares(self, each: Sequence[float]) -> tuple[float, ...]:
+        """Of each release, and last of the norms, if they are bought."""
+        return (*map(float, each[: self.releases]), *([float(self.norms)] if self.norms else []))
+
+    def norms_noise(self, multipliers: Sequence[float]) -> dict[str, float]:
+        """The σ of each array's counts of lengths; of none where nothing is bought."""
+        if not self.norms:
+            return {}
+        each = block_multipliers(multipliers[-1], self.weights(MEANS))
+        return {name: noise_for(own, Lengths(self.frames[name]).reach) for (name, _), own in each.items()}
 
     def width(self, name: str) -> int:
         """The length of a holder's vector in the joint release."""
@@ -213,6 +228,7 @@ def check_settings(config: Mapping[str, Any]) -> None:
     in_range(1, MOST_DIRECTIONS // 4, directions=config["directions"])
     if type(config["private"]) is not bool:
         raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
+    check_norms(config["norms"])
     shares = config["shares"]
     if not isinstance(shares, tuple | list) or len(shares) != 3:
         raise ConfigError(f"shares are three, one for each release, not {shares!r}.")

@@ -10,7 +10,7 @@ earlier, masked and sealed, is uniform to whoever can read it and enters the led
 Edges: the server deals the masks, so it must not pool what it knows with a holder (docs/secure_products.md).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
@@ -68,6 +68,7 @@ from understudy.protocols.tied.messages import (
     Shared,
     Summed,
 )
+from understudy.protocols.tied.norms import pulled_to
 from understudy.protocols.tied.vectors import ArrayPeople, Classes, Numbers, TablePeople
 
 _MOST_RADIUS = 1 << 20
@@ -137,27 +138,32 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
             raise self.other_schema()
         check_settings(ask.config)
         self.renew(ask)
-        self.layout = Layout(schemas, int(ask.config["features"]), ask.config["target"])
+        config = ask.config
+        self.layout = Layout(schemas, int(config["features"]), config["target"], config["norms"])
 
     def needs(self) -> dict[str, Public]:
         people, layout = len(self.aligned), self.layout
         self.enough(people)
         self.budget.warn_of_delta(self.name, people)
-        shares = tuple(map(float, self.begun.config["shares"]))[: layout.releases]
+        shares = layout.shares(self.begun.config["shares"])
         self.needed = [*needed_multipliers(self.budget, shares)] if self.private else [0.0] * len(shares)
-        for release, multiplier in enumerate(self.needed):
-            layout.noise(release, multiplier)  # refused before anything is charged
+        self._drawable(self.needed)
         self.ledger.afford(ComposedDpEvent([moments_event(each) for each in self.needed]))
         return {
             "people": Public(people, "the size of the intersection, outside ε"),
             "multipliers": Public(self.needed, "computed from the budget and public settings"),
         }
 
+    def _drawable(self, multipliers: Sequence[float]) -> None:
+        """Refuse noise that cannot be drawn before anything is charged."""
+        for release in range(self.layout.releases):
+            self.layout.noise(release, multipliers[release])
+        self.layout.norms_noise(multipliers)
+
     def open(self, ask: Agree) -> Agreement:
         layout = self.layout
         self.enough_noise(ask.multipliers)
-        for release, asked in enumerate(ask.multipliers):
-            layout.noise(release, asked)
+        self._drawable(ask.multipliers)
         if ask.keys.keys() != set(layout.names):
             raise MessageError(f"{self.name}: a party's key is missing or new. Nothing was sent.")
         whole(chunk=ask.chunk)
@@ -174,10 +180,15 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         people = self.people
         if isinstance(people, TablePeople):
             return Summed(sums=Paid(torch.zeros(0, dtype=torch.int64), receipt))
-        sums = people.first()
-        sigma = Fraction(noise.sigmas[self.name, self.name])
-        noisy = sums + noise_on(torch.ones_like(sums, dtype=torch.bool), sigma, self.rng)
-        return Summed(sums=Paid(noisy, receipt))
+        frame, sigma, parts = people.frame, noise.sigmas[self.name, self.name], []
+        if loud := layout.norms_noise(agreement.agree.multipliers):
+            parts.append(self._noisy(people.lengths(), loud[self.name]))
+            frame = pulled_to(frame, parts[0], loud[self.name], sigma)
+        parts.append(self._noisy(people.first(frame), sigma))
+        return Summed(sums=Paid(torch.cat(parts), receipt))
+
+    def _noisy(self, sums: Tensor, sigma: float) -> Tensor:
+        return sums + noise_on(torch.ones_like(sums, dtype=torch.bool), Fraction(sigma), self.rng)
 
     def _measure(self, ask: Measure, layout: Layout, agreement: Agreement) -> Measured:
         measuring = self._vectors(ask, layout, agreement)
@@ -285,8 +296,11 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         """Charge the next release, and end the agreement with the last one."""
         release, agree = agreement.released, agreement.agree
         noise = layout.noise(release, agree.multipliers[release])
-        event = moments_event(agree.multipliers[release])
-        what = f"{_NAMES[release]} with {agreement.peers}"
+        event, name = moments_event(agree.multipliers[release]), _NAMES[release]
+        if release == MEANS and layout.norms:
+            event = ComposedDpEvent([moments_event(agree.multipliers[-1]), event])
+            name = f"how long rows are, {name}"
+        what = f"{name} with {agreement.peers}"
         receipt = self.pay(event, what, agreement, of=layout.releases)
         agreement.measuring = None
         return receipt, noise

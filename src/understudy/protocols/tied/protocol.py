@@ -20,7 +20,7 @@ docs/secure_products.md says who sees what, docs/tied.md what is fitted.
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,8 @@ SAVED = "released"
 class Config:
     """`features`: how many coefficients of each frame are measured at most, the slow ones.
 
+    `norms`: of the budget, a share by which each holder of images or series buys the bound on a row's norm; 0: the
+    schema's, or the largest possible.
     `target`: a column of a table whose levels are classes: of each array every class has its own covariance then.
     `directions`: in how many leading directions at most; what an array's holder sends grows with their square.
     `shares`: of the budget, for the means, for all second moments, and for those by class; without a target the first
@@ -61,6 +63,7 @@ class Config:
     """
 
     features: int = 300
+    norms: float = 0.0
     target: str | None = None
     directions: int = 24
     shares: tuple[float, float, float] = (0.08, 0.57, 0.35)
@@ -103,7 +106,7 @@ def train(
     fitted, and card and statement say so.
     """
     schemas = {name: schemas[name] for name in parties.names}
-    layout = Layout(schemas, config.features, config.target)
+    layout = Layout(schemas, config.features, config.target, config.norms)
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)
     made: dict[str, Tied] = {}
 
@@ -128,7 +131,8 @@ def train(
         first=None if saved is None else Released(**saved),
         keep=lambda one: None if store is None else store.note(SAVED, dict(vars(one)) | {"plan": told}),
     )
-    privacy = _statement(done, settled(parties, done.begun, at_least=0 if done.ended else None))
+    norms = done.multipliers[layout.releases :]
+    privacy = _statement(done, norms, settled(parties, done.begun, at_least=0 if done.ended else None))
 
     def look(number: int) -> None:
         if watch is not None:
@@ -154,7 +158,9 @@ def train(
         if done.ended
         else "after all releases",
         "people": done.people,
-        "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False)),
+        "noise": dict(zip(NAMES, done.multipliers[: done.made], strict=False))
+        | ({"norms": norms[0]} if norms else {}),
+        "norm": {name: server.framed(done, name).norm for name in layout.frames},
         "directions": {name: len(kept.values) for name, kept in tied.kept.items()},
         "histograms": matched,
         "privacy": privacy.to_dict(),
@@ -162,9 +168,11 @@ def train(
     return Outcome(Generator(network, side_by_side(schemas), card), privacy, done.people)
 
 
-def _statement(done: Released, spends: Mapping[str, Mapping[str, Spend]]) -> PrivacyStatement:
+def _statement(
+    done: Released, norms: Sequence[float], spends: Mapping[str, Mapping[str, Spend]]
+) -> PrivacyStatement:
     """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
-    asked = Counter(map(moments_event, done.multipliers[: done.made + done.lost]))
+    asked = Counter(map(moments_event, [*done.multipliers[: done.made + done.lost], *norms]))
     missing = (
         (
             f"the last release, which did not take place ({done.ended}): who had answered by then has paid for it",

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from understudy.data.frame import Frame
 from understudy.data.triangles import unpacked
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, centres
+from understudy.models.moments.released import CELLS
 from understudy.models.tied import Classwise, Joint, Tied
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Ring
@@ -25,6 +27,7 @@ from understudy.protocols.core.agreeing import greetings_of, keys_of, most_of, s
 from understudy.protocols.moments.stages import First
 from understudy.protocols.tied.layout import CLASSES, JOINT, MEANS, Layout, Noise
 from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
+from understudy.protocols.tied.norms import pulled_to, split
 
 NAMES = ("means", "joint", "classes")
 Found = dict[str, dict[str, Tensor]]  # by block or party
@@ -73,7 +76,7 @@ class Server:
         agreed = self.parties.ask(Agree(keys=keys_of(begun), multipliers=most, bits=bits, chunk=self.most))
         replies = self.parties.ask({name: Means(inbox=box) for name, box in greetings_of(agreed).items()})
         sums = {
-            name: {"sums": _whole(name, replies[name].sums.value, (First(frame, 1).size,))}
+            name: {"sums": _whole(name, replies[name].sums.value, (self._lengths + First(frame, 1).size,))}
             for name, frame in self.layout.frames.items()
         }
         return replace(done, found={NAMES[MEANS]: sums})
@@ -177,14 +180,27 @@ class Server:
             first = self.first(done, name) | {
                 "people": torch.tensor([float(done.people)], dtype=torch.float64)
             }
-            found[name] = centres(first, self.layout.frames[name])
+            found[name] = centres(first, self.framed(done, name))
         return found
 
     def first(self, done: Released, name: str) -> dict[str, Tensor]:
         """The first release of an array, read."""
-        sums, stage = done.found["means"][name]["sums"], First(self.layout.frames[name], 1)
-        sigma = self._noise(done, MEANS).sigmas[name, name]
+        _, sums = split(done.found["means"][name]["sums"], bool(self.layout.norms))
+        stage, sigma = First(self.framed(done, name), 1), self._noise(done, MEANS).sigmas[name, name]
         return stage.read(sums, torch.full((stage.size,), _deviation(sigma, 1), dtype=torch.float64))
+
+    def framed(self, done: Released, name: str) -> Frame:
+        """The frame of an array, with the norm that its holder bought, if it did."""
+        frame, loud = self.layout.frames[name], self.layout.norms_noise(done.multipliers)
+        if not loud:
+            return frame
+        lengths, _ = split(done.found["means"][name]["sums"], True)
+        return pulled_to(frame, lengths, loud[name], self._noise(done, MEANS).sigmas[name, name])
+
+    @property
+    def _lengths(self) -> int:
+        """How many counts of lengths come with the means."""
+        return CELLS if self.layout.norms else 0
 
     def joint(self, done: Released) -> Joint:
         """The second release, in steps of the frames and in people."""

@@ -22,7 +22,7 @@ from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments
 from understudy.privacy.secure.tied import averages, levels_as_numbers, one_for, squares, triangle
-from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.rows import Lengths, Rows
 from understudy.protocols.moments.stages import First
 
 _FAR = 1 << 19  # no coefficient of a row about a mean is larger
@@ -92,11 +92,17 @@ class ArrayPeople:
         values = table.values[np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])]
         return cls(frame, values, frame.coefficients(values), starts)
 
-    def first(self) -> Tensor:
-        """The sums of the first release (`moments.stages.First`)."""
-        shades = self.frame.histograms(self.values, bins_of(self.frame))
+    def lengths(self) -> Tensor:
+        """How long rows are (`moments.rows.Lengths`)."""
+        return Lengths(self.frame).count(self._rows(np.zeros((len(self.values), 0))))
+
+    def first(self, frame: Frame) -> Tensor:
+        """The sums of the first release (`moments.stages.First`), with this frame's norm."""
+        return First(frame, 1).count(self._rows(frame.histograms(self.values, bins_of(frame))))
+
+    def _rows(self, shades: Whole) -> Rows:
         nowhere = np.zeros(len(self.values), dtype=np.int64)
-        return First(self.frame, 1).count(Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts)))
+        return Rows(self.coefficients, shades, nowhere, Crowd.of(self.starts))
 
     def joint(self, centre: Tensor, radius: int, scale: int) -> Numbers:
         """About the centre, pulled in."""
