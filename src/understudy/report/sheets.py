@@ -65,7 +65,7 @@ def _both(
         one for which, table in tables.items() for one in _pictures(_of(table, code, EACH), schema, which)
     ]
     if isinstance(schema, ImageSchema):
-        return pictures
+        return pictures if real is not None else [("", picture) for _, picture in pictures]
     return pictures + _counted(
         {which: _of(table, code, COUNTED) for which, table in tables.items()}, schema.names
     )

@@ -35,7 +35,10 @@ class Agreed(Greeted, kind="moments.agreed"):
 
 @dataclass(frozen=True, kw_only=True)
 class Norms(Delivery, kind="moments.norms"):
-    """Release how many people's rows have a norm in each cell of a public grid. `inbox`: the others' greetings."""
+    """Release how many people's rows have a norm in each cell of a public grid.
+
+    `inbox`: the others' greetings.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
