@@ -38,8 +38,9 @@ class Agreed(Greeted, kind="tied.agreed"):
 
 @dataclass(frozen=True, kw_only=True)
 class Means(Delivery, kind="tied.means"):
-    """Release the mean, the energy and the histograms of your images or series, and how long they are where a bound on
-    norms is bought. `inbox`: the others' greetings.
+    """Release the mean, the energy and the histograms of your images or series.
+
+    Where a bound on norms is bought, also how long they are. `inbox`: the others' greetings.
     """
 
 
