@@ -6,6 +6,7 @@ Guarantee: the values of a row depend on that row and the schema alone, and ever
 Edges: a person may have no rows; a value outside the bounds, or not finite → SchemaError, nothing is read further.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -129,11 +130,16 @@ def check_norm(norm: Any) -> None:
 def checked(values: ArrayLike, shape: tuple[int, ...], source: str) -> NDArray[Any]:
     """The values as numbers of the shape (rows, *shape)."""
     array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.shape[1:] != shape:
+    if array.shape[1:] != shape:
+        by, here = (" × ".join(map(str, size)) or "one value" for size in (shape, array.shape[1:]))
         raise SchemaError(
-            f"{source}: rows are numbers of the shape {shape}, not {array.dtype} of {array.shape[1:]}. "
-            "Nothing was read."
+            f"{source}: rows are of the shape {by} by the schema, and here {here}. Nothing was read."
         )
+    if array.dtype.kind not in "biuf":
+        said = {"U": "text", "S": "text", "O": "objects", "c": "complex"}.get(
+            array.dtype.kind, str(array.dtype)
+        )
+        raise SchemaError(f"{source}: values are {said}, and not real numbers. Nothing was read.")
     return array
 
 
@@ -141,3 +147,10 @@ def outside(values: NDArray[Any], low: Any, high: Any) -> tuple[int, ...] | None
     """Where the first value stands that lies outside its bounds or is not a number."""
     wrong = ~((values >= low) & (values <= high))
     return tuple(map(int, np.unravel_index(int(wrong.argmax()), wrong.shape))) if wrong.any() else None
+
+
+def fault(value: float, low: float, high: float) -> str:
+    """What is wrong with a value that `outside` found."""
+    if math.isnan(value):
+        return "is not a number: fill gaps in, or leave the row out"
+    return f"is outside the declared {low:g} to {high:g}"

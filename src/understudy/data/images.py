@@ -32,7 +32,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.classes import Codes, class_column, class_values
 from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
@@ -113,8 +113,8 @@ class ImageSchema(Document):
         array = checked(values, self.shape, source)
         if place := outside(array, self.low, self.high):
             raise SchemaError(
-                f"{source}, image {place[0] + 1:,}: value {array[place]:g} at pixel {place[1:]} is outside the "
-                f"declared {self.low:g} to {self.high:g}. Nothing was read further."
+                f"{source}, image {place[0] + 1:,}: value {array[place]:g} at pixel {place[1:]} "
+                f"{fault(array[place], self.low, self.high)}. Nothing was read further."
             )
         return np.asarray((array.astype(np.float32) - self.low) / (self.high - self.low), dtype=np.float32)
 

@@ -38,7 +38,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys, positive, repeated
-from understudy.data.arrays import ArrayTable, Values, check_norm, checked, outside
+from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.cells import Fault, days, floats
 from understudy.data.classes import Codes, class_column, class_values
 from understudy.data.column import Categorical, Category, Real
@@ -138,7 +138,7 @@ class SeriesSchema(Document):
             row, step, channel = place
             raise SchemaError(
                 f'{source}, channel "{self.names[channel]}": value {array[place]:g} at step {step + 1} of series '
-                f"{row + 1:,} is outside the declared {low[channel]:g} to {high[channel]:g}. Nothing was read further."
+                f"{row + 1:,} {fault(array[place], low[channel], high[channel])}. Nothing was read further."
             )
         return np.asarray((array - low) / (high - low), dtype=np.float32)
 
