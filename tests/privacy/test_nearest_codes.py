@@ -53,7 +53,7 @@ def test_the_mean_of_named_codewords_is_the_vector_times_the_stated_length(epsil
     vector[[0, 3]] = 0.6, -0.8
     scores = torch.stack([torch.from_numpy(book.block(place, 0) @ vector) for place in range(people)])
     named = one(scores, SecureRng.from_seed(2)).tolist()
-    mean = np.mean([book.word(place, code)[0] for place, code in enumerate(named)], axis=0)
+    mean = book.words(np.arange(people), np.array(named))[:, 0].mean(0)
     np.testing.assert_allclose(mean, one.length * vector, atol=5 / math.sqrt(people))
 
 
@@ -79,12 +79,13 @@ def test_the_length_is_that_of_order_statistics() -> None:
 
 
 def test_a_codeword_is_the_same_by_its_blocks_and_whole_and_no_two_people_share_it() -> None:
-    book = Codebook("a test", 32, 3, 24)
-    for place, code in ((0, 0), (5, 31), (2**40, 7)):
-        blocks = np.stack([book.block(place, number)[code] for number in range(3)])
-        assert np.array_equal(blocks, book.word(place, code))
-    assert not np.array_equal(book.word(0, 0), book.word(1, 0))
-    assert not np.array_equal(book.word(0, 0), Codebook("another", 32, 3, 24).word(0, 0))
+    book, places, codes = Codebook("a test", 32, 3, 24), np.array([0, 5, 2**40, 1]), np.array([0, 31, 7, 0])
+    words = book.words(places, codes)
+    for place, code, word in zip(places.tolist(), codes.tolist(), words, strict=True):
+        assert np.array_equal(np.stack([book.block(place, number)[code] for number in range(3)]), word)
+    assert not np.array_equal(words[0], words[3])
+    assert not np.array_equal(words[0], Codebook("another", 32, 3, 24).words(places[:1], codes[:1])[0])
+    assert book.words(places[:0], codes[:0]).shape == (0, 3, 24)
     many = np.concatenate([book.block(place, 1).ravel() for place in range(40)])
     assert many.mean() == pytest.approx(0, abs=0.03)
     assert many.std() == pytest.approx(1, abs=0.02)

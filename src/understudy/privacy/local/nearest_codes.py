@@ -27,7 +27,7 @@ from understudy.check import in_range, whole
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.local.reporter import check_epsilon
 from understudy.privacy.noise import Rng
-from understudy.privacy.noise.aes import BLOCK, keystream
+from understudy.privacy.noise.aes import BLOCK, keystream, keystream_at
 
 MOST_CODES = 1 << 10
 STEP = BLOCK // 2  # a codeword's dimensions are a multiple of it: they are two bytes each
@@ -129,12 +129,14 @@ class Codebook:
         drawn = keystream(self._key, (place << 64) + first, 2 * self.codes * self.width)
         return _normal(drawn).reshape(self.codes, self.width)
 
-    def word(self, place: int, code: int) -> Array:
-        """One codeword of a person: (blocks, width)."""
+    def words(self, places: NDArray[np.int64], codes: NDArray[np.int64]) -> Array:
+        """One codeword of each of these people: (people, blocks, width)."""
         step = self.width // STEP
-        starts = ((number * self.codes + code) * step for number in range(self.blocks))
-        drawn = [keystream(self._key, (place << 64) + start, 2 * self.width) for start in starts]
-        return _normal(np.stack(drawn))
+        first = (np.arange(self.blocks) * self.codes + codes[:, None]) * step
+        counters = np.empty((*first.shape, step, 2), np.uint64)
+        counters[..., 0] = places[:, None, None]
+        counters[..., 1] = first[..., None] + np.arange(step)
+        return _normal(keystream_at(self._key, counters)).reshape(len(places), self.blocks, self.width)
 
 
 @cache

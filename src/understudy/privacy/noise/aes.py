@@ -23,6 +23,14 @@ def keystream(key: bytes, block: int, size: int) -> NDArray[np.uint8]:
     return out
 
 
+def keystream_at(key: bytes, blocks: NDArray[np.uint64]) -> NDArray[np.uint8]:
+    """The blocks of that stream at these places, (…, 2) as their upper and lower half: (…, 16) bytes."""
+    counters = blocks.astype(">u8").tobytes()
+    cipher = Cipher(algorithms.AES(key), modes.ECB())  # of counters that all differ, which is what CTR is
+    stream = cipher.encryptor().update(counters)
+    return np.frombuffer(stream, np.uint8).reshape(*blocks.shape[:-1], BLOCK)
+
+
 class Keystream:
     """The same stream for small reads that follow one another: the cipher goes on where it stopped.
 

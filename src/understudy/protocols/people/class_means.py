@@ -54,6 +54,7 @@ ARTEFACT = "model"
 KINDS = ("image", "series")
 _SHORTEST = 0.5  # of the mean squared length of all classes' directions: less is taken for chance
 _SURE = 10.0  # how far scores lie apart: their order is all that counts
+_PIECE = 1 << 10  # reports at a time
 
 
 def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> ClassMeansParty:
@@ -127,8 +128,11 @@ class _Run(TwoRounds):
                 named = sent.numpy().copy().view(">u2").astype(np.int64)
                 good = named < self.terms.mechanism.codes
                 refused, reports = refused + int((~good).sum()), reports + int(good.sum())
-                for place, code in zip(people.numpy()[good].tolist(), named[good].tolist(), strict=True):
-                    total += books[name].word(place, code)
+                places, codes = people.numpy()[good], named[good]
+                for some in range(0, len(places), _PIECE):
+                    piece = slice(some, some + _PIECE)
+                    words = books[name].words(places[piece], codes[piece])
+                    total = np.add.reduce(np.concatenate([total[None], words]))  # one after the other
         return torch.from_numpy(total), reports, refused
 
     def fit(self) -> Tensor:
