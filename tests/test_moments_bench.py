@@ -55,6 +55,16 @@ def test_a_cell_of_series_states_what_a_person_pays_in_all(load_bench: Load) -> 
         assert np.isfinite([row["mmd"], row["coverage"], row["next_step_mae"]]).all()
 
 
+def test_a_cell_of_norms_says_which_bound_was_used_and_how_far_the_means_are_off(load_bench: Load) -> None:
+    bench = load_bench("images", "norms")
+    for bound in ("declared", "bought"):
+        job = {"dataset": "sine", "epsilon": 4.0, "bound": bound, "seed": 0, "data": Path(), "most": 60}
+        row = bench.measure(job)
+        assert set(row) == set(bench.FIELDS)
+        assert (0 < row["norm"] < 1) if bound == "declared" else (0 < row["norm"] <= 1)
+        assert np.isfinite([row["means_off"], row["figure"]]).all()
+
+
 def test_every_cell_of_both_has_a_name_of_its_own(load_bench: Load) -> None:
     for name in ("images", "series"):
         bench = load_bench(name)

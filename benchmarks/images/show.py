@@ -7,6 +7,8 @@ import pandas as pd
 from common.markdown import table
 
 HERE = Path(__file__).parent
+SERIES = {"sine": "Sine", "energy": "Energy", "air": "Air", "stock": "Stock"}
+BOUNDS = ("largest", "declared", "bought")
 NAMES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "usps": "USPS", "emnist": "EMNIST, 47 classes"}
 
 
@@ -150,6 +152,28 @@ def speed() -> str:
         for row in rows.itertuples()
     ]
     return table(("images", "features", "statistics", "fit", "the rest", "peak"), lines)
+
+
+def norms() -> str:
+    """How far the means are off, and what comes of it, by the bound on norms; a line for each data set and ε."""
+    ours = pd.read_csv(HERE / "norms.csv")
+    lines = []
+    for dataset, name in (NAMES | SERIES).items():
+        for number, (step, rows) in enumerate(ours[ours.dataset == dataset].groupby("epsilon")):
+            by = dict(list(rows.groupby("bound")))
+            lines.append(
+                (
+                    "" if number else f"{name}, {rows.people.max():,} people",
+                    f"{step:g}",
+                    *(f"{by[bound].norm.mean():.2f}" for bound in BOUNDS[1:]),
+                    *(f"{by[bound].means_off.mean():.3f}" for bound in BOUNDS),
+                    *(f"{by[bound].figure.mean():.3f}" for bound in BOUNDS),
+                )
+            )
+    off, figure = ([f"{what}: {bound}" for bound in BOUNDS] for what in ("means off", "figure"))
+    return table(
+        ("data", "ε", "norm: declared", "bought", off[0], *BOUNDS[1:], figure[0], *BOUNDS[1:]), lines
+    )
 
 
 TABLES = {
