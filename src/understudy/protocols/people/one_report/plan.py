@@ -6,9 +6,9 @@ of one round, since a person's ε in two halves tells less than the whole of it 
 A report about K cells costs the same whatever K is, and tells of each cell as much as long as K is small against e^ε;
 beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1
 and as if its columns were independent, hold nearly all people; what is not among them shares one cell. At ε = 8 that is
-four or five columns of Adult or twenty rare bits, at ε = 2 a column and the target. Rare levels of a column share one
-group, where round 2 could not tell them from noise; levels in order, such as those of a number, share it with their
-neighbours.
+four or five columns of Adult or twenty rare bits. With a target and ε below 3 a set is a column and the target. Rare
+levels of a column share one group, where round 2 could not tell them from noise; levels in order, such as those of a
+number, share it with their neighbours.
 
 Sets are chosen one after another, each for the pairs of columns that were asked about least (greedy, as a covering
 design). Pairs with a named `target` are wanted more than others; at small ε they alone are, since few pairs can be
@@ -37,6 +37,7 @@ _MIDDLE = 3.0  # ε from which any pairs are, where no target is named, and more
 _WIDE = 60  # columns from which few sets would have the target by themselves
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
+_SETS = 120
 _MOST_CELLS = 1 << 12
 _REFUSED = 6  # columns in a row that no longer fit, after which a set is full
 _RAREST = 1e-6
@@ -52,8 +53,9 @@ class Plan:
     `share`: of the people, for single columns. `others`: how much a pair without the target is wanted against one
     with it. `always`: whether the target is in every set. `reach`: cells of a set by e^ε. `mass`: which share of people
     the listed cells of a set hold at least. `sets`: how many are chosen. `rare`: below how many standard deviations of
-    what round 2 can tell a level shares a group. `strength`: of the penalty. `anchored`: whether the fit keeps the
-    one-way tables that all reports show together.
+    what round 2 can tell a level shares a group. `paired`: sets are a column and the target each, and the fit has
+    columns that depend on each other by it alone. Else, `strength`: of the penalty. `anchored`: whether the fit keeps
+    the one-way tables that all reports show together.
     """
 
     share: float
@@ -63,6 +65,7 @@ class Plan:
     mass: float
     sets: int
     rare: float
+    paired: bool
     strength: float
     anchored: bool
 
@@ -73,14 +76,16 @@ class Plan:
         share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
         few = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
         others = min(1 / 3, 5 / len(levels)) if large else 0.0
+        paired = target and epsilon < _MIDDLE
         return cls(
             share=min(1.0, max(share, few)),
             others=others if target else 1.0,
             always=target and (not large or len(levels) > _WIDE),
             reach=0.2 if large else 0.4,
             mass=0.97,
-            sets=120,
+            sets=max(1, sum(size > 1 for size in levels) - 1) if paired else _SETS,
             rare=1.0 if epsilon >= _MIDDLE else 2.0,
+            paired=paired,
             strength=0.6,
             anchored=not large,
         )
@@ -224,6 +229,8 @@ def _grow(
     if len(share) > _MOST_CELLS:
         likely = _likeliest(share, _MOST_CELLS - 1)
         share, listed = share[likely], listed[likely]
+    if plan.paired:
+        return columns, listed
     worth = wanted / (1 + asked / np.maximum(wanted, _RAREST)) ** 2
     left = {column for column in range(len(tables)) if len(tables[column]) > 1} - set(columns)
     misses = 0

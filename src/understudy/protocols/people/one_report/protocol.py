@@ -1,10 +1,12 @@
 """One report a person: who holds their own row says once, under randomness, which cell of some columns it is in.
 
-The server fits a mixture of products to all reports together.
+The server fits a mixture of products to all reports together, at a small ε with columns that are independent given the
+target.
 
 The people's side of Gram: one release from each person, everything else is free. Nobody is trusted: a report is
 ε-LDP by subset selection (`privacy/local/subset_selection.py`) and small, one to a few bytes. What columns people are
-asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the reports stands in `fit.py`.
+asked about is planned in two rounds (`plan.py`), each person in one; what becomes of the reports stands in `fit.py`
+and `given_target.py`.
 
 Guarantee: all that a person ever sends in the run costs `epsilon_total`, pure, against anyone, the server included,
 however it chooses its sets.
@@ -32,6 +34,7 @@ from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelectio
 from understudy.protocols.core import Parties
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
+from understudy.protocols.people.one_report.given_target import fit_given_target
 from understudy.protocols.people.one_report.party import Begin, OneReportParty, Round, lengths
 from understudy.protocols.people.one_report.plan import Asking, Plan, first_round, second_round
 from understudy.protocols.people.two_rounds import LAW, TwoRounds
@@ -124,6 +127,11 @@ class _Run(TwoRounds):
         self.all_heard = [*self.heard(0), *self.heard(1)]
         # Large sets of columns that depend on each other would mislead a fit of independent ones.
         ways = one_ways(self.all_heard if plan.anchored else self.heard(0), self.levels)
+        if plan.paired and self.target is not None:
+            return fit_given_target(
+                self.all_heard, self.levels, ways, target=self.target, ordered=in_order(self.schema),
+                components=config.components, liars=config.liars,
+            ).eval()  # fmt: skip
         return fit_reports(
             self.all_heard, self.levels, ways, strength=plan.strength, anchored=plan.anchored,
             components=config.components, steps=config.steps, rate=_RATE, batch=_SETS_A_STEP, liars=config.liars,
