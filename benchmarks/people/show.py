@@ -220,16 +220,24 @@ def means() -> str:
 
 
 def shares() -> str:
-    """Moments by two shares of each person, beside tables of the same rows."""
+    """Moments by two shares of each person, beside tables of the same rows, and moments of a holder of all of them."""
     rows, reached = pd.read_csv(HERE / "moments.csv"), pd.read_csv(HERE / "classifiers.csv")
-    every = pd.concat([rows[rows.trust == "two aggregators"], reached[reached.method == "two-aggregators"]])
-    names = {"two-aggregators": "tables (`two-aggregators`)"}
+    names = {
+        "two-aggregators": "tables, `two-aggregators`",
+        "shared-moments": "`shared-moments`",
+        "shared-moments, by class": "`shared-moments`, by class",
+        "two groups": "moments in two groups (simulated)",
+        "moments": "for comparison: `moments` of one holder",
+    }
+    every = pd.concat([rows, reached])
     lines = [
-        [str(dataset), names.get(method, f"moments, {method}")]
+        [str(dataset), name, f"{group.bytes.max() / 1000:.1f}" if group.bytes.notna().any() else "–"]
         + [mean(group[group.epsilon_total == epsilon].accuracy) for epsilon in (1, 2, 4, 8)]
-        for (dataset, method), group in every[every.dataset.isin(rows.dataset)].groupby(["dataset", "method"])
+        for dataset in sorted(set(rows.dataset))
+        for method, name in names.items()
+        if len(group := every[(every.dataset == dataset) & (every.method == method)])
     ]
-    return table(("rows", "two aggregators have", "ε = 1", "ε = 2", "ε = 4", "ε = 8"), lines)
+    return table(("rows", "method", "upload, kB", "ε = 1", "ε = 2", "ε = 4", "ε = 8"), lines)
 
 
 TABLES = {
