@@ -1,24 +1,30 @@
-"""One person's upload to two aggregators, without the rest of this project: numpy and `cryptography` alone.
+"""One person's upload, without the rest of this project: numpy and `cryptography` alone.
 
     python examples/phone.py ticket.json 3,0,17,1 upload.bin [--ledger ledger.jsonl] [--most 2.0]
     python examples/phone.py https://study.example.org:8700 3,0,17,1 upload.bin --code … [--ca authority.pem]
 
-The ticket is what a run tells people: {"run", "config", "schemas", "key", "sizes"}; a file, or the address of who
-collects uploads, which then gets the upload, too. The levels are the person's own, one for each column, from 0. The
+The ticket is what a run tells people; a file, or the address of who collects uploads, which then gets the upload, too.
+With {"run", "config", "schemas", "key", "sizes"} the upload is in two shares for two aggregators; with the sets of
+columns of a round, {"columns", "groups", "listed", "weights", …}, it is one report that is private by itself: nobody
+need be trusted, and there is no key. The levels are the person's own, one for each column, from 0. The
 price goes into the ledger before anything is written or sent; a second upload in one run, and one that takes the sum of
 ε above --most, is refused. Where the upload was made and did not arrive, the same command sends it again.
-`docs/people.md` has the format, byte by byte: an app in another language follows it. Give the aggregator's key
-(`--key`), or compare its fingerprint, which is printed, with the aggregator's own word: who could put another key into
-the ticket could read the upload.
+`docs/people.md` has both formats, byte by byte: an app in another language follows them. For two shares, give the
+aggregator's key (`--key`), or compare its fingerprint, which is printed, with the aggregator's own word: who could put
+another key into the ticket could read the upload.
 """
 
 import argparse
 import hashlib
 import json
+import math
 import os
+import secrets
 import ssl
 import urllib.error
 import urllib.request
+from fractions import Fraction
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +137,76 @@ def fingerprint(ticket: dict[str, Any]) -> str:
     return "-".join(digest[place : place + 4] for place in range(0, 32, 4))
 
 
+# A report that is private by itself
+
+
+def one_of(weights: list[int]) -> int:
+    """A place, each as often as its weight says."""
+    drawn = secrets.randbelow(sum(weights))
+    return next(place for place, end in enumerate(accumulate(weights)) if drawn < end)
+
+
+def cell_of(ticket: dict[str, Any], number: int, levels: list[int]) -> tuple[int, int]:
+    """The cell of the person's row in a set of columns, and how many there are."""
+    columns, listed = ticket["columns"][number], ticket["listed"][number]
+    ends = list(accumulate(ticket["sizes"], initial=0))
+    groups = [ticket["groups"][ends[column] : ends[column + 1]] for column in columns]
+    own = [group[levels[column]] for group, column in zip(groups, columns, strict=True)]
+    if listed:
+        return (listed.index(own) if own in listed else len(listed)), len(listed) + 1
+    cell, cells = 0, 1
+    for group, place in zip(groups, own, strict=True):
+        cell, cells = cell * (max(group) + 1) + place, cells * (max(group) + 1)
+    return cell, cells
+
+
+def shape(cells: int, epsilon: float) -> tuple[int, int, bool, int]:
+    """Of a report on so many cells: how many it names, by how many bytes each, whether by numbers, and its length."""
+    size, digits = max(1, round(cells / (1 + math.exp(epsilon)))), 1 if cells <= 256 else 2
+    by_number = size * digits < math.ceil(cells / 8) or size == 1
+    return size, digits, by_number, size * digits if by_number else math.ceil(cells / 8)
+
+
+def randomized(cell: int, cells: int, epsilon: float) -> bytes:
+    """Subset selection: some cells, the person's own among them as often as ε allows."""
+    size, digits, by_number, length = shape(cells, epsilon)
+    lift = Fraction(math.nextafter(math.nextafter(math.exp(epsilon), 0), 0))
+    kept = math.floor(size * lift / (size * lift + cells - size) * 2**62)
+    others = [other + (other >= cell) for other in secrets.SystemRandom().sample(range(cells - 1), size)]
+    named = sorted([*others[1:], cell] if secrets.randbelow(2**62) < kept else others)
+    if by_number:
+        return b"".join(one.to_bytes(digits, "big") for one in named)
+    bits = np.zeros(8 * length, np.uint8)
+    bits[named] = 1
+    return np.packbits(bits).tobytes()
+
+
+def report(ticket: dict[str, Any], levels: list[int]) -> bytes:
+    """A report about a set of columns that is drawn here, as long as the longest of the round."""
+    epsilon = ticket["config"]["epsilon_total"]
+    sizes = [cell_of(ticket, number, levels)[1] for number in range(len(ticket["columns"]))]
+    if not sizes or min(sizes) < 2 or max(sizes) > 2**16 or len(ticket["weights"]) != len(sizes):
+        raise SystemExit("The ticket's sets are none that can be reported on. Nothing was sent.")
+    longest = max(shape(cells, epsilon)[3] for cells in sizes)
+    number = one_of(ticket["weights"])
+    sent = randomized(*cell_of(ticket, number, levels), epsilon)
+    return os.urandom(16) + number.to_bytes(2, "big") + sent.ljust(longest, b"\0")
+
+
+def report_context(ticket: dict[str, Any]) -> bytes:
+    """What a report is made for."""
+    return hashlib.sha256(b"understudy report 1 " + json.dumps(ticket, sort_keys=True).encode()).digest()
+
+
+def price_of(ticket: dict[str, Any]) -> dict[str, float]:
+    """What an upload costs: with δ in two shares, without it where a report is private by itself."""
+    config, alone = ticket["config"], "columns" in ticket
+    epsilon, delta = (config["epsilon_total"], 0.0) if alone else (config["epsilon"], config["delta"])
+    if not (0 < epsilon < math.inf and 0 <= delta < 1):
+        raise SystemExit(f"ε = {epsilon}, δ = {delta} is no price. Nothing was sent.")
+    return {"epsilon": epsilon, "delta": delta}
+
+
 def made_before(ledger: Path, ticket: dict[str, Any], most: float, *files: Path) -> bytes | None:
     """The upload that was made in this run, if it is still here. Nothing, if there was none and it is within --most."""
     entries = [json.loads(text) for text in ledger.read_text().splitlines()] if ledger.exists() else []
@@ -140,14 +216,14 @@ def made_before(ledger: Path, ticket: dict[str, Any], most: float, *files: Path)
                 if hashlib.sha256(data).hexdigest() == entry["upload"]:
                     return data
             raise SystemExit("You have uploaded in this run. Nothing was sent.")
-    if sum(entry["epsilon"] for entry in entries) + ticket["config"]["epsilon"] > most:
+    if sum(entry["epsilon"] for entry in entries) + price_of(ticket)["epsilon"] > most:
         raise SystemExit(f"With this upload ε would be above {most:g} in all. Nothing was sent.")
     return None
 
 
 def pay(ledger: Path, ticket: dict[str, Any], data: bytes) -> None:
     """The price of this upload, on the disk before anything is sent."""
-    price = {"run": ticket["run"], "epsilon": ticket["config"]["epsilon"], "delta": ticket["config"]["delta"]}
+    price = {"run": ticket["run"], **price_of(ticket)}
     keep(ledger, (json.dumps(price | {"upload": hashlib.sha256(data).hexdigest()}) + "\n").encode(), "ab")
 
 
@@ -200,26 +276,31 @@ def main() -> None:
     args = parser.parse_args()
     to = Receiver(args.ticket, args.code, args.ca) if args.ticket.startswith("https://") else None
     ticket = json.loads(Path(args.ticket).read_text() if to is None else to.ask("ticket"))
-    levels, public = [int(text) for text in args.levels.split(",")], bytes.fromhex(ticket["key"])
+    levels, alone = [int(text) for text in args.levels.split(",")], "columns" in ticket
     if len(levels) != len(ticket["sizes"]) or not all(
         0 <= n < size for n, size in zip(levels, ticket["sizes"], strict=True)
     ):
         raise SystemExit("The levels do not fit the columns. Nothing was sent.")
-    if args.key not in (None, ticket["key"]):
+    if not alone and args.key not in (None, ticket["key"]):
         raise SystemExit("This is not the second aggregator's key. Nothing was sent.")
-    print("the second aggregator's key:", fingerprint(ticket))
-    context, draft = context_of(ticket), args.out.with_name(f"{args.out.name}.draft")
+    if not alone:
+        print("the second aggregator's key:", fingerprint(ticket))
+    context, draft = (
+        report_context(ticket) if alone else context_of(ticket),
+        args.out.with_name(f"{args.out.name}.draft"),
+    )
     data = made_before(args.ledger, ticket, args.most, args.out, draft)
     if data is None:
-        data = upload(ticket["sizes"], levels, public, context)
+        public = b"" if alone else bytes.fromhex(ticket["key"])
+        data = report(ticket, levels) if alone else upload(ticket["sizes"], levels, public, context)
         keep(draft, data)  # so that what is paid for is there, whenever this is cut off
         pay(args.ledger, ticket, data)
     keep(args.out, data)
     draft.unlink(missing_ok=True)
     if to is not None:
         to.ask(f"uploads/{context.hex()}", data)
-    price = ticket["config"]["epsilon"]
-    print(f"{len(data):,} bytes, ε = {price:g} against either aggregator, none against both together")
+    whom = "everybody" if alone else "either aggregator, none against both together"
+    print(f"{len(data):,} bytes, ε = {price_of(ticket)['epsilon']:g} against {whom}")
 
 
 if __name__ == "__main__":

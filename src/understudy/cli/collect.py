@@ -42,6 +42,9 @@ def collect(
     until: Annotated[
         datetime | None, typer.Option(help="When the collection is over, by this machine's clock.")
     ] = None,
+    then: Annotated[
+        datetime | None, typer.Option(help="When the second collection is over, where a run has two.")
+    ] = None,
     most: Annotated[
         int | None, typer.Option(min=1, help="After so many uploads the collection is over, too.")
     ] = None,
@@ -61,7 +64,8 @@ def collect(
     """Take part in one run with what people's own devices upload: one upload each, which this party cannot read.
 
     The collection begins with the run, and is over when everybody with a code has uploaded, --until then, or after
-    --most uploads. Uploads are on disk before they are acknowledged: after a stop the same command goes on, and a later
+    --most uploads. `one-report` has two, each for some of the people: the second begins when the first was read, and is
+    over --then. Uploads are on disk before they are acknowledged: after a stop the same command goes on, and a later
     --until may be given. They are deleted when the run is over.
     """
     if make_codes:
@@ -77,8 +81,8 @@ def collect(
     if not host or not port.isdigit():
         raise ConfigError(f"--listen looks like 127.0.0.1:8700, not {listen!r}.")
     opened = partial(
-        _opened, codes=codes, until=until, most=most, host=host.strip("[]"), port=int(port), certificate=certificate,
-        key=key, proxied=proxied, rate=rate,
+        _opened, codes=codes, until=until, then=then, most=most, host=host.strip("[]"), port=int(port),
+        certificate=certificate, key=key, proxied=proxied, rate=rate,
     )  # fmt: skip
     sit_down(
         invitation, table=None, schema=schema, policy=policy, ledger=ledger, home=home, noise="secure",
@@ -95,6 +99,7 @@ def _opened(
     *,
     codes: Path | None,
     until: datetime | None,
+    then: datetime | None,
     most: int | None,
     rate: float,
     **where: Any,
@@ -114,6 +119,7 @@ def _opened(
         folder / "uploads",
         codes=None if codes is None else read_codes(codes),
         until=None if until is None else until.timestamp(),
+        then=None if then is None else then.timestamp(),
         most=most or MOST,
         least=rules.people,
         stopped=stopped,

@@ -38,9 +38,12 @@ REFUSED: dict[int | str, dict[str, Any]] = REFUSALS | {
     200: {"model": Health, "description": "It was here already"},
     401: {"model": Problem, "description": "No code, or one that was not handed out"},
     408: {"model": Problem, "description": "The upload took too long"},
-    409: {"model": Problem, "description": "For another run, or a second upload of a person"},
+    409: {
+        "model": Problem,
+        "description": "For another run or another collection, or a second upload of a person",
+    },
     411: {"model": Problem, "description": "The request does not say how long it is"},
-    422: {"model": Problem, "description": "Not an upload: its length, or its words"},
+    422: {"model": Problem, "description": "Not an upload: its length, or what is in it"},
     507: {"model": Problem, "description": "The disk is full"},
 }
 
@@ -55,6 +58,20 @@ class Ticket(BaseModel):
     sizes: list[int]
 
 
+class ReportTicket(BaseModel):
+    """What a round of reports tells those whom it asks: its sets of columns, and how often each is to be drawn."""
+
+    run: str
+    round: int
+    config: dict[str, Any]
+    schema_: dict[str, Any] = Field(alias="schema")
+    sizes: list[int]
+    groups: list[int]
+    columns: list[list[int]]
+    listed: list[list[list[int]]]
+    weights: list[int]
+
+
 class Kept(BaseModel):
     """That an upload is on the disk; `new`: since now."""
 
@@ -66,7 +83,7 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
     app = FastAPI(
         title="understudy collect",
         version=version("understudy"),
-        description="Takes people's uploads, each in two shares for two aggregators.",
+        description="Takes people's uploads: in two shares for two aggregators, or reports, private by themselves.",
         docs_url=None,  # these pages load scripts from elsewhere
         redoc_url=None,
         servers=[{"url": "/"}],
@@ -86,11 +103,21 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
         """That the receiver is up."""
         return Health(ok=True, version=version("understudy"))
 
-    @app.get("/v1/ticket", responses=REFUSALS)
-    async def ticket(request: Request) -> Ticket:
-        """What people are to upload for, and what it costs."""
+    def code_of(request: Request) -> str:
+        kind, _, code = request.headers.get("authorization", "").partition(" ")
+        return code.strip() if kind.lower() == "bearer" else ""
+
+    @app.get("/v1/ticket", responses=REFUSALS | {code: REFUSED[code] for code in (401, 409)})
+    async def ticket(request: Request) -> Ticket | ReportTicket:
+        """What people are to upload for, and what it costs. Where a collection is for some, it needs their code."""
         everybody.take(by(request))
-        return Ticket.model_validate(box.ticket())
+        try:
+            told = box.ticket(code_of(request))
+        except ExchangeError as error:
+            if error.status == 401:
+                strangers.take(by(request))
+            raise
+        return ReportTicket.model_validate(told) if "round" in told else Ticket.model_validate(told)
 
     @app.put(
         "/v1/uploads/{context}",
@@ -101,15 +128,14 @@ def build_app(box: Box, limits: Limits) -> FastAPI:
     async def upload(request: Request, response: Response, context: Context) -> Kept:
         """One person's upload. Once acknowledged, it survives a crash; the same bytes may be sent again."""
         everybody.take(by(request))
-        kind, _, code = request.headers.get("authorization", "").partition(" ")
         try:
-            person = box.person(code.strip() if kind.lower() == "bearer" else "")
+            person = box.person(code_of(request))
         except ExchangeError:
             strangers.take(by(request))
             raise
         if (length := length_of(request)) is None:
             raise ExchangeError(411, "This request needs a Content-Length. Nothing was stored.")
-        batch = box.expect(context, length)
+        batch = box.expect(context, length, person)
         data = await _body(request)
         new = await anyio.to_thread.run_sync(box.take, batch, person, data)
         response.status_code = 201 if new else 200

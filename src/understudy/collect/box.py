@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -26,28 +26,41 @@ from torch import Tensor
 
 from understudy.collect.store import LATE, REPEATED, TWICE, Store
 from understudy.errors import ConfigError, ExchangeError, PartyError
-from understudy.protocols.aggregators.upload import KEY, Format
 
 LEAST_CODE, MOST_CODE = 16, 128  # letters: fewer could be guessed
 MOST = 1_000_000  # uploads, where neither codes nor the settings say how many
+KEY = 16  # bytes at an upload's beginning, by which it is known
 _CODE = re.compile(r"[!-~]+")
 _OVER = "The collection is over."
 _LOOK = 0.2  # seconds between two looks whether it is over
 
 
+class Form(Protocol):
+    """Of an upload."""
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+
+    def decodes(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Which rows of that size could be uploads: (n,)."""
+
+
 @dataclass(frozen=True)
 class Batch:
-    """The run that is on, and its uploads."""
+    """The collection that is on, and its uploads. `among`: whom it is for; None: everybody who may upload."""
 
     ticket: Mapping[str, Any]
     context: bytes
-    form: Format
+    form: Form
     store: Store
+    among: frozenset[str] | None = None
 
 
 class Box:
     """`codes` of the people who may upload, or None for anybody. The collection is over `until` then (seconds since
     1970), or when `most`, or everybody with a code, have uploaded. With fewer than `least` nothing is passed on.
+    A run of reports may have a second collection, which is over by `then`, or when everybody whom it is for has come.
     """
 
     def __init__(
@@ -56,12 +69,13 @@ class Box:
         *,
         codes: Collection[str] | None = None,
         until: float | None = None,
+        then: float | None = None,
         most: int = MOST,
         least: int = 1,
         stopped: threading.Event | None = None,
         watch: Callable[[str, Mapping[str, Any]], None] = lambda event, facts: None,
     ) -> None:
-        self._folder, self._until, self._least = folder, until, least
+        self._folder, self._ends, self._least = folder, (until, then), least
         self._codes = None if codes is None else {person_of(code) for code in codes}
         self._most = most if self._codes is None else min(most, len(self._codes))
         self._stopped, self._watch = stopped or threading.Event(), watch
@@ -69,30 +83,46 @@ class Box:
 
     # What the party asks for
 
-    def gather(self, ticket: Mapping[str, Any], context: bytes, form: Format) -> NDArray[np.str_]:
-        """Take uploads for this run until the collection is over; who uploaded.
+    def everybody(self) -> list[str] | None:
+        """Who may upload; None where that is anybody."""
+        return None if self._codes is None else sorted(self._codes)
+
+    def gather(
+        self,
+        ticket: Mapping[str, Any],
+        context: bytes,
+        form: Form,
+        *,
+        among: Collection[str] | None = None,
+        number: int = 1,
+    ) -> NDArray[np.str_]:
+        """Take uploads for this run until the collection, its first or its second, is over; who uploaded.
+
+        `among`: people whom alone it is for, where it is one of several; of these one is enough.
 
         Edges: too few → PartyError, and what came is kept: the same command with a later end goes on. Stopped →
         KeyboardInterrupt, and so it is.
         """
         if self._batch is None or self._batch.context != context:
             self.close()
-            store = Store(self._folder / f"{context.hex()}.uploads")
-            self._batch = Batch(ticket, context, form, store)
-        store = self._batch.store
+            part = "" if among is None else f"{_run_of(ticket)}-"
+            store = Store(self._folder / f"{part}{context.hex()}.uploads")
+            self._batch = Batch(ticket, context, form, store, None if among is None else frozenset(among))
+        store, end = self._batch.store, self._ends[min(number, len(self._ends)) - 1]
+        most = self._most if among is None else min(self._most, len(among))
         if not store.over:
             self._watch("collecting", {"run": ticket["run"], "context": context.hex()})
         while not store.over:
             if self._stopped.wait(_LOOK):
                 raise KeyboardInterrupt  # no refusal: the server is told nothing, and waits until this is started again
-            if store.count >= self._most or (self._until is not None and time.time() >= self._until):
-                self._end(store)
+            if store.count >= most or (end is not None and time.time() >= end):
+                self._end(store, self._least if among is None else 1)
         return store.people()
 
-    def _end(self, store: Store) -> None:
-        if store.count < self._least:
+    def _end(self, store: Store, least: int = 1) -> None:
+        if store.count < least:
             raise PartyError(
-                f"{store.count:,} people have uploaded, and {self._least:,} are the least here. What came is kept; "
+                f"{store.count:,} people have uploaded, and {least:,} are the least here. What came is kept; "
                 "nothing was passed on."
             )
         store.end()
@@ -121,12 +151,21 @@ class Box:
         if self._batch is not None:
             batch, self._batch = self._batch, None
             batch.store.delete()
+            if batch.among is not None:  # an earlier collection of the run
+                for path in self._folder.glob(f"{_run_of(batch.ticket)}-*"):
+                    path.unlink(missing_ok=True)
 
     # What people's devices ask for
 
-    def ticket(self) -> Mapping[str, Any]:
-        """What people are told of the run."""
-        return self._open().ticket
+    def ticket(self, code: str = "") -> Mapping[str, Any]:
+        """What people are told of the run; where a collection is for some of them, these alone."""
+        if (batch := self._open()).among is not None:
+            self._asked(batch, self.person(code))
+        return batch.ticket
+
+    def _asked(self, batch: Batch, person: str | None) -> None:
+        if batch.among is not None and person not in batch.among:
+            self._refuse("another collection", 409, "You are asked in another collection of this run.")
 
     def person(self, code: str) -> str | None:
         """Whose code it is; None where anybody may upload. 401 for one that was not handed out."""
@@ -137,9 +176,10 @@ class Box:
             self._refuse("no code", 401, "This needs the code that you were given.")
         return person
 
-    def expect(self, context: str, length: int | None) -> Batch:
-        """Whether an upload for this run, of that length, is taken now; before any of it is read."""
+    def expect(self, context: str, length: int | None, person: str | None = None) -> Batch:
+        """Whether this person's upload for this run, of that length, is taken now; before any of it is read."""
         batch = self._open()
+        self._asked(batch, person)
         if context != batch.context.hex():
             self._refuse("another run", 409, "This is for another run, or for other settings.")
         if length != batch.form.size:
@@ -150,7 +190,7 @@ class Box:
         """Keep an upload; False if it was kept before. 409 for a second one of this person."""
         row = np.frombuffer(data, np.uint8)[None]
         if row.shape[1] != batch.form.size or not batch.form.decodes(row)[0]:
-            self._refuse("not decodable", 422, "This is no upload: it has words outside the field.")
+            self._refuse("not decodable", 422, "This is no upload: something in it is outside its range.")
         key = data[:KEY]
         try:
             done = batch.store.put(key.hex() if person is None else person, key, data)
@@ -173,6 +213,11 @@ class Box:
         if self._batch is not None:
             self._batch.store.refuse(why)
         raise ExchangeError(status, f"{text} Nothing was stored.")
+
+
+def _run_of(ticket: Mapping[str, Any]) -> str:
+    """By what a run's files are known."""
+    return hashlib.sha256(str(ticket["run"]).encode()).hexdigest()[:16]
 
 
 def person_of(code: str) -> str:

@@ -5,32 +5,29 @@ on it answers as a host of those who uploaded (`host`).
 
 Guarantee: what it passes on was made and paid for by the people themselves, and is bound to this run, these settings
 and the second aggregator's key. Its own ledger holds the same price for each of them, before anything is passed on. An
-upload is passed on as it came: a party that goes back to an earlier state says the same again.
-A batch that is asked for again, after a crash or at an earlier state, is charged once: it is the same to the bit.
+upload is passed on as it came: a party that goes back to an earlier state says the same again, and it is charged once
+(`passing_on`).
 Edges: a run that costs more than it may here is refused before anybody is told of it. Who uploaded and has too little
 left in this party's ledger is left out, and counted as that.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.no_rows import NoRows
-from understudy.data.population import Population
 from understudy.data.schema import Schema
-from understudy.data.slots import Slots
-from understudy.errors import BudgetExceeded, LedgerError, PrivacyError, SchemaError
+from understudy.errors import SchemaError
 from understudy.pack import Value
-from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.upload import Format
-from understudy.protocols.people.host import Call, Hosting
+from understudy.protocols.people.host import Hosting
+from understudy.protocols.people.passing_on import PassingOn, elsewhere
 
 
 class Box(Protocol):
@@ -43,7 +40,7 @@ class Box(Protocol):
         """The uploads of those people, in that order: uint8, (n, size)."""
 
 
-class CollectingParty(UploadParty):
+class CollectingParty(PassingOn, UploadParty):
     """Guarantee and edges: see the module."""
 
     def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
@@ -63,21 +60,7 @@ class CollectingParty(UploadParty):
             "sizes": list(plan.cells.sizes),
         }
         people = self.box.gather(ticket, self.context, plan.format)
-        # Everybody has one row, of which nothing is here.
-        nothing, codes = torch.zeros(len(people), 0), torch.zeros(len(people), dtype=torch.int64)
-        population = Population(Slots(schema), people, nothing, codes, torch.arange(len(people) + 1))
-        return Hosting(population, plan.event, 1)
-
-    def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
-        batch = hashlib.sha256("\n".join(sorted(people.tolist())).encode()).hexdigest()[:16]
-        what = f"round {ask.round}: {self.what}, batch {batch}"
-        try:
-            return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)
-        except (BudgetExceeded, LedgerError):
-            raise
-        except PrivacyError:  # it stands there
-            what = f"again, to the bit: {what}"
-            return self.ledger.charge(self.hosting.event, people=(), run=self.run, what=what)
+        return Hosting(elsewhere(schema, people), plan.event, 1)
 
     def reports(self, ask: Upload) -> Value:
         """What these people sent, as it came."""

@@ -29,6 +29,9 @@ class TwoRounds(Collection):
         self, config: Any, parties: Parties, schema: Any, checkpoint: Path | None, *, resume: bool
     ) -> None:
         self.answers: list[dict[str, Tensor]] = []  # of each turn
+        self.chosen: list[
+            dict[str, Tensor]
+        ] = []  # and what they are about, where people drew that by themselves
         super().__init__(config, parties, schema, checkpoint, resume=resume)
 
     def divide(self, share: float) -> None:
@@ -41,13 +44,21 @@ class TwoRounds(Collection):
         ]
 
     def hear(self, asks: Mapping[str, Any], answers: Mapping[str, Reported]) -> None:
-        self.answers.append({name: sent_bytes(reply.reports.value) for name, reply in answers.items()})
+        values: dict[str, Any] = {name: reply.reports.value for name, reply in answers.items()}
+        drawn = {name: chosen(value, len(asks[name].people)) for name, value in values.items()}
+        self.chosen.append({name: which for name, which in drawn.items() if which is not None})
+        self.answers.append(
+            {
+                name: sent_bytes(value if drawn[name] is None else value["reports"])
+                for name, value in values.items()
+            }
+        )
 
     def reported(self) -> dict[str, Any]:
-        return {"answers": self.answers}
+        return {"answers": self.answers, "chosen": self.chosen}
 
     def take(self, state: Mapping[str, Any]) -> None:
-        self.answers = state["answers"]
+        self.answers, self.chosen = state["answers"], state["chosen"]
 
     @property
     def asked(self) -> dict[str, Spend]:
@@ -71,6 +82,15 @@ def in_two(hosted: Mapping[str, int], share: float, seed: int) -> dict[str, tupl
         name: (torch.from_numpy(np.flatnonzero(part)), torch.from_numpy(np.flatnonzero(~part)))
         for name, part in zip(hosted, parts, strict=True)
     }
+
+
+def chosen(value: Any, people: int) -> Tensor | None:
+    """What each of those who came, up to so many, has drawn by themselves, where a party says it: int64, (n,)."""
+    which = value.get("which") if isinstance(value, dict) and "reports" in value else None
+    fits = (
+        isinstance(which, Tensor) and which.dtype == torch.int64 and which.ndim == 1 and len(which) <= people
+    )
+    return which if fits else None
 
 
 def sent_bytes(value: Any) -> Tensor:

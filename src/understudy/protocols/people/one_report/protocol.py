@@ -24,6 +24,7 @@ from torch import Tensor
 
 from understudy.data.codec import Codec
 from understudy.data.column import Binned, Ordinal
+from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
@@ -32,6 +33,7 @@ from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import MOST_CELLS, SubsetSelection
 from understudy.protocols.core import Parties
+from understudy.protocols.people.one_report.collected import CollectingReports
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.fit import Heard, fit_reports, one_ways
 from understudy.protocols.people.one_report.given_target import fit_given_target
@@ -46,8 +48,12 @@ _RATE = 0.15  # of the fit
 _SETS_A_STEP = 40
 
 
-def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> OneReportParty:
-    """A party of this protocol."""
+def build_party(name: str, table: Table | NoRows, ledger: Ledger, **more: Any) -> OneReportParty:
+    """A party of this protocol: without rows one that collects reports in a box."""
+    if isinstance(table, NoRows):
+        if table.box is None:
+            raise ConfigError(f"{name}: one-report has no aggregator. Nothing was charged.")
+        return CollectingReports(name, table, ledger, **more)
     return OneReportParty(name, table, ledger, **more)
 
 
@@ -116,7 +122,8 @@ class _Run(TwoRounds):
                 continue
             asks = self.asks(round)
             for name, sent in self.answers[round - 1].items():
-                self.refused[stage] += _read(sent, asks[name].which, mechanisms, named)
+                which = self.chosen[round - 1].get(name, asks[name].which)
+                self.refused[stage] += _read(sent, which, mechanisms, named)
         return [
             Heard.of(about, mechanism, torch.cat([torch.zeros(0, mechanism.size, dtype=torch.int64), *parts]))
             for about, mechanism, parts in zip(sets, mechanisms, named, strict=True)
@@ -158,6 +165,8 @@ def in_order(schema: Schema) -> list[int]:
 
 def _read(sent: Tensor, which: Tensor, mechanisms: list[SubsetSelection], named: list[list[Tensor]]) -> int:
     """Put a reply's reports to those of their sets. How many were refused: all, where the length is not theirs."""
+    if bool(((which < 0) | (which >= len(mechanisms))).any()):
+        return len(which)
     long = lengths(which, mechanisms)
     if len(sent) != int(long.sum()):
         return len(which)

@@ -1,0 +1,39 @@
+"""A party without rows that passes on what people's own devices made: whom it charges, and how often.
+
+Guarantee: its ledger holds the price of each person whose upload it passes on, before that. What is asked for again,
+after a crash or at an earlier state, is the same to the bit and charged once.
+"""
+
+import hashlib
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from understudy.data.population import Population
+from understudy.data.schema import Schema
+from understudy.data.slots import Slots
+from understudy.errors import BudgetExceeded, LedgerError, PrivacyError
+from understudy.privacy.accounts.ledger import Receipt
+from understudy.protocols.people.host import Call, HostParty
+
+
+class PassingOn(HostParty):
+    """Guarantee: see the module."""
+
+    def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
+        batch = hashlib.sha256("\n".join(sorted(people.tolist())).encode()).hexdigest()[:16]
+        what = f"round {ask.round}: {self.what}, batch {batch}"
+        try:
+            return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)
+        except (BudgetExceeded, LedgerError):
+            raise
+        except PrivacyError:  # it stands there
+            what = f"again, to the bit: {what}"
+            return self.ledger.charge(self.hosting.event, people=(), run=self.run, what=what)
+
+
+def elsewhere(schema: Schema, people: NDArray[Any]) -> Population:
+    """These people, each with one row, of which nothing is here."""
+    nothing, codes = torch.zeros(len(people), 0), torch.zeros(len(people), dtype=torch.int64)
+    return Population(Slots(schema), people, nothing, codes, torch.arange(len(people) + 1))
