@@ -11,7 +11,7 @@ from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.loss import Triple
-from understudy.models.tables.mixture import MixtureOfProducts
+from understudy.models.tables.mixture import KEPT, MixtureOfProducts
 from understudy.models.tables.target_effects import with_effects
 
 SIZES, TARGET = (2, 3, 2, 2), 2
@@ -38,8 +38,8 @@ def told(mixture: MixtureOfProducts) -> MixtureOfProducts:
     return with_effects(mixture, TARGET, [], uniform(1))
 
 
-def law(mixture: MixtureOfProducts) -> Tensor:
-    """The probability of every row, by enumeration: of its components, or of the others and the effects."""
+def law(mixture: MixtureOfProducts, kept: float = KEPT) -> Tensor:
+    """The probability of every row, by enumeration: of its components, and of the others and the effects."""
     odds = [mixture.odds().double()[:, block] for block in BLOCKS]
     own = torch.stack([part[:, ROWS[:, c]] for c, part in enumerate(odds)]).prod(0).mean(0).reshape(SIZES)
     if mixture.effects is None:
@@ -50,7 +50,7 @@ def law(mixture: MixtureOfProducts) -> Tensor:
     if mixture.together:
         said += mixture.effects.double()[9:][3 * ROWS[:, 0] + ROWS[:, 1]]
     chance = said.softmax(1).gather(1, ROWS[:, [TARGET]]).reshape(SIZES)
-    return own.sum(TARGET, keepdim=True) * chance
+    return kept * own + (1 - kept) * own.sum(TARGET, keepdim=True) * chance
 
 
 def with_target(table: Tensor) -> list[Tensor]:
@@ -61,7 +61,7 @@ def with_target(table: Tensor) -> list[Tensor]:
 def test_pairs_with_the_target_stay_and_it_is_drawn_by_no_two_columns_together(
     mixture: MixtureOfProducts, told: MixtureOfProducts
 ) -> None:
-    before, after = law(mixture), law(told)
+    before, after = law(mixture), law(told, kept=0)
     for own, other in zip(with_target(before), with_target(after), strict=True):
         torch.testing.assert_close(own, other, atol=0.002, rtol=0)
     odds = (after[:, :, 1] / after[:, :, 0]).log()  # (2, 3, 2): a sum of one term for each column
@@ -77,10 +77,10 @@ def test_a_three_way_table_stays_where_its_columns_have_effects_together(
     mixture: MixtureOfProducts, told: MixtureOfProducts
 ) -> None:
     both = with_effects(mixture, TARGET, [(0, 1)], uniform(1))
-    before, after, without = (law(one).sum(3) for one in (mixture, both, told))
+    before, after, without = (law(one, kept=0).sum(3) for one in (mixture, both, told))
     torch.testing.assert_close(before, after, atol=0.0015, rtol=0)
     assert (before - without).abs().max() > 0.005
-    n, levels = 20_000, both.levels(20_000, uniform(2)).long()
+    n, levels, after = 20_000, both.levels(20_000, uniform(2)).long(), law(both).sum(3)
     drawn = torch.zeros(SIZES[:3], dtype=torch.float64).index_put_(
         tuple(levels[:, :3].T), torch.tensor(1 / n, dtype=torch.float64), accumulate=True
     )

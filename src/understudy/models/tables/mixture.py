@@ -13,8 +13,9 @@ Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Cono
 all components alike, and within one on all n_k quantiles of every column. Every single row has the mixture's law; all
 together have its one- and two-way tables with less of a sampling error than independent ones.
 
-A column to predict may be drawn last, by the row's other columns (`target_effects`): the two-way tables stay those of
-the mixture, other tables with it do not. All that is asked of the mixture in closed form is the mixture's own.
+A column to predict may be drawn last, by the row's other columns (`target_effects`), in seven rows of ten: the two-way
+tables stay those of the mixture, other tables with it do not. Effects say too little of rows that are surely one or the
+other, components too much. All that is asked of the mixture in closed form is the mixture's own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 _GOLDEN = 0.5 * (5**0.5 - 1)
+KEPT = 0.3  # of all rows: so many have the target of their component
 
 
 class MixtureOfProducts(nn.Module):
@@ -105,7 +107,8 @@ class MixtureOfProducts(nn.Module):
         levels = latin(pick, odds, uniform)
         if self.target is not None and self.effects is not None:
             effects = self.effects.detach().cpu().double()
-            levels[:, self.target] = told(self.terms(levels), effects, uniform)
+            drawn = told(self.terms(levels), effects, uniform)
+            levels[:, self.target] = torch.where(uniform(n) < KEPT, levels[:, self.target], drawn)
         return levels[torch.argsort(uniform(n))]
 
     def terms(self, levels: Tensor) -> Tensor:

@@ -4,8 +4,9 @@ A mixture that has all pairs right may say anything of one column given a dozen 
 these are too sure of it. Of all laws with the mixture's law of the other columns and its pairs with the target, that of
 largest entropy is a logistic regression with an effect for each level and none of two columns together (Berger, Della
 Pietra, Della Pietra, "A maximum entropy approach to natural language processing", Comput. Linguist. 1996, §3). So a
-row's other columns are drawn from the mixture, and its target by these effects: pairs stay as they are, and a
-classifier that learns from drawn rows finds what pairs say in place of what a few components have by chance.
+row's other columns are drawn from the mixture, and its target by these effects (`mixture.KEPT` of the rows have that of
+their component): pairs stay as they are, and a classifier that learns from drawn rows finds what pairs say in place of
+what a few components have by chance.
 Three-way tables with the target that were released stay as well: two columns that stand in one have effects together.
 
 The regression is fitted to rows that the mixture draws, each with the target's probabilities by Bayes' rule. Where it
