@@ -80,9 +80,9 @@ class Config:
     second time, so that both together have less noise; `scouting` is the share of the budget that the first release, of
     all pairs, takes then. What a classifier learns gains much by it, most on wide tables, and the distance of other
     pairs hardly suffers (benchmarks/joint). The fit is drawn to tables of three columns with it that have no more than
-    the pairs say (`tables/with_target.py`). By default it is .8, and less where people are few beside the noise
-    (`terms.again_share`). How many there are is known where columns are split; elsewhere
-    `public_people` says it, if it is public: about so many, or a bound.
+    the pairs say (`tables/with_target.py`), and rows draw it by their other columns (`tables/target_effects.py`).
+    By default `scouting` is .8, and less where people are few beside the noise (`terms.again_share`). How many there
+    are is known where columns are split; elsewhere `public_people` says it, if it is public: about so many, or a bound.
     `refined`: so many other pairs, the strongest by the first release (`tables/strongest_pairs.py`), are measured once
     more, too. By default none are, however wide the table: the fit reads wide tables by what their pairs share
     (`tables/low_rank.py`), and of tables with up to 561 columns a choice of pairs gained an eighth on one and lost
