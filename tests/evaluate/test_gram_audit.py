@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from understudy.data.schema import Boolean, Integer, Schema
+from understudy.data.schema import Boolean, Integer, Real, Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file
@@ -23,6 +23,7 @@ from understudy.protocols.gram import protocol as gram
 XY = Schema(columns=(Boolean(name="x"), Boolean(name="y")))
 Z = Schema(columns=(Boolean(name="z"),))
 NUMBERS = Schema(columns=(Integer(name="age", low=0, high=40), Boolean(name="x")))
+PRICES = Schema(columns=(Real(name="price", low=0.0, high=4.0, decimals=1, ends=True), Boolean(name="x")))
 BUDGET, STRICTER, LOOSER = (Budget(epsilon, 1e-3) for epsilon in (8.0, 6.0, 16.0))
 
 
@@ -57,7 +58,7 @@ def test_a_target_that_is_measured_twice_is_within_the_claim_too() -> None:
     assert result.observed > 0.3 * result.claimed
 
 
-@pytest.mark.parametrize("schemas", [{"a": NUMBERS}, {"a": NUMBERS, "b": Z}], ids=["one holder", "columns"])
+@pytest.mark.parametrize("schemas", [{"a": PRICES}, {"a": NUMBERS, "b": Z}], ids=["one holder", "columns"])
 def test_where_levels_are_bought_all_releases_together_are_within_the_claim(
     schemas: dict[str, Schema],
 ) -> None:

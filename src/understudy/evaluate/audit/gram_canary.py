@@ -116,13 +116,10 @@ def _fine_evidence(found: Released, layout: Layout, everyone: pd.DataFrame) -> f
     released, deviations = found.kept["fine.counts"].double(), iter(found.kept["fine.deviation"].tolist())
     evidence, start = 0.0, 0
     for trees in layout.trees:
-        cells = trees.codec.codes(everyone[list(trees.schema.names)])
+        cells = trees.cells(everyone[list(trees.schema.names)])
         one, others = (trees.count(part).double() for part in (cells[:1], cells[1:]))
         noise = torch.cat(
-            [
-                torch.full((sum(layers) + column.nullable,), next(deviations), dtype=torch.float64)
-                for layers, column in zip(trees.layers, trees.fine.columns, strict=True)
-            ]
+            [torch.full((size,), next(deviations), dtype=torch.float64) for size in trees.sizes]
         )
         nodes = released[start : start + len(one)]
         evidence += float((one * (nodes - others) / noise.square()).sum())

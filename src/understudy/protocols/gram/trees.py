@@ -68,11 +68,15 @@ class Trees:
         return sum(map(len, self.layers)) + len(self.ended)
 
     @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many nodes each column has, with those without a value and ends."""
+        each = zip(self.layers, self.columns, strict=True)
+        return tuple(sum(layers) + fine.nullable + end_cells(own) for layers, (own, fine) in each)
+
+    @property
     def nodes(self) -> int:
         """How many there are in all."""
-        return sum(map(sum, self.layers)) + sum(
-            column.nullable + end_cells(own) for own, column in self.columns
-        )
+        return sum(self.sizes)
 
     @cached_property
     def ended(self) -> dict[int, Real]:
