@@ -13,6 +13,7 @@ from understudy.federation import Federation
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
 
+pytestmark = pytest.mark.usefixtures("short_fits")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 

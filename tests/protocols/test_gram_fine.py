@@ -436,7 +436,7 @@ def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut
     tables, schemas = cut()
     tables = {name: table.head(20) for name, table in tables.items()}
     poor = replace(BUDGET, epsilon=0.02)
-    for seed in range(4):
+    for seed in range(2):
         parties = all_parties(tables, schemas, budget=poor, seed=seed)
         outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
         assert len(outcome.generator.sample(5, seed=0)) == 5

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
@@ -89,15 +90,32 @@ def test_a_word_that_is_no_number_of_the_field_is_drawn_again_alike(
     assert np.array_equal(phone.numbers(bytes(32), 3, 50), Field(2**31 + 11).uniform(bytes(32), 3, 50))
 
 
-def start(folder: Path, *more: str, run: str = "r") -> subprocess.CompletedProcess[str]:
+def words(folder: Path, *more: str, run: str = "r") -> list[str]:
     (folder / "ticket.json").write_text(json.dumps(ticket(run)))
     levels = ",".join("0" for _ in PLAN.cells.sizes)
-    words = [sys.executable, str(PHONE), "ticket.json", levels, "upload.bin", *more]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60)
+    return [str(PHONE), "ticket.json", levels, "upload.bin", *more]
 
 
-def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
-    done = start(tmp_path)
+@pytest.fixture
+def start(phone: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """The program in this process: what it ends with, nothing if all is well."""
+    monkeypatch.chdir(tmp_path)
+
+    def started(*more: str, run: str = "r") -> str:
+        monkeypatch.setattr("sys.argv", words(tmp_path, *more, run=run))
+        try:
+            phone.main()
+        except SystemExit as end:
+            return str(end)
+        return ""
+
+    return started
+
+
+def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path, start: Callable[..., str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *words(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert "none against both together" in done.stdout
     assert fingerprint({"second": PAIR.public}) in done.stdout
@@ -105,21 +123,23 @@ def test_a_phone_pays_first_and_uploads_once_in_a_run(tmp_path: Path) -> None:
     made = (tmp_path / "upload.bin").read_bytes()
     entry = {"run": "r", "epsilon": 1.0, "delta": 1e-6, "upload": hashlib.sha256(made).hexdigest()}
     assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
-    assert start(tmp_path).returncode == 0, "the same upload again, at no price"
+    assert not start(), "the same upload again, at no price"
     assert (tmp_path / "upload.bin").read_bytes() == made
     assert json.loads((tmp_path / "ledger.jsonl").read_text()) == entry
     (tmp_path / "upload.bin").unlink()
-    assert "You have uploaded" in start(tmp_path).stderr
-    assert "above 1.5 in all" in start(tmp_path, "--most", "1.5", run="s").stderr
+    assert "You have uploaded" in start()
+    assert "above 1.5 in all" in start("--most", "1.5", run="s")
     assert not (tmp_path / "upload.bin").exists()
 
 
-def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(tmp_path: Path) -> None:
-    assert start(tmp_path).returncode == 0
+def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(
+    tmp_path: Path, start: Callable[..., str]
+) -> None:
+    assert not start()
     made, file = (tmp_path / "upload.bin").read_bytes(), tmp_path / "upload.bin"
     file.rename(tmp_path / "upload.bin.draft")
     file.write_bytes(made[:100])  # of another run, or half of it
-    assert start(tmp_path).returncode == 0
+    assert not start()
     assert file.read_bytes() == made
     assert not (tmp_path / "upload.bin.draft").exists()
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 1

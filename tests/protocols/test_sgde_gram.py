@@ -14,7 +14,7 @@ from understudy.errors import ArtefactError, ConfigError, PrivacyError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.tables import MixtureOfProducts
-from understudy.models.tables.offered import OfferedGram
+from understudy.models.tables.offered import OfferedGram, added_grams
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
@@ -36,6 +36,12 @@ SCHEMA = Schema(
     )
 )  # fmt: skip
 POOL = Requirements(schema=SCHEMA, target="class", epsilon=4.0, delta=1e-5)
+
+
+@pytest.fixture(autouse=True)
+def fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enough for four columns."""
+    monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 200)
 
 
 def rows(count: int, seed: int = 0) -> pd.DataFrame:

@@ -138,7 +138,7 @@ def test_by_class_second_moments_are_those_of_each_class() -> None:
 
 def test_what_is_drawn_is_tied_across_holders(tmp_path: Path) -> None:
     """The table's level says which third of both halves is bright, and a bright upper half goes with a bright lower."""
-    found = train("tied", federation(300, epsilon=40.0), **SMALL, target="side")
+    found = train("tied", federation(200, epsilon=40.0), **SMALL, target="side")
     loaded = Generator.load(found.generator.save(tmp_path / "generator"))
     drawn: Any = loaded.parts(600, seed=3)
     assert list(loaded.sample(5, seed=1).columns) == list(found.sample(5, seed=1).columns)
@@ -147,7 +147,7 @@ def test_what_is_drawn_is_tied_across_holders(tmp_path: Path) -> None:
         assert (thirds.argmax(1) == drawn["registry"]["side"].to_numpy()).mean() > 0.9
     upper, lower = (drawn[half].mean((1, 2)) for half in ("upper", "lower"))
     assert np.corrcoef(upper, lower)[0, 1] > 0.6
-    assert abs(drawn["upper"].mean() - people(300)[0]["upper"].values.mean() * 255) < 8
+    assert abs(drawn["upper"].mean() - people(200)[0]["upper"].values.mean() * 255) < 8
     assert abs((drawn["registry"]["site"] == "a").mean() - 0.5) < 0.1
 
 
@@ -528,7 +528,7 @@ out = "out"
 features = 10
 directions = 4
 components = 16
-steps = 60
+steps = 20
 target = "side"
 
 [parties.upper]
@@ -549,7 +549,7 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Images in one file, their label in another, ledgers on disk: the strictest holder's budget is what both pay."""
-    held, _ = people(90)
+    held, _ = people(40)
     pixels = np.rint(held["upper"].values * 255).astype(np.uint8)
     np.savez(tmp_path / "upper.npz", images=pixels, id=held["upper"].people)
     held["registry"].to_csv(tmp_path / "registry.csv", index=False)
@@ -561,7 +561,7 @@ def test_a_run_file_is_carried_out_and_audited_and_its_generator_draws(
     assert not result.privacy.rehearsal
     for name in ("upper", "registry"):
         assert 2.9 < result.privacy.epsilon(name, "server") <= 3.0
-    assert len(pd.read_parquet(out / "synthetic.parquet")) == 90
+    assert len(pd.read_parquet(out / "synthetic.parquet")) == 40
     drawn: Any = Generator.load(out).parts(7, seed=0)
     assert drawn["upper"].shape == (7, 4, 6)
     assert list(drawn["registry"].columns) == ["side", "site"]
