@@ -74,9 +74,9 @@ def horizontal(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]
 
 @cache
 def narrow(parties: int) -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
-    """The same people with four of the columns."""
+    """The same people with three of the columns."""
     tables, schemas = horizontal(parties)
-    some = ["colour", "grade", "smoker", "age"]
+    some = ["colour", "grade", "smoker"]
     return (
         {name: table[["id", *some]] for name, table in tables.items()},
         {name: schema.select(some) for name, schema in schemas.items()},
@@ -286,7 +286,7 @@ MOMENTS = {"features": 12}
 CHAINS = {"kinds": 3, "states": 2, "steps": 5, "device": "cpu"}
 TIED = {"features": 8, "directions": 3, "components": 8, "steps": 20, "chunk": 25}
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
-MIXTURE = {"components": 8, "steps": 20, "chunk": 10, "device": "cpu"}
+MIXTURE = {"components": 8, "steps": 20, "chunk": 15, "device": "cpu"}
 SPLIT = {
     "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "components": 8, "steps": 20,
     "device": "cpu",
@@ -397,8 +397,8 @@ CASES = [
     ),
     Case("SGDE, two silos", "sgde", sgde, TRADED, lambda: apart(2), one_payment=True),
     Case(
-        "SGDE, four silos, people with several rows", "sgde", sgde, TRADED | {"rate": 1.0, "leave_out": "nothing"},
-        lambda: horizontal(4), one_payment=True,
+        "SGDE, three silos, people with several rows", "sgde", sgde, TRADED | {"rate": 1.0, "leave_out": "nothing"},
+        lambda: horizontal(3), one_payment=True,
     ),
     Case("SGDE by counts", "sgde", sgde, TRADED | {"kind": "marginals"}, lambda: apart(3), one_payment=True),
     Case("SGDE by pairs", "sgde", sgde, TRADED | {"kind": "gram"}, lambda: apart(2), one_payment=True),
@@ -434,10 +434,10 @@ CASES = [
     RowsCase("Visits, rows, three parties", "visits", visits, CHAINS, lambda: many_rows(3), one_payment=True),
     RowsCase("Visits, one party, events that are drawn", "visits", visits, CHAINS, lambda: many_rows(1, cut="draw"),
          one_payment=True),
-    Case("Visits, columns, two tables and events that are drawn", "visits", visits, CHAINS | {"chunk": 9},
-         lambda: beside_visits(40, cut="draw"), one_payment=True),
-    Case("Visits, a grid, events that are drawn", "visits", visits, CHAINS | {"chunk": 9},
-         lambda: split_rows(*beside_visits(40, cut="draw"), clinic=2, bank=2), one_payment=True),
+    Case("Visits, columns, two tables and events that are drawn", "visits", visits, CHAINS | {"chunk": 16},
+         lambda: beside_visits(30, cut="draw"), one_payment=True),
+    Case("Visits, a grid, events that are drawn", "visits", visits, CHAINS | {"chunk": 16},
+         lambda: split_rows(*beside_visits(30, cut="draw"), clinic=2, bank=2), one_payment=True),
     RowsCase("Gram, rows, one party", "gram", gram, MIXTURE, lambda: apart(1), one_payment=True),
     RowsCase("Gram, rows, levels bought", "gram", gram, MIXTURE, lambda: undeclared(apart(2)), one_payment=True),
     Case(
