@@ -59,8 +59,15 @@ SCHEMA = Schema(
 )  # fmt: skip
 
 
+def few(rows: int, seed: int) -> tuple[pd.DataFrame, Schema]:
+    """A toy table of four columns."""
+    frame, schema = toy(rows=rows, seed=seed)
+    some = ["colour", "grade", "smoker", "age"]
+    return frame[["id", *some]], schema.select(some)
+
+
 def silos(number: int = 3, rows: int = 60, **budget: Any) -> Federation:
-    frame, schema = toy(rows=rows, seed=3)
+    frame, schema = few(rows=rows, seed=3)
     tables = {f"silo {k}": frame.iloc[k::number] for k in range(number)}
     return Federation.rehearsal(
         tables, dict.fromkeys(tables, schema), budget=budget.get("budget", BUDGET), seed=5, same_people=False
@@ -119,7 +126,7 @@ def test_nothing_tells_how_many_rows_a_silo_has() -> None:
 
 
 def test_a_class_without_rows_is_offered_like_any_other() -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     own = frame[frame["smoker"] == frame["smoker"].iloc[0]]
     federation = Federation.rehearsal(
         {"silo": own}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False
@@ -131,7 +138,7 @@ def test_a_class_without_rows_is_offered_like_any_other() -> None:
 
 
 def test_a_person_with_many_rows_counts_with_one() -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     frame["id"] %= 20
     federation = Federation.rehearsal(
         {"silo": frame}, {"silo": schema}, budget=BUDGET, seed=5, same_people=False
@@ -218,7 +225,7 @@ def test_a_pool_of_two_silos_flags_nobody() -> None:
 
 
 def test_lies_are_refused_where_the_ledger_is_real(tmp_path: Path) -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     federation = Federation(
         {"silo": frame}, {"silo": schema}, budget=BUDGET, ledgers=tmp_path, same_people=False
     )
@@ -264,7 +271,7 @@ def test_a_spent_budget_stops_before_anything_is_charged() -> None:
 
 def test_an_offer_that_was_tampered_with_is_refused() -> None:
     federation = silos(1)
-    requirements = Requirements(schema=toy(rows=4, seed=0)[1], target="smoker")
+    requirements = Requirements(schema=few(rows=4, seed=0)[1], target="smoker")
     (party,) = federation.parties("sgde", run="r").values()
     party.answer(Subscribe(requirements=requirements.to_dict(), config={"steps": 2, "latent": 2}))
     offer = party.answer(Push()).offers.value[0]  # type: ignore[attr-defined]
@@ -284,7 +291,7 @@ def test_an_offer_that_was_tampered_with_is_refused() -> None:
 
 
 def test_silos_that_describe_their_rows_differently_are_refused() -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     federation = Federation.rehearsal(
         {"a": frame, "b": frame.drop(columns="age")}, {"a": schema, "b": schema.drop(["age"])},
         budget=BUDGET, seed=1, same_people=False,
@@ -294,7 +301,7 @@ def test_silos_that_describe_their_rows_differently_are_refused() -> None:
 
 
 def test_a_silo_can_train_for_a_pool_elsewhere() -> None:
-    schema = toy(rows=4, seed=3)[1]
+    schema = few(rows=4, seed=3)[1]
     federation = silos(1)
     ledger = Ledger.rehearsal(holder="north", budget=BUDGET)
     offers = train_offers(
@@ -363,7 +370,7 @@ def test_classes_that_are_not_the_silos_are_refused_whether_or_not_it_has_rows_o
 
 
 def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
     table = read_table(frame, schema)
@@ -378,7 +385,7 @@ def test_a_silo_pushes_once_although_its_ledger_could_pay_again() -> None:
 
 
 def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     ledger = Ledger.rehearsal("silo", Budget(20.0, 1e-5))
     requirements = sgde.requirements_of(sgde.Config(target="smoker"), {"silo": schema}).to_dict()
     silo = sgde.build_party("silo", read_table(frame, schema), ledger, run="r", budget=Budget(1.5, 0.0))
@@ -388,7 +395,7 @@ def test_a_holder_who_allows_no_delta_is_not_given_one_by_the_pool() -> None:
 
 
 def test_a_run_file_carries_it_out(tmp_path: Path) -> None:
-    frame, schema = toy(rows=60, seed=3)
+    frame, schema = few(rows=60, seed=3)
     schema.save(tmp_path / "schema.toml")
     for name, part in (("north", frame.iloc[::2]), ("south", frame.iloc[1::2])):
         part.to_csv(tmp_path / f"{name}.csv", index=False)
