@@ -50,8 +50,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     wanted = any("forker" in getattr(item, "fixturenames", ()) for item in session.items)
     if wanted and config.getoption("workers") and not config.option.collectonly:
-        importlib.import_module("torch._dynamo")  # else each process loads it at its first gradient
         config.stash[LINE] = stand_by(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
+        # After that: programs start without it. Else each worker loads it with the first optimiser of torch.
+        importlib.import_module("torch._dynamo")
+        importlib.import_module("understudy.report.page")._template()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)  # little of what a test makes is in cycles
