@@ -35,7 +35,7 @@ def balanced(share, train, holdout):
 
 
 @given(st.integers(2, 6), st.integers(2, 6), st.integers(1, 6), st.integers(0, 999))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_shares_and_distances_equal_their_definitions(n, m, rows, seed):
     rng = np.random.default_rng(seed)
     train, holdout, synthetic = (rng.integers(0, 3, (count, 4)) for count in (n, m, rows))

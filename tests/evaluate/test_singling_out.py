@@ -33,7 +33,7 @@ def fits(predicate, row):
 
 
 @given(st.integers(1, 3), st.integers(1, 30), st.integers(0, 999), st.sampled_from([NOMINAL, MIXED]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_matches_equal_the_definition(columns, rows, seed, space):
     rng = np.random.default_rng(seed)
     table = np.unique(rng.integers(0, space.sizes, (rows, 4)), axis=0)

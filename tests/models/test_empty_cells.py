@@ -74,7 +74,7 @@ def test_half_a_copy_is_not_taken_for_a_whole_one(lean: float) -> None:
     codes[:, 1] = torch.where(follow, codes[:, 0], codes[:, 1])
     assert not emptied(codes, sizes, 25.0).any()
     fitted = fit_gram(
-        released(codes, sizes, 25.0), sizes, noise=25.0, people=people, components=64, steps=400, seed=0
+        released(codes, sizes, 25.0), sizes, noise=25.0, people=people, components=64, steps=200, seed=0
     ).gram()[:8, 8:16]
     apart = float(fitted.sum() - fitted.diagonal().sum())
     assert apart == pytest.approx((1 - lean) * 7 / 8, abs=0.045)
@@ -96,7 +96,7 @@ def test_empty_cells_do_not_keep_the_fit_from_the_other_tables(monkeypatch: pyte
     far = []
     for highest in (marking._SUREST, 0.0):
         monkeypatch.setattr(marking, "_SUREST", highest)
-        fit = fit_gram(gram, sizes, noise=noise, people=people, components=64, steps=200, seed=0).gram()
+        fit = fit_gram(gram, sizes, noise=noise, people=people, components=48, steps=120, seed=0).gram()
         far.append(float((fit - true)[apart].abs().sum()))
     assert far[0] < 1.1 * far[1]
 
