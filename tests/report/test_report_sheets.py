@@ -69,6 +69,7 @@ def test_drawn_series_are_lines_for_each_channel_of_each_class(tmp_path: Path) -
     values = np.random.default_rng(0).random((30, 4, 2)).astype(np.float32)
     SERIES.frame(values, np.arange(30) % 2).to_parquet(folder / "synthetic.parquet")
     text = write_report(folder, publish=True).read_text()
+    assert "<dt>Synthetic series</dt><dd>30</dd>" in text, "and not a row for every step"
     pictures = re.findall(r"<svg[^>]*drawn series of[^>]*>(.*?)</svg>", text, re.S)
     assert [one.count("<path") for one in pictures] == [EACH] * 4
     assert f"M0.0 {100 - 100 * values[0, 0, 0]:.1f}L" in pictures[0]

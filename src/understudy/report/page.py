@@ -40,7 +40,7 @@ from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.names import STRENGTHS
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
-from understudy.report.sheets import sheets
+from understudy.report.sheets import drawn_arrays, sheets
 from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
@@ -248,6 +248,7 @@ def _facts(
         people = (run.card or {}).get("people")
         facts.append(("People", f"{people:,}" if isinstance(people, int) else ""))
         drawn = run.drawn or ({} if run.synthetic is None else {"rows": run.synthetic})
+        drawn = drawn_arrays(run) or drawn
         facts += [(f"Synthetic {name}", f"{len(frame):,}") for name, frame in drawn.items()]
         facts.append(("Columns", "" if run.schema is None else str(len(run.schema.names))))
     elif real.comparison is not None:

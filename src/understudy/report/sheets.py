@@ -56,6 +56,16 @@ def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -
     ]
 
 
+def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
+    """The drawn images or series, a row each, by what they are; of series the table has a row for every step."""
+    if run.arrays is None or run.synthetic is None:
+        return {}
+    if isinstance(run.arrays, ImageSchema):
+        return {"images": run.synthetic}
+    column = as_drawn(run.arrays).series  # type: ignore[union-attr]
+    return {"series": run.synthetic.drop_duplicates(column)} if column in run.synthetic else {}
+
+
 def _both(
     drawn: ArrayTable[Any], real: ArrayTable[Any] | None, code: int | None, schema: ArraySchema
 ) -> list[tuple[str, Markup]]:
