@@ -177,6 +177,7 @@ def norms() -> str:
 
 
 TABLES = {
+    "norms": norms,
     "speed": speed,
     "accuracies": accuracies,
     "silos": silos,

@@ -6,7 +6,7 @@ than what they are longer by, all together; evenly over classes that is excess²
 together are least. Means are shrunk by what in them is noise afterwards, so that noise weighs less than it did:
 `SHRUNK`, chosen on USPS, Sine and Energy.
 
-The counts have noise of their own: the excess is taken to be larger than it seems by half a deviation. So where few
+The counts have noise of their own: the excess is taken to be larger than it seems by one deviation. So where few
 people or a small share leave them uncertain, the bound stays where it was.
 
 Guarantee: reads released numbers alone.
@@ -16,7 +16,7 @@ import torch
 
 from understudy.models.moments.released import CELLS, Released
 
-SHRUNK, SURE = 0.3, 0.5
+SHRUNK = 0.3
 
 
 def bought_norm(lengths: Released, *, numbers: int, classes: int, noise: float) -> float:
@@ -27,7 +27,7 @@ def bought_norm(lengths: Released, *, numbers: int, classes: int, noise: float) 
     bounds = torch.arange(1, CELLS + 1, dtype=torch.float64) / CELLS
     # (bound, cell): by how much the longest rows of a cell are longer
     over = (bounds - bounds[:, None]).clamp(min=0)
-    excess = (over @ lengths["people"]).clamp(min=0) + SURE * lengths["people_noise"] * over.square().sum(
+    excess = (over @ lengths["people"]).clamp(min=0) + lengths["people_noise"] * over.square().sum(
         1
     ).sqrt()
     lost = SHRUNK * numbers * (noise * bounds).square() + excess.square() / classes
