@@ -27,8 +27,6 @@ def bought_norm(lengths: Released, *, numbers: int, classes: int, noise: float) 
     bounds = torch.arange(1, CELLS + 1, dtype=torch.float64) / CELLS
     # (bound, cell): by how much the longest rows of a cell are longer
     over = (bounds - bounds[:, None]).clamp(min=0)
-    excess = (over @ lengths["people"]).clamp(min=0) + lengths["people_noise"] * over.square().sum(
-        1
-    ).sqrt()
+    excess = (over @ lengths["people"]).clamp(min=0) + lengths["people_noise"] * over.square().sum(1).sqrt()
     lost = SHRUNK * numbers * (noise * bounds).square() + excess.square() / classes
     return float(bounds[lost.argmin()])
