@@ -11,7 +11,11 @@ from understudy.models.moments.bayes import FLOOR
 
 
 @pytest.mark.parametrize("cells", [1, 2])
-@pytest.mark.parametrize("frame", [Frame((4, 5), 2, 12), Frame((6, 2), 1, 8)], ids=["images", "series"])
+@pytest.mark.parametrize(
+    "frame",
+    [Frame((4, 5), 2, 12), Frame((6, 2), 1, 8), Frame((5, 6), 2, 12, upright=True)],
+    ids=["images", "series", "upright"],
+)
 def test_the_odds_are_those_of_the_densities(frame: Frame, cells: int) -> None:
     torch.manual_seed(0)
     fit = CellGaussians(frame, classes=3, cells=cells, directions=4)

@@ -170,6 +170,7 @@ def test_a_description_that_asks_for_too_much_is_refused_before_it_takes_memory(
         {"features": 1 << 30},
         {"shape": [1 << 20, 1 << 20]},
         {"cells": 0},
+        {"upright": "yes"},
     ):
         with pytest.raises(ConfigError):
             CellGaussians.from_description(honest | bad)

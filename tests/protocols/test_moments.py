@@ -148,6 +148,24 @@ def test_cells_by_signs_tell_apart_what_one_gaussian_blurs() -> None:
     assert between(1) < 0.5 * between(0)
 
 
+def test_what_leans_each_in_its_own_way_is_drawn_as_sharp_as_it_was() -> None:
+    """Strokes that lean: a Gaussian of pixels draws fans of them, unless it is told of what was turned upright."""
+    rng = np.random.default_rng(0)
+    y, x = np.indices((12, 12)) - 5.5
+    lean = rng.uniform(-0.7, 0.7, 800)[:, None, None]
+    pixels = np.rint(255 * np.exp(-np.square(x - lean * y) / 4) * (np.abs(y) < 5)).astype(np.uint8)
+    held = {"one": Images.from_array(pixels, ImageSchema(height=12, width=12))}
+
+    def away(**settings: Any) -> float:
+        """How far what is drawn is from the nearest real stroke."""
+        fed = Federation.rehearsal(held, {}, budget=AMPLE, seed=3, same_people=False)
+        drawn = train("moments", fed, features=100, bits=0, **settings).generator.images(200, seed=1)
+        sides = (torch.from_numpy(some.reshape(len(some), -1) / 255) for some in (drawn, pixels))
+        return float(torch.cdist(*sides).amin(1).mean())
+
+    assert away(upright=True) < 0.6 * away()
+
+
 def test_silos_together_give_what_one_holder_would_have() -> None:
     networks = [
         train("moments", silos(count), **SMALL, bits=0).generator.network.state_dict() for count in (1, 3)
@@ -317,6 +335,7 @@ def test_a_server_that_asks_for_something_else_is_refused_and_nothing_more_is_ch
         {"norms": 1e-9},
         {"norms": "all"},
         {"norms": False},
+        {"upright": 1},
     ],
 )
 def test_settings_of_a_wrong_kind_are_refused_by_a_party_that_knows_none(bad: dict[str, Any]) -> None:
@@ -450,6 +469,7 @@ def test_a_person_at_two_holders_is_priced_as_such() -> None:
         {"norms": 0.005},
         {"norms": 0.9},
         {"norms": float("nan")},
+        {"upright": 1},
     ],
 )
 def test_settings_out_of_range_are_refused(bad: dict[str, Any]) -> None:

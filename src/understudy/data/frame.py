@@ -17,12 +17,15 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from understudy.check import whole
 from understudy.data.arrays import Values
 from understudy.data.described import ArraySchema
 from understudy.data.images import ImageSchema
+from understudy.data.upright import POSES, leaning, reach, upright, weights
 from understudy.errors import ConfigError
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
@@ -35,19 +38,25 @@ _CHUNK = 1 << 9  # rows at a time: what is in work stays small beside the rows
 
 @dataclass(frozen=True)
 class Frame:
-    """Rows of this `shape`, transformed along the first `sides` of it; at most `features` coefficients are kept.
+    """Rows of this `shape`, transformed along the first `sides` of it; `features` numbers are kept of each.
 
-    `norm`: of the largest norm that a row can have, what its schema declares (`declared`).
+    `norm`: of the largest norm that a row can have, what its schema declares (`declared`). `upright`: images are turned
+    upright before (`data.upright`), and the numbers that say how are the first features.
     """
 
     shape: tuple[int, ...]
     sides: int
     features: int = MOST_FEATURES
     norm: float = 1.0
+    upright: bool = False
 
     def __post_init__(self) -> None:
         whole(features=self.features, **{"each side of a row": min(self.shape)})
-        if math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT or self.features > MOST_FEATURES:
+        if type(self.upright) is not bool or (self.upright and (self.sides != 2 or self._slow < 1)):
+            raise ConfigError(
+                "only images are turned upright, and of those more is kept than how they were turned."
+            )
+        if math.prod(self.shape) > MOST_VALUES or max(self.shape) > UNIT or self._slow > MOST_FEATURES:
             raise ConfigError(
                 f"rows of {' × '.join(map(str, self.shape))} values with {self.features:,} features are too large: "
                 f"at most {MOST_VALUES:,} values and {MOST_FEATURES:,} features. Nothing was charged."
@@ -62,11 +71,25 @@ class Frame:
         return cls(schema.shape, 1, channels * max(1, min(length, features // channels)))
 
     @classmethod
-    def declared(cls, schema: ArraySchema, features: int) -> "Frame":
+    def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
         """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
-        takes a row's length for granted.
+        takes a row's length for granted. With `upright`, images are turned before, and the numbers for it come on top;
+        not those that stay near the middle grey, which show nothing on a ground.
         """
-        return replace(cls.of(schema, features), norm=schema.norm or 1.0)
+        frame = replace(cls.of(schema, features), norm=schema.norm or 1.0)
+        if not upright or frame.sides != 2 or schema.norm is not None:
+            return frame
+        return replace(frame, upright=True, features=frame.features + POSES)
+
+    @property
+    def _slow(self) -> int:
+        """How many coefficients are kept."""
+        return self.features - self.poses
+
+    @property
+    def poses(self) -> int:
+        """How many of the features say how an image was turned."""
+        return POSES if self.upright else 0
 
     @cached_property
     def frequencies(self) -> NDArray[np.float64]:
@@ -76,20 +99,35 @@ class Frame:
 
     @cached_property
     def order(self) -> NDArray[np.intp]:
-        """The places of the kept coefficients in a flat row, slow ones first: (features,)."""
-        return np.argsort(self.frequencies.ravel(), kind="stable")[: self.features]
+        """The places of the kept coefficients in a flat row, slow ones first."""
+        return np.argsort(self.frequencies.ravel(), kind="stable")[: self._slow]
 
     def coefficients(self, values: Values) -> Whole:
         """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n, features)."""
         out = np.empty((len(values), self.features))
         for start in range(0, len(values), _CHUNK):
             part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
+            here = out[start : start + len(part)]
+            if self.upright:
+                poses, standing = upright(torch.from_numpy(part).view(len(part), *self.shape[:2], -1))
+                here[:, :POSES] = np.rint((poses * self.weights).numpy())
+                part = standing.numpy().reshape(part.shape)
             for side in range(self.sides):
                 turned = np.moveaxis(part, side + 1, -1)
                 part = np.moveaxis(turned @ self._basis(self.shape[side]).T, -1, side + 1)
             flat = part.reshape(len(part), -1)[:, self.order]
-            out[start : start + len(part)] = np.rint(flat / float(UNIT**self.sides))
+            here[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
         return out
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """In steps, what the numbers of `upright` are multiplied with: (3,)."""
+        return UNIT * weights(*self.shape[:2])
+
+    def leaning(self, values: Tensor, coefficients: Tensor) -> Tensor:
+        """Flat values of upright images as these were before they were turned, by their coefficients: (n, values)."""
+        poses = coefficients[:, :POSES] / self.weights.to(coefficients)
+        return leaning(values.view(len(values), *self.shape[:2], -1), poses).flatten(1)
 
     @property
     def reach(self) -> int:
@@ -97,8 +135,9 @@ class Frame:
 
         Edges: where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in.
         """
-        longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
-        return math.ceil(self.norm * longest * (1 + 2.0**-8)) + self.features
+        longest = self.norm * UNIT * math.sqrt(math.prod(self.shape)) / 2
+        turned = UNIT * reach(*self.shape[:2]) if self.upright else 0.0
+        return math.ceil(math.hypot(longest, turned) * (1 + 2.0**-8)) + self.features
 
     @property
     def channels(self) -> int:
@@ -121,20 +160,23 @@ class Frame:
         return out
 
     def matrix(self) -> NDArray[np.float64]:
-        """What turns coefficients (features,) back into values about 1/2, flat: (features, values)."""
+        """What turns coefficients (features,) back into values about 1/2, flat: (features, values). Of upright images
+        `leaning` is still to come.
+        """
         waves = [dct(n) if side < self.sides else np.eye(n) for side, n in enumerate(self.shape)]
         at = np.unravel_index(self.order, self.shape)
         parts = (wave[place] for wave, place in zip(waves, at, strict=True))  # (features, n) each
         flat = reduce(
             lambda a, b: (a[:, :, None] * b[:, None, :]).reshape(len(a), -1),
             parts,
-            np.ones((self.features, 1)),
+            np.ones((self._slow, 1)),
         )
-        return np.asarray(flat / UNIT)
+        return np.concatenate([np.zeros((self.poses, flat.shape[1])), flat / UNIT])
 
     def describe(self) -> dict[str, Any]:
         """Plain values that say the frame."""
-        return {"shape": list(self.shape), "sides": self.sides, "features": self.features}
+        told = {"shape": list(self.shape), "sides": self.sides, "features": self.features}
+        return told | ({"upright": True} if self.upright else {})
 
     @staticmethod
     def _basis(n: int) -> Whole:

@@ -66,7 +66,8 @@ class MomentsAudit:
         """One person there or not, searched by whoever sees the released sums."""
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
-        frame, classes = Frame.declared(self.schema, self.config.features), classes_of(self.schema)
+        frame = Frame.declared(self.schema, self.config.features, upright=self.config.upright)
+        classes = classes_of(self.schema)
         everybody = self._table(self.people)
         canary, others = (
             Rows(

@@ -9,6 +9,7 @@ from understudy.models.cohort.classifier import (
     LogisticRegression,
     Mlp,
     Quadratic,
+    UprightQuadratic,
     from_description,
 )
 from understudy.models.cohort.client_axis import linear, product, times_transposed
@@ -32,6 +33,7 @@ __all__ = [
     "Shapes",
     "Taps",
     "Uniform",
+    "UprightQuadratic",
     "check_training",
     "descend",
     "from_description",

@@ -21,6 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import nearest
+from understudy.data.frame import UNIT
+from understudy.data.upright import POSES, upright, weights
 from understudy.errors import ConfigError
 from understudy.models.cohort.client_axis import linear
 from understudy.models.cohort.flat import Flat, Shapes, read
@@ -203,6 +205,30 @@ class Quadratic(Classifier):
         return cells.reshape(*cells.shape[:2], self.classes, self.cells).logsumexp(-1)
 
 
+@dataclass(frozen=True)
+class UprightQuadratic(Quadratic):
+    """The same for images of this size: they are turned upright, and how they were turned stands before their values
+    (`data/upright.py`).
+    """
+
+    kind: ClassVar[str] = "upright_quadratic"
+    height: int
+    width: int
+
+    def prepare(self, x: Tensor) -> Tensor:
+        clients, rows = x.shape[:2]
+        pixels = self.height * self.width
+        if (size := math.prod(x.shape[2:])) % pixels or POSES + size != self.features:
+            raise ConfigError(
+                f"A {self.kind} takes images of {self.height} × {self.width}, not rows of {size}."
+            )
+        steps = ((x.double() - 0.5) * UNIT).round().reshape(clients * rows, self.height, self.width, -1)
+        poses, turned = upright(steps)
+        poses = poses * weights(self.height, self.width)
+        ready = torch.cat([poses, turned.flatten(1) / UNIT + 0.5], 1).to(x.dtype)
+        return ready.view(clients, rows, -1)
+
+
 def _behind(h: Tensor, layers: list[Tensor]) -> Tensor:
     """ReLU and a linear layer, as often as there are layers (weight, bias, weight, bias, …)."""
     for weight, bias in zip(layers[::2], layers[1::2], strict=True):
@@ -229,7 +255,7 @@ def _pool(h: Tensor, side: int) -> Tensor:
 
 
 NETWORKS: dict[str, type[LogisticRegression] | type[Mlp] | type[LeNet] | type[Quadratic]] = {
-    network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic)
+    network.kind: network for network in (LogisticRegression, Mlp, LeNet, Quadratic, UprightQuadratic)
 }
 
 

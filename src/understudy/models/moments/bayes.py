@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.frame import UNIT
-from understudy.models.cohort import Quadratic
+from understudy.models.cohort import Quadratic, UprightQuadratic
 from understudy.models.moments.gaussians import CellGaussians
 
 FLOOR = 1.0
@@ -26,6 +26,8 @@ FLOOR = 1.0
 def bayes_rule(fit: CellGaussians) -> tuple[Quadratic, Tensor]:
     """The network that scores rows in [0, 1], and its weights."""
     back = torch.from_numpy(fit.frame.matrix()) * UNIT  # (features, values), rows orthonormal
+    if turned := fit.frame.poses:  # how an image was turned stands before its values
+        back = torch.cat([torch.eye(fit.frame.features, turned, dtype=torch.float64), back], 1)
     means, tail = fit.means.double() / UNIT, fit.tail.double() / UNIT
     factors = fit.basis.double() @ (fit.factors.double() / UNIT)  # (cells, features, k): A
     shares = fit.shares.double().clamp(min=1e-12)
@@ -40,11 +42,18 @@ def bayes_rule(fit: CellGaussians) -> tuple[Quadratic, Tensor]:
     bias = (
         -(about.square() / diagonal).sum(1) / 2 - lower.diagonal(dim1=1, dim2=2).log().sum(1) + shares.log()
     )
-    network = Quadratic(back.shape[1], fit.directions, fit.cells, fit.classes)
+    sizes = {"directions": fit.directions, "cells": fit.cells, "classes": fit.classes}
+    if turned:
+        height, width = fit.frame.shape[:2]
+        network: Quadratic = UprightQuadratic(features=back.shape[1], **sizes, height=height, width=width)
+    else:
+        network = Quadratic(features=back.shape[1], **sizes)
+    middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
+    middle[:turned] = 0.0
     named = {
         "linear.weight": about / diagonal @ back,
         "linear.bias": bias,
-        "centre": 0.5 + centre @ back,
+        "centre": middle + centre @ back,
         "directions": shared @ back,
         "factors": own,
         "shifts": torch.einsum("cjk,kf,cf->cj", own, shared, about),

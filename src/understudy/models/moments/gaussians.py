@@ -2,8 +2,9 @@
 
 A row is m_c + B F_c u + t ∘ v with u and v standard normal: the cell's mean, its own covariance in the directions B
 that all cells share, and beside them the small variances t² of the coefficients. It is then turned back from the
-frame (`data.frame`), and its values are mapped, channel by channel, by a rising line through `KNOTS` points, which
-brings them to the released histograms; where there are none it cuts them to [0, 1].
+frame (`data.frame`), an image that was turned upright to how it leaned, and its values are mapped, channel by channel,
+by a rising line through `KNOTS` points, which brings them to the released histograms; where there are none it cuts
+them to [0, 1].
 """
 
 from collections.abc import Mapping
@@ -79,7 +80,10 @@ class CellGaussians(nn.Module):
 
     def raw(self, z: Tensor) -> Tensor:
         """Latent points (n, latent) → values as the Gaussians have them, (n, places, channels)."""
-        flat = 0.5 + self.coefficients(z) @ self._back.to(z.device)
+        coefficients = self.coefficients(z)
+        flat = 0.5 + coefficients @ self._back.to(z.device)
+        if self.frame.upright:
+            flat = self.frame.leaning(flat, coefficients)
         return flat.view(len(z), -1, self.frame.channels)
 
     def rows(self, z: Tensor) -> Tensor:
@@ -104,7 +108,8 @@ class CellGaussians(nn.Module):
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "CellGaussians":
         """The inverse of `describe`, before weights are loaded."""
-        frame = Frame(tuple(description["shape"]), description["sides"], description["features"])
+        sizes = (tuple(description["shape"]), description["sides"], description["features"])
+        frame = Frame(*sizes, upright=description.get("upright", False))
         return cls(frame, **{key: description[key] for key in ("classes", "cells", "directions")})
 
 

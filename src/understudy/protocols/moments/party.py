@@ -53,7 +53,7 @@ from understudy.protocols.moments.stages import (
 
 _RING = Ring(64)
 _MOST_RADIUS = 1 << 20
-SETTLED = ("features", "norms", "shares", "colluding", "most_holders", "private")
+SETTLED = ("features", "upright", "norms", "shares", "colluding", "most_holders", "private")
 
 
 class MomentsParty(KeyedParty[Agreement]):
@@ -108,8 +108,9 @@ class MomentsParty(KeyedParty[Agreement]):
         common(schemas)
         whole(**{key: config[key] for key in ("features", "colluding", "most_holders")})
         in_range(1, MOST_FEATURES, features=config["features"])
-        if type(config["private"]) is not bool:
-            raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
+        for key in ("private", "upright"):
+            if type(config[key]) is not bool:
+                raise ConfigError(f"{key} is true or false, not {config[key]!r}. Nothing was charged.")
         if config["most_holders"] > len(schemas):
             raise ConfigError(
                 f"most_holders={config['most_holders']}, and there are {len(schemas)} parties. Nothing was charged."
@@ -117,7 +118,7 @@ class MomentsParty(KeyedParty[Agreement]):
         check_shares(config["shares"])
         check_norms(config["norms"])
         self.renew(ask)
-        self.frame = Frame.declared(self.table.schema, config["features"])
+        self.frame = Frame.declared(self.table.schema, config["features"], upright=config["upright"])
         self.moves = int(config["most_holders"])
         self.releases = releases(config["norms"], config["shares"][2])
 

@@ -60,6 +60,9 @@ SAVED = "released"
 class Config:
     """`features`: how many coefficients of the frame are measured at most, the slow ones.
 
+    `upright`: images are turned upright and moved to their middle before, by a rule that reads each image alone, and
+    how they were turned is measured beside (`data/upright.py`). It is for what leans, and lies, each in its own way on
+    an even ground, as handwriting does; series are taken as they are.
     `norms`: of the budget, a share that buys the bound on a row's norm; 0: the schema's, or the largest possible.
     `shares`: of the budget, for the counts and means, for the second moments of all rows, and for those of the
     classes; the third may be 0, and all classes then have one covariance.
@@ -71,6 +74,7 @@ class Config:
     """
 
     features: int = 300
+    upright: bool = False
     norms: float = 0.0
     shares: tuple[float, float, float] = (0.3, 0.3, 0.4)
     bits: int | None = None
@@ -92,8 +96,9 @@ class Config:
         check_norms(self.norms)
         check_shares(self.shares)
         object.__setattr__(self, "shares", tuple(map(float, self.shares)))
-        if type(self.private) is not bool:
-            raise ConfigError(f"private is true or false, not {self.private!r}.")
+        for name, value in (("private", self.private), ("upright", self.upright)):
+            if type(value) is not bool:
+                raise ConfigError(f"{name} is true or false, not {value!r}.")
 
 
 def build_party(name: str, rows: ArrayTable[Any], ledger: Ledger, **more: Any) -> MomentsParty:
@@ -128,7 +133,7 @@ def train(
     """
     schemas = {name: schemas[name] for name in parties.names}
     schema = common(schemas)
-    frame = Frame.declared(schema, config.features)
+    frame = Frame.declared(schema, config.features, upright=config.upright)
     server = Server(
         parties,
         frame,
