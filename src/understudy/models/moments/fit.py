@@ -3,8 +3,9 @@
 `centres` reads the first release, `directions` the second, `fit_cells` the third; what the first two give is what the
 next release is asked with. All quantities are in steps of the frame; every rule is a function of what was released.
 
-- The mean of all is shrunk towards none where it does not stand out of its noise, and means of classes towards it,
-  frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron, Morris 1973).
+- The mean of all is shrunk towards none where it does not stand out of its noise (of series: `series_mean`), and means
+  of classes towards it, frequency by frequency, by the share of their spread that is not noise (empirical Bayes; Efron,
+  Morris 1973).
 - Of the pooled covariance the eigenvalues above the edge of the noise are kept, and shrunk to √(λ² − edge²): optimal in
   squared error (Gavish, Donoho 2017; Shabalin, Nobel 2013). A symmetric matrix of d × d with noise s beside the
   diagonal and √2·s on it has its edge at 2s√d (Wigner).
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from understudy.data.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.series_mean import series_mean
 
 # By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
 # farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.
@@ -45,6 +47,7 @@ class Centres:
     means: Tensor  # (classes, features)
     spread: float  # the mean squared distance
     pull: float  # where rows are pulled in to, in parts of its root
+    poses: int = 0  # the first of the features that say how an image was turned, and have no neighbours
 
     @property
     def whole_means(self) -> Tensor:
@@ -63,10 +66,9 @@ def centres(first: Released, frame: Frame) -> Centres:
     people = first["people"].clamp(min=1.0)
     total = people.sum()
     means = first["sums"] / people[:, None]
-    beside = means - first["sums"].sum(0) / total
-    middle = without_noise(
-        first["sums"].sum(0) / total, float(first["sums_noise"] / total) * math.sqrt(len(people))
-    )
+    whole, loud = first["sums"].sum(0) / total, float(first["sums_noise"] / total) * math.sqrt(len(people))
+    beside = means - whole
+    middle = series_mean(whole, loud, frame.channels) if frame.sides == 1 else without_noise(whole, loud)
     noise = (first["sums_noise"] / people).square()[:, None]
     if len(people) > 1:
         signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
@@ -77,7 +79,7 @@ def centres(first: Released, frame: Frame) -> Centres:
     own = (people * means.square().sum(1)).sum() / total
     least = max(float(first["energy_noise"] / total), 1e-4 * most**2)  # less than its noise cannot be told
     spread = float((first["energy"] / total - own).clamp(min=min(least, most**2), max=most**2))
-    return Centres(people, means, spread, RADIUS[frame.sides])
+    return Centres(people, means, spread, RADIUS[frame.sides], frame.poses)
 
 
 @dataclass(frozen=True)
@@ -127,9 +129,11 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     values, vectors = found
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
     basis[: len(vectors)] = vectors
-    left = smoothed(covariance.diagonal() - (basis.square() * values).sum(1))
-    quiet = 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise
-    tail = (left.clamp(min=0).square() - quiet**2).clamp(min=0).sqrt()
+    left, turned = covariance.diagonal() - (basis.square() * values).sum(1), centre.poses
+    left = torch.cat([left[:turned], smoothed(left[turned:])])
+    quiet = torch.full_like(left, 2 * math.sqrt(2 / (2 * _SMOOTH + 1)) * noise)
+    quiet[:turned] = math.sqrt(2) * noise
+    tail = (left.clamp(min=0).square() - quiet.square()).clamp(min=0).sqrt()
     tail[len(vectors) :] = 0  # what was not looked at is left out
     return Directions(basis, values, tail, centre.pull)
 
