@@ -9,32 +9,33 @@ import argparse
 import csv
 import sys
 import time
+from itertools import product
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-from bench import DATASETS, DELTA, EPSILONS, load
+from bench import DATASETS, DELTA, EPSILONS, HANDWRITING, UPRIGHT, load
 
 from understudy.data.images import Images, ImageSchema
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.run import train
 
-FIELDS = ("dataset", "people", "epsilon", "seed", "accuracy", "seconds")
+FIELDS = ("dataset", "people", "method", "epsilon", "seed", "accuracy", "seconds")
 
 
-def measured(dataset: str, epsilon: float, seed: int, folder: Path, most: int | None) -> tuple[object, ...]:
+def measured(dataset: str, method: str, epsilon: float, folder: Path, most: int | None) -> tuple[object, ...]:
     """One line."""
     x, y, test_x, test_y = load(dataset, folder, most)
     schema = ImageSchema(
         height=x.shape[1], width=x.shape[2], label="class", classes=tuple(range(int(y.max()) + 1))
     )
     held = {"one": Images.from_array(x, schema, labels=y)}
-    federation = Federation.rehearsal(held, budget=Budget(epsilon, DELTA), seed=seed, same_people=False)
-    generator = train("moments", federation).generator
+    federation = Federation.rehearsal(held, budget=Budget(epsilon, DELTA), seed=0, same_people=False)
+    generator = train("moments", federation, upright=method == UPRIGHT).generator
     start = time.process_time()
     accuracy = generator.classifier().score(test_x, test_y)
-    return dataset, len(x), epsilon, seed, round(accuracy, 4), round(time.process_time() - start, 2)
+    return dataset, len(x), method, epsilon, 0, round(accuracy, 4), round(time.process_time() - start, 2)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,9 +53,9 @@ def main() -> None:
     with args.out.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(FIELDS)
-        for dataset in args.datasets:
-            for epsilon in args.epsilons:
-                writer.writerow(line := measured(dataset, epsilon, 0, args.data, args.most))
+        for dataset, epsilon in product(args.datasets, args.epsilons):
+            for method in ("moments", UPRIGHT) if dataset in HANDWRITING else ("moments",):
+                writer.writerow(line := measured(dataset, method, epsilon, args.data, args.most))
                 file.flush()
                 print(*line, flush=True)
 

@@ -30,7 +30,7 @@ from understudy.models.moments.series_mean import series_mean
 # By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
 # farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.
 RADIUS, TAIL = {1: 1.4, 2: 1.2}, {1: 0.25, 2: 1.0}
-MOST_KEPT = 50  # directions
+MOST_KEPT = 100  # directions
 CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
 SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
 _SMOOTH = 15  # neighbours in frequency on either side
