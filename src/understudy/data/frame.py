@@ -135,9 +135,9 @@ class Frame:
 
         Edges: where a smaller `norm` is declared, rows may be longer, and who uses it pulls them in.
         """
-        longest = self.norm * UNIT * math.sqrt(math.prod(self.shape)) / 2
+        longest = UNIT * math.sqrt(math.prod(self.shape)) / 2
         turned = UNIT * reach(*self.shape[:2]) if self.upright else 0.0
-        return math.ceil(math.hypot(longest, turned) * (1 + 2.0**-8)) + self.features
+        return math.ceil(self.norm * math.hypot(longest, turned) * (1 + 2.0**-8)) + self.features
 
     @property
     def channels(self) -> int:
