@@ -91,7 +91,8 @@ def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(
     whole, outcome = federation(box), []
     parties = whole.parties("one-report", run="r", config=CONFIG)
     run = threading.Thread(
-        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas))
+        target=lambda: outcome.append(protocol.train(CONFIG, LocalParties(parties), whole.schemas)),
+        daemon=True,
     )
     came: list[set[str]] = []
     with (
@@ -111,7 +112,6 @@ def test_two_collections_make_a_table_and_who_does_not_come_pays_nothing(
                 told = ticket(client, code).json()
                 data = phone.report(told, LEVELS[CODES.index(code)])
                 assert put(client, code, phone.report_context(told), data) == 201
-                assert put(client, code, phone.report_context(told), data) == 200
             if absent:
                 box._end(batch.store)
             came.append(asked - {absent})
@@ -140,7 +140,7 @@ def asking(box: Box, people: int, epsilon: float = SURE) -> Iterator[tuple[Any, 
         with suppress(KeyboardInterrupt):  # stopped before everybody has come
             said.append(host.answer(first_ask(people)))
 
-    thread = threading.Thread(target=answer)
+    thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     try:
         until(lambda: box._batch is not None, 60)
@@ -216,7 +216,7 @@ def test_what_is_no_report_of_somebody_who_is_asked_is_refused_and_the_right_one
         assert put(client, other, batch.context, good) == 409
         assert put(client, asked[0], bytes(32), good) == 409
         assert batch.store.count == 0
-        assert put(client, asked[0], batch.context, good) == 201
+        assert [put(client, asked[0], batch.context, good) for _ in range(2)] == [201, 200]
         assert put(client, asked[0], batch.context, b"\1" + good[1:]) == 409, "a second one of a person"
         assert put(client, asked[1], batch.context, good) == 409, "another's again"
 
@@ -264,7 +264,7 @@ def test_a_devices_report_has_the_shape_and_the_law_of_the_mechanism(
     share = float(mechanism.kept / 2**62)
     assert float((named == 3).any(1).double().mean()) == pytest.approx(share, abs=0.05)
     others = torch.bincount(named[named != 3], minlength=5)[[0, 1, 2, 4]].double()
-    assert float(others.min()) > 0.7 * float(others.mean())
+    assert float(others.min()) > 0.7 * float(others.mean()) - 3, "each other cell alike"
 
 
 def test_a_device_finds_the_cell_of_its_row_and_draws_sets_as_often_as_it_is_told(phone: ModuleType) -> None:
