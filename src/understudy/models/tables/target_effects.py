@@ -29,7 +29,7 @@ from understudy.models.tables.given_rules import blocks_of
 from understudy.models.tables.mixture import MixtureOfProducts
 
 MOST_LEVELS = 16  # of a target
-_ROWS = 20_000
+_ROWS, _CELLS = 20_000, 4_000_000  # rows that are drawn; fewer where they have more cells in all
 _RIDGE = 1.0  # rows' worth of evidence that an effect is 0
 _STEPS = 300
 _NEAR = 1e-6  # of all rows: what a table's cell may be off by
@@ -47,7 +47,8 @@ def with_effects(
     `uniform(k)` gives k independent numbers from [0, 1), float64.
     """
     told = MixtureOfProducts(mixture.sizes, mixture.components, target, together).to(mixture.logits.device)
-    levels, block = mixture.levels(_ROWS, uniform), blocks_of(mixture.sizes)[target]
+    levels = mixture.levels(min(_ROWS, 1 + _CELLS // len(mixture.sizes)), uniform)
+    block = blocks_of(mixture.sizes)[target]
     rows, odds = one_hot(levels.long(), mixture.sizes), mixture.odds().detach().cpu()
     rows[:, block] = 0
     chance = torch.softmax(rows @ odds.clamp(min=_TINY).log().T, 1) @ odds[:, block]
