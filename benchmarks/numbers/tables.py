@@ -66,9 +66,9 @@ HAND: dict[str, Edges] = {
         "bimodal": (-25, -12, -10, -8, -6, -4, 15, 17, 19, 21, 23, 25, 27, 40),
     },
 }
-SHAPED = ("adult", "wine_quality")  # the rules were chosen on these, and on two of the laws
+SHAPED = ("adult", "wine_quality", "credit_default")  # the rules were chosen on these, and on two of the laws
 SHAPED_LAWS = ("pareto", "heaped")
-NAMES = (*SHAPED, "laws", "bank_full", "credit_default", "diabetes130")
+NAMES = (*SHAPED, "laws", "bank_full", "diabetes130")
 DIABETES = (
     "race", "gender", "age", "admission_type_id", "discharge_disposition_id", "admission_source_id", "time_in_hospital",
     "num_lab_procedures", "num_procedures", "num_medications", "number_outpatient", "number_emergency",
