@@ -28,6 +28,8 @@ def of(table: Any, schema: Any = None, *, budget: Budget = FREE, seed: int = 1) 
 def uneven() -> tuple[pd.DataFrame, Schema]:
     """Fifteen people with one to seven rows each."""
     frame, schema = toy(rows=60, seed=3)
+    schema = schema.drop(["treated", "visits", "joined"])
+    frame = frame[["id", *schema.names]]
     return frame.assign(id=np.repeat(np.arange(15), [1, 2, 3, 4, 5, 6, 7] * 2 + [4])), schema
 
 
