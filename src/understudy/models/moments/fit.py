@@ -30,7 +30,7 @@ from understudy.models.moments.series_mean import series_mean
 # By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
 # farther rows are pulled in. Tail: of the variance beside the directions, which in series a few rows have most of.
 RADIUS, TAIL = {1: 1.4, 2: 1.2}, {1: 0.25, 2: 1.0}
-MOST_KEPT = 100  # directions
+MOST_KEPT, MOST_TURNED = 50, 100  # directions; and of images that were turned upright
 CLEAR = 1.02  # of the edge: an eigenvalue above it stands out
 SPLIT = 200.0  # how often the noise of its mean a cell's distance from its class must be, squared
 _SMOOTH = 15  # neighbours in frequency on either side
@@ -124,7 +124,11 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     width = len(covariance)
     sizes = {min(width, round(_LEAST * _STEP**n)) for n in range(64)} if noise else {width}
     found = max(
-        (_kept(covariance, noise, size) for size in sorted(sizes)), key=lambda one: float(one[0].sum())
+        (
+            _kept(covariance, noise, size, MOST_TURNED if centre.poses else MOST_KEPT)
+            for size in sorted(sizes)
+        ),
+        key=lambda one: float(one[0].sum()),
     )
     values, vectors = found
     basis = torch.zeros(width, len(values), dtype=covariance.dtype)
@@ -138,12 +142,12 @@ def directions(pooled: Released, centre: Centres) -> Directions:
     return Directions(basis, values, tail, centre.pull)
 
 
-def _kept(covariance: Tensor, noise: float, size: int) -> tuple[Tensor, Tensor]:
+def _kept(covariance: Tensor, noise: float, size: int, most: int) -> tuple[Tensor, Tensor]:
     """What stands out of the noise among the first so many features: eigenvalues, shrunk, and their directions."""
     edge = 2 * noise * math.sqrt(size)
     values, vectors = torch.linalg.eigh(covariance[:size, :size])
     values, vectors = values.flip(0), vectors.flip(1)
-    kept = max(1, min(int((values > CLEAR * edge).sum()), MOST_KEPT))
+    kept = max(1, min(int((values > CLEAR * edge).sum()), most))
     shrunk = (values[:kept].clamp(min=0).square() - edge**2).clamp(min=1e-6 * edge**2 + 1e-12).sqrt()
     return shrunk, vectors[:, :kept]
 
