@@ -90,7 +90,7 @@ def test_every_test_is_run_once_and_a_process_that_dies_fails_the_test_it_was_at
 def test_the_first_failure_stops_all_where_that_is_asked_for(folder: Path) -> None:
     code, out = said(folder, "--workers", "2", "-x")
     assert code == 1, out
-    assert re.search(r"1 failed", out), out
+    assert re.search(r"1 (failed|error)", out), out  # whichever worker comes first
     assert "stopping after 1 failures" in out
 
 
