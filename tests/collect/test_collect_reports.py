@@ -4,7 +4,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -179,6 +179,25 @@ def test_what_is_asked_for_again_is_the_same_and_charged_once(tmp_path: Path) ->
         assert {host.ledger.spent(person_of(code)) for code in asked} == {SURE}
         with pytest.raises(PartyError, match="which is the cap"):
             host.answer(first_ask(2))
+
+
+def test_reports_for_another_ask_are_charged_too_though_the_party_was_put_back(tmp_path: Path) -> None:
+    box = Box(tmp_path / "uploads", codes=CODES[:2])
+    with asking(box, 2, epsilon=2 * SURE) as (host, before, said):
+        for code in CODES[:2]:
+            hand_in(box, code)
+        until(lambda: bool(said), 60)
+        old = box._batch
+        host.load_state_dict(unpack(before))
+        other = replace(first_ask(2), which=torch.zeros(2, dtype=torch.int64))
+        thread = threading.Thread(target=lambda: said.append(host.answer(other)), daemon=True)
+        thread.start()
+        until(lambda: box._batch not in (None, old), 60)
+        for code in CODES[:2]:
+            hand_in(box, code)
+        thread.join(60)
+        assert len(said) == 2
+        assert {host.ledger.spent(person_of(code)) for code in CODES[:2]} == {2 * SURE}
 
 
 WRONG: dict[str, tuple[int, Callable[[bytearray], Any]]] = {

@@ -1,7 +1,8 @@
 """A party without rows that passes on what people's own devices made: whom it charges, and how often.
 
 Guarantee: its ledger holds the price of each person whose upload it passes on, before that. What is asked for again,
-after a crash or at an earlier state, is the same to the bit and charged once.
+after a crash or at an earlier state, is the same to the bit and charged once; uploads that were made for another ask
+are others, and are charged as such.
 """
 
 import hashlib
@@ -21,8 +22,12 @@ from understudy.protocols.people.host import Call, HostParty
 class PassingOn(HostParty):
     """Guarantee: see the module."""
 
+    context: bytes  # what the uploads were made for
+
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
-        batch = hashlib.sha256("\n".join(sorted(people.tolist())).encode()).hexdigest()[:16]
+        batch = hashlib.sha256(
+            "\n".join([self.context.hex(), *sorted(people.tolist())]).encode()
+        ).hexdigest()[:16]
         what = f"round {ask.round}: {self.what}, batch {batch}"
         try:
             return self.ledger.charge(self.hosting.event, people=people, run=self.run, what=what, once=True)

@@ -131,7 +131,8 @@ class CollectingReports(PassingOn, OneReportParty):
         form = ReportForm([SubsetSelection(cells=one.cells, epsilon=self.epsilon) for one in self._sets(ask)])
         ticket = self._ticket(ask)
         asked = self.population.ids[self.places[ask.people].numpy()].tolist()
-        came = self.box.gather(ticket, context_of(ticket), form, among=asked, number=ask.round)
+        self.context = context_of(ticket)
+        came = self.box.gather(ticket, self.context, form, among=asked, number=ask.round)
         receipt = self.pay(ask, came)
         self.participations[ask.people] += 1
         sent = form.read(self.box.uploads(torch.arange(len(came))).numpy())
