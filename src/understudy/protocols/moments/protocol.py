@@ -62,7 +62,7 @@ class Config:
 
     `upright`: images are turned upright and moved to their middle before, by a rule that reads each image alone, and
     how they were turned is measured beside (`data/upright.py`). It is for what leans, and lies, each in its own way on
-    an even ground, as handwriting does; series are taken as they are.
+    an even ground, as handwriting does; series, and images with a declared `norm`, are taken as they are.
     `norms`: of the budget, a share that buys the bound on a row's norm; 0: the schema's, or the largest possible.
     `shares`: of the budget, for the counts and means, for the second moments of all rows, and for those of the
     classes; the third may be 0, and all classes then have one covariance.
