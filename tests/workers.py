@@ -10,11 +10,14 @@ Edges: a worker that dies fails the test that it was at, and another goes on wit
 
 import os
 import signal
+import sys
 import traceback
 import warnings
 from collections import deque
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +28,30 @@ _WAITING = {"runtime", "exchange", "collect", "console"}  # folders whose tests 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--workers", type=int, default=0, metavar="N", help="run the tests in N processes")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Pytest rewrites the asserts of one file after the other, seconds of work where no run has kept them yet. A child
+    rewrites them from the last file on, while the first files are collected and libraries are imported.
+    """
+    if session.config.getoption("workers") and not sys.dont_write_bytecode and os.fork() == 0:
+        with suppress(Exception):  # pytest would do it all by itself
+            _rewrite(session.config)
+        os._exit(0)
+
+
+def _rewrite(config: pytest.Config) -> None:
+    """Files down to the first that has been rewritten already."""
+    from _pytest.assertion import rewrite
+
+    for path in sorted(Path(config.rootpath, "tests").rglob("test_*.py"), reverse=True):
+        kept = rewrite.get_cache_dir(path) / f"{path.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(path, kept) is not None:
+            return
+        rewrite.try_makedirs(kept.parent)
+        source, code = rewrite._rewrite_test(path, config)
+        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, kept)
 
 
 @pytest.hookimpl(tryfirst=True)
