@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import strategies
 
 _PIECES = 4  # so many for each worker, if they all were as large as the first
 _WAITING = {"runtime", "exchange", "collect", "console"}  # folders whose tests wait for other processes
@@ -35,11 +36,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
     """Pytest rewrites the asserts of one file after the other, seconds of work where no run has kept them yet. A child
-    rewrites them from the last file on, while the first files are collected and libraries are imported.
+    rewrites them from the last file on, while the first files are collected and libraries are imported; and has
+    hypothesis keep what it knows of letters, which each worker would find out else.
     """
     if session.config.getoption("workers") and not sys.dont_write_bytecode and os.fork() == 0:
-        with suppress(Exception):  # pytest would do it all by itself
+        with suppress(Exception):  # they would do it all by themselves
             _rewrite(session.config)
+            strategies.text().validate()
         os._exit(0)
 
 
