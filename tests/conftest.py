@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from forker import Forker, stand_by
 from postgres import postgres
-from workers import pytest_addoption, pytest_runtestloop  # noqa: F401  hooks
+from workers import pytest_addoption, pytest_collection, pytest_runtestloop  # noqa: F401  hooks
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
