@@ -8,7 +8,9 @@ With {"run", "config", "schemas", "key", "sizes"} the upload is in two shares fo
 columns of a round, {"columns", "groups", "listed", "weights", …}, it is one report that is private by itself: nobody
 need be trusted, and there is no key. The levels are the person's own, one for each column, from 0. The
 price goes into the ledger before anything is written or sent; a second upload in one run, and one that takes the sum of
-ε above --most, is refused. Where the upload was made and did not arrive, the same command sends it again.
+ε above --most, is refused. Where the upload was made and did not arrive, the same command sends it again. Say by
+--sizes how many levels each column has: levels that do not fit a ticket are refused, and who makes up tickets would
+learn from it where they lie; with --sizes such a ticket is refused whatever the levels are.
 `docs/people.md` has both formats, byte by byte: an app in another language follows them. For two shares, give the
 aggregator's key (`--key`), or compare its fingerprint, which is printed, with the aggregator's own word: who could put
 another key into the ticket could read the upload.
@@ -24,7 +26,7 @@ import ssl
 import urllib.error
 import urllib.request
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,24 @@ def cell_of(ticket: dict[str, Any], number: int, levels: list[int]) -> tuple[int
     return cell, cells
 
 
+def well_formed(ticket: dict[str, Any]) -> bool:
+    """Whether every row has a cell in every set, by what the ticket says alone: a number that no cell has, or an error
+    that only some rows meet, would tell the row at no price.
+    """
+    sizes, sets = ticket["sizes"], ticket["columns"]
+    if not all(type(number) is int for number in (*sizes, *ticket["groups"], *chain(*sets))):
+        return False
+    ends = list(accumulate(sizes, initial=0))
+    parts = [sorted(set(ticket["groups"][a:b])) for a, b in pairwise(ends)]
+    return (
+        min(sizes) > 0
+        and len(ticket["groups"]) == ends[-1]
+        and all(part == list(range(len(part))) for part in parts)
+        and all(columns and 0 <= min(columns) <= max(columns) < len(sizes) for columns in sets)
+        and len(sets) == len(ticket["listed"]) == len(ticket["weights"])
+    )
+
+
 def shape(cells: int, epsilon: float) -> tuple[int, int, bool, int]:
     """Of a report on so many cells: how many it names, by how many bytes each, whether by numbers, and its length."""
     size, digits = max(1, round(cells / (1 + math.exp(epsilon)))), 1 if cells <= 256 else 2
@@ -184,8 +204,9 @@ def randomized(cell: int, cells: int, epsilon: float) -> bytes:
 def report(ticket: dict[str, Any], levels: list[int]) -> bytes:
     """A report about a set of columns that is drawn here, as long as the longest of the round."""
     epsilon = ticket["config"]["epsilon_total"]
-    sizes = [cell_of(ticket, number, levels)[1] for number in range(len(ticket["columns"]))]
-    if not sizes or min(sizes) < 2 or max(sizes) > 2**16 or len(ticket["weights"]) != len(sizes):
+    good = well_formed(ticket)
+    sizes = [cell_of(ticket, number, levels)[1] for number in range(len(ticket["columns"])) if good]
+    if not sizes or min(sizes) < 2 or max(sizes) > 2**16:
         raise SystemExit("The ticket's sets are none that can be reported on. Nothing was sent.")
     longest = max(shape(cells, epsilon)[3] for cells in sizes)
     number = one_of(ticket["weights"])
@@ -270,6 +291,9 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--ledger", type=Path, default=Path("ledger.jsonl"))
     parser.add_argument("--most", type=float, default=2.0, help="what all uploads may cost")
+    parser.add_argument(
+        "--sizes", help="how many levels each column has, as you know it: for no other ticket"
+    )
     parser.add_argument("--key", help="the second aggregator's key: nothing is sealed to another")
     parser.add_argument("--code", default="", help="the code that you were given")
     parser.add_argument("--ca", help="certificates to trust, if not the system's")
@@ -277,6 +301,8 @@ def main() -> None:
     to = Receiver(args.ticket, args.code, args.ca) if args.ticket.startswith("https://") else None
     ticket = json.loads(Path(args.ticket).read_text() if to is None else to.ask("ticket"))
     levels, alone = [int(text) for text in args.levels.split(",")], "columns" in ticket
+    if args.sizes is not None and [int(text) for text in args.sizes.split(",")] != ticket["sizes"]:
+        raise SystemExit("This ticket is about other columns. Nothing was sent.")
     if len(levels) != len(ticket["sizes"]) or not all(
         0 <= n < size for n, size in zip(levels, ticket["sizes"], strict=True)
     ):

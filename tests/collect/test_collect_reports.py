@@ -317,4 +317,14 @@ def test_a_device_pays_no_price_that_is_none(phone: ModuleType, epsilon: float, 
     with pytest.raises(SystemExit, match="is no price"):
         phone.price_of(told)
     with pytest.raises(SystemExit, match="none that can be reported on"):
-        phone.report({"config": {"epsilon_total": 1.0}, "columns": [], "weights": []}, [])
+        phone.report(
+            {
+                "config": {"epsilon_total": 1.0},
+                "sizes": [2],
+                "groups": [0, 1],
+                "columns": [],
+                "listed": [],
+                "weights": [],
+            },
+            [0],
+        )

@@ -145,6 +145,55 @@ def test_a_phone_that_was_cut_off_after_it_paid_sends_what_it_paid_for(
     assert len((tmp_path / "ledger.jsonl").read_text().splitlines()) == 1
 
 
+def asked(**more: Any) -> dict[str, Any]:
+    """A round about two columns with three and two levels, each by itself and both together."""
+    round = {
+        "run": "r", "round": 1, "config": {"epsilon_total": 1.0}, "sizes": [3, 2], "groups": [0, 1, 2, 0, 1],
+        "columns": [[0], [1], [0, 1]], "listed": [[], [], []], "weights": [1, 1, 1],
+    }  # fmt: skip
+    return round | more
+
+
+@pytest.mark.parametrize(
+    "made_up",
+    [
+        {
+            "groups": [0, 9, -7, 0, 1],
+            "columns": [[0]],
+            "listed": [[]],
+            "weights": [1],
+        },  # a bit that is no cell's
+        {"groups": [0, 1, -1, 0, 1]},
+        {"groups": [0, 1, float("nan"), 0, 1]},
+        {"groups": [0, 1, 0.5, 0, 1]},
+        {"groups": [0, 1, 2, 0]},  # none for the last level
+        {"groups": [0, 1, 2, 0, 1, 1]},
+        {"columns": [[0], [1], [0, 2]]},
+        {"columns": [[0], [1], [0, -1]]},
+        {"columns": [[0], [1], []]},
+        {"weights": [1, 1]},
+        {"listed": [[], []]},
+    ],
+)
+def test_a_ticket_in_which_some_rows_have_no_cell_is_refused_whatever_the_row_is(
+    phone: ModuleType, made_up: dict[str, Any]
+) -> None:
+    told = json.loads(json.dumps(asked(**made_up)))
+    for levels in ([one, other] for one in range(3) for other in range(2)):
+        assert len(phone.report(asked(), levels)) == 16 + 2 + 1
+        with pytest.raises(SystemExit, match="Nothing was sent"):
+            phone.report(told, levels)
+
+
+def test_a_ticket_about_other_columns_is_refused_before_the_levels_are_looked_at(
+    tmp_path: Path, start: Callable[..., str]
+) -> None:
+    own = list(PLAN.cells.sizes)
+    assert "about other columns" in start("--sizes", ",".join(map(str, [own[0] + 1, *own[1:]])))
+    assert not (tmp_path / "ledger.jsonl").exists()
+    assert not start("--sizes", ",".join(map(str, own)))
+
+
 def test_the_phone_needs_numpy_and_cryptography_alone() -> None:
     tree = ast.parse(PHONE.read_text())
     roots = {
