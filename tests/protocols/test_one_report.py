@@ -124,6 +124,16 @@ def test_many_reports_recover_all_two_way_tables(epsilon: float, target: str | N
 # What a person pays, and what is asked of them
 
 
+def test_a_person_without_rows_reports_by_no_row_of_anybody() -> None:
+    party = a_party(epsilon=40.0)  # at this ε a report tells the cell
+    people = party.population
+    rows = torch.ones_like(people.rows)
+    starts = torch.tensor([0, 0, *range(3, len(rows) + 1, 3)])
+    party.population = replace(people, rows=rows, starts=starts, ids=np.arange(len(starts) - 1))
+    sent = party.reports(asked([0, 1]))
+    assert sent.tolist() == [0, 1]
+
+
 def test_everyone_pays_once_for_one_report() -> None:
     fed = federation()
     result = train("one-report", fed, epsilon_total=8.0, target="smoker", batch=3, **QUICK)

@@ -112,6 +112,17 @@ def test_what_is_released_is_what_all_people_together_have_and_it_says_so_in_ste
     assert float(first["energy"]) == pytest.approx(float(second["moments"].sum(0).trace()))
 
 
+@pytest.mark.usefixtures("quiet")
+def test_a_person_without_rows_uploads_like_any_other_and_counts_nothing(released: list[Tensor]) -> None:
+    """As a person whose series is shorter than a window: an error, or another's row, would tell it."""
+    whole = images(slice(None))
+    ids, starts = np.insert(whole.ids, 4, 99), np.insert(whole.starts, 4, whole.starts[4])
+    rows = {"host": replace(whole, ids=ids, starts=starts), "second": NoRows(SCHEMA)}
+    outcome = run(Federation.rehearsal(rows, {}, budget=BUDGET, seed=1, same_people=False))
+    assert torch.equal(released[0], everybody(plan()))
+    assert (outcome.people, outcome.generator.card["refused"]) == (PEOPLE + 1, 0)
+
+
 def test_both_aggregators_add_their_full_noise_and_the_diagonal_has_more(released: list[Tensor]) -> None:
     terms = plan()
     rng, head = SecureRng.from_seed(5), 3 * (1 + terms.frame.features)

@@ -105,6 +105,15 @@ class Population:
             rows, codes = rows[order], codes[order]
         return cls(features, np.asarray(ids), rows, codes, _starts(np.bincount(who, minlength=len(ids))))
 
+    def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
+        """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
+
+        Edges: the place of who has none is 0, and means nothing.
+        """
+        sizes = self.starts.diff()[people]
+        drawn = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)
+        return torch.where(sizes > 0, self.starts[people] + drawn, 0), sizes > 0
+
     def apart(
         self, people: Tensor, *, most: int | None = None, rng: Uniform | None = None
     ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor, Tensor]]]:

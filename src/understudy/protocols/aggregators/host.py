@@ -96,17 +96,19 @@ class UploadParty(HostParty):
         return begun
 
     def _levels(self, people: Tensor) -> Tensor:
-        """The levels of one row of each, drawn among their own."""
-        return self.population.rows[self.drawn(people)].to(torch.int32)
+        """The levels of one row of each, drawn among their own: in a table everybody has one."""
+        return self.population.rows[self.drawn(people)[0]].to(torch.int32)
 
-    def drawn(self, people: Tensor) -> Tensor:
-        """The place of one row of each, drawn in secret among their own; the same whenever it is asked for."""
+    def drawn(self, people: Tensor) -> tuple[Tensor, Tensor]:
+        """The place of one row of each, drawn in secret among their own, and who has one; the same whenever it is asked
+        for. Edges: the place of who has none is 0, and means nothing.
+        """
         starts = self.population.starts
         sizes = starts.diff()[people]
         # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
         words = [keystream(self.secret, person << 64, 8).view("<u8")[0] for person in people.tolist()]
-        drawn = torch.tensor([int(word) % size for word, size in zip(words, sizes.tolist(), strict=True)])
-        return starts[people] + drawn
+        chosen = [int(word) % max(size, 1) for word, size in zip(words, sizes.tolist(), strict=True)]
+        return torch.where(sizes > 0, starts[people] + torch.tensor(chosen), 0), sizes > 0
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | ({} if self.begun is None else {"secret": self.secret})

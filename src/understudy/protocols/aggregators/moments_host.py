@@ -3,7 +3,8 @@
 Guarantee: as of `host`: a person has one upload in a run, and pays before a row is touched, the price of one release
 of counts, means and second moments under the noise that either aggregator adds in full (`moments_plan`). A row is
 pulled in to the norm that the price is for, whatever it holds (`secure.moments.bounded`).
-Edges: of several rows a person uploads one, drawn in secret.
+Edges: of several rows a person uploads one, drawn in secret. Who has none uploads no class and zeros, which passes the
+check like any other.
 """
 
 from typing import Any, ClassVar
@@ -43,11 +44,12 @@ class MomentsHost(UploadParty):
         return self.plan.format.write(own, self.randomness(ask.people, own), self.key, self.context)
 
     def vectors(self, people: Tensor) -> Tensor:
-        """The class and the vector of one row of each: int64, (people, 1 + features)."""
+        """The class and the vector of one row of each: int64, (people, 1 + features); no class, −1, without rows."""
         rows: Any = self.data
-        place, frame = self.drawn(people).numpy(), self.plan.frame
+        (place, some), frame = (found.numpy() for found in self.drawn(people)), self.plan.frame
         q = bounded(frame.coefficients(rows.values[place]), float(frame.reach), self.plan.cells.radius)
         classes = np.zeros(len(place), np.int64) if rows.classes is None else rows.classes[place]
+        q, classes = np.where(some[:, None], q, 0), np.where(some, classes, -1)
         return torch.from_numpy(np.hstack([classes[:, None], q]).astype(np.int64))
 
 

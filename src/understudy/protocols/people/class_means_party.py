@@ -149,18 +149,15 @@ class ClassMeansParty(HostParty):
     def _vectors(self, ask: Round) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """What each person's report is about, of a length of at most 1, and in which block."""
         rows: Any = self.data
-        starts = self.population.starts
-        sizes = starts.diff()[ask.people]
-        drawn = (self.rng.uniform(len(sizes)) * sizes).long().minimum((sizes - 1).clamp(min=0))
-        place = torch.where(sizes > 0, starts[ask.people] + drawn, 0).numpy()
+        place, some = (found.numpy() for found in self.population.one_row_each(ask.people, self.rng))
         own = self.terms.frame.coefficients(rows.values[place])
-        own, width = np.where(sizes.numpy()[:, None] > 0, own, 0.0), self.terms.width
+        own, width = np.where(some[:, None], own, 0.0), self.terms.width
         out = np.zeros((len(own), width), dtype=np.float32)
         if ask.directions:
             beside = own - ask.centre.numpy()
             norms = np.linalg.norm(beside, axis=1, keepdims=True)
             out[:, : own.shape[1]] = beside / np.maximum(norms, 1.0)
-            return out, np.where(sizes.numpy() > 0, rows.classes[place], 0).astype(np.int64)
+            return out, np.where(some, rows.classes[place], 0).astype(np.int64)
         out[:, : own.shape[1]] = own / self.terms.frame.reach
         out[:, own.shape[1]] = np.sqrt(np.maximum(1 - np.square(out).sum(1), 0))
         return out, np.zeros(len(own), dtype=np.int64)

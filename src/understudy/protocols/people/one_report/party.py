@@ -4,7 +4,8 @@ Guarantee: everything that ever leaves a person is one report by subset selectio
 charged before a row is touched. Which columns it is about, and how their levels are grouped, is the server's to say:
 it may follow from earlier reports or be malice, the price is the same.
 Edges: a person with several rows reports about one, drawn evenly and in secret, so that what is learned is the law of a
-random row of a random person. Sets that are none, or another set number than there are → MessageError, nothing charged.
+random row of a random person; who has none reports on the first level of each column. Sets that are none, or another
+set number than there are → MessageError, nothing charged.
 """
 
 from dataclasses import dataclass
@@ -69,10 +70,8 @@ class OneReportParty(HostParty):
 
     def reports(self, ask: Round) -> Value:
         """All reports one after the other, each as long as its set says: uint8."""
-        starts = self.population.starts
-        sizes = starts.diff()[ask.people]
-        row = (self.rng.uniform(len(ask.people)) * sizes).long().clamp(max=sizes - 1)
-        rows = self.population.rows[starts[ask.people] + row]
+        place, some = self.population.one_row_each(ask.people, self.rng)
+        rows = torch.where(some[:, None], self.population.rows[place], 0)
         return randomized(rows, ask.which, self._sets(ask), self.epsilon, self.rng)
 
     def _sets(self, ask: Round) -> list[ColumnSet]:
