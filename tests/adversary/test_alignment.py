@@ -3,6 +3,7 @@
 Against a server that goes back: by `Return`, or by repeating what it asked and then asking something else.
 """
 
+import math
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -174,6 +175,8 @@ def test_a_round_that_was_refused_pays_for_no_later_one(tmp_path: Path) -> None:
 
 class Holder(AlignedParty):
     """Alignment alone."""
+
+    budget = Budget(math.inf, 0.0)
 
     def respond(self, ask: Ask) -> Reply:
         raise self.unexpected(ask)

@@ -4,10 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from dp_accounting.dp_event import GaussianDpEvent
 
 from understudy.data.schema import Integer, Schema
 from understudy.data.table import read_table
-from understudy.errors import AlignmentError, ArtefactError, MessageError, PartyError
+from understudy.errors import AlignmentError, ArtefactError, BudgetExceeded, MessageError, PartyError
+from understudy.privacy.accounts.accounting import PureDp, calibrate, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.rng import FastRng, SecureRng
@@ -31,6 +33,8 @@ BUDGET = Budget(epsilon=1, delta=1e-5)
 
 class Holder(AlignedParty):
     """The least that a vertical protocol can be: alignment alone."""
+
+    budget = Budget(epsilon=1, delta=1e-5)
 
     def respond(self, ask):
         raise self.unexpected(ask)
@@ -300,3 +304,33 @@ def test_a_size_that_no_set_may_have_makes_no_number_that_a_bar_cannot_draw(size
     party.answer(MaskOwn(salt=bytes(32), people={"clinic": 5, "insurer": size}))
     assert [one.done for one in told] == [5]
     assert 5 <= told[0].rounds <= 5 + MOST_PEOPLE
+
+
+@pytest.mark.parametrize(
+    "first", [Introduce(), MaskOwn(salt=bytes(32), people={"clinic": 5, "lab": 4})], ids=["introduce", "mask"]
+)
+def test_a_party_with_too_little_left_for_the_run_says_nothing_of_its_people(first):
+    party = holder("clinic")
+    party.ledger.charge(GaussianDpEvent(5.0), run="r0", what="an earlier run")  # ε = 0.9
+    before = party.ledger.entries()
+    with pytest.raises(BudgetExceeded, match=r"clinic: this step costs .* Nothing was sent"):
+        party.answer(first)
+    assert party.ledger.entries() == before
+    party.budget = Budget(epsilon=0.3, delta=1e-5)
+    party.answer(first)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 0.0])
+def test_a_run_that_the_ledger_just_affords_is_aligned(delta):
+    party = holder("clinic")
+    party.budget = run = Budget(epsilon=1.0, delta=delta)
+    noise = calibrate(lambda z: {GaussianDpEvent(z): 1}, epsilon=1.0, delta=1e-5)
+    price = GaussianDpEvent(noise) if delta else PureDp(1.0)
+    party.ledger = Ledger.rehearsal("clinic", Budget(1.0, delta))
+    party.answer(Introduce())
+    earlier = GaussianDpEvent(9.0)
+    whole = epsilon({earlier: 1, price: 1}, 1e-5)
+    party.ledger = Ledger.rehearsal("clinic", Budget(whole, 1e-5))
+    party.ledger.charge(earlier, run="r0", what="an earlier run")
+    party.answer(Introduce())
+    party.ledger.charge(price, run="r1", what=f"the run, {run}")

@@ -9,26 +9,30 @@ Tables whose schema names no person are taken to be aligned already, row by row;
 Guarantee: an id leaves a party only under that party's key, after a ledger entry that names the disclosure as
 outside ε, with whom, and how many ids of theirs this party will mask. It masks each set once, and every set that it
 masks is an entry of its own: a server that departs from the protocol, or that has a party go back to an earlier state,
-can test no more guessed ids against it than the entries say.
+can test no more guessed ids against it than the entries say. Before it says anything, a party holds what the run may
+cost against its ledger (`foreseen`): who has too little left refuses, and nobody learns who its people are.
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
-from dp_accounting.dp_event import NoOpDpEvent
+from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
 from torch import Tensor
 
 from understudy.data.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.errors import AlignmentError, ArtefactError, PartyError
+from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate
+from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import IdMask, Rows, agree_on_kind, canonical_ids, match_grid
@@ -47,6 +51,7 @@ from understudy.protocols.core.base import (
 
 ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
+_FORESEEN = 0.9  # of a run's ε: its price is like that of Gaussian noise, and not quite that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +114,10 @@ class AlignedParty(Party):
     `watch`, where the holder sets it, hears how many ids of all parties' sets this party has masked, and of how many:
     sizes that every party is told.
     Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one.
-    Answers name none.
+    Answers name none. Too little left for the run → BudgetExceeded; where it is nearly enough, once the run begins.
     """
+
+    budget: Budget  # what the run may cost here
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Introduce, Introduced, MaskOwn, MaskOther, MaskedIds, Found, Aligned,
@@ -159,6 +166,13 @@ class AlignedParty(Party):
         """Whether the people of this run stand, since what is remembered of each goes by their places."""
         return False
 
+    def foreseen(self) -> DpEvent | None:
+        """What the run will cost here, or a little less, by its budget alone; None where that does not tell it."""
+        budget = self.budget
+        if budget.epsilon == math.inf or budget.against != self.ledger.budget.against:
+            return None
+        return _foreseen(budget)
+
     def forget(self) -> None:
         """Drop what was begun about the people as they were; they are aligned anew."""
 
@@ -167,6 +181,8 @@ class AlignedParty(Party):
             raise self.unexpected(ask)
         if isinstance(ask, Keep) and self._mask is not None:
             raise self.unexpected(ask)
+        if isinstance(ask, Introduce | MaskOwn) and (least := self.foreseen()) is not None:
+            self.ledger.afford(least)
         try:
             match ask:
                 case Introduce():
@@ -263,6 +279,16 @@ class AlignedParty(Party):
             self._masked, self._to_mask = 0, self._in_all()
         if held["rows"] is not None:
             self._take(held["rows"].numpy())
+
+
+@lru_cache(maxsize=64)
+def _foreseen(budget: Budget) -> DpEvent:
+    least = _FORESEEN * budget.epsilon
+    if not budget.delta:
+        return PureDp(least)
+    return GaussianDpEvent(
+        calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=least, delta=budget.delta)
+    )
 
 
 def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:
