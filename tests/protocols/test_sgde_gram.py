@@ -1,5 +1,6 @@
 """SGDE by counts of all pairs: what they cost, that they add, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,11 +8,12 @@ import pandas as pd
 import pytest
 import torch
 
+from understudy.data.bought_bins import bought_bins
 from understudy.data.population import Population
-from understudy.data.schema import Categorical, Schema
+from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.table import read_table
 from understudy.errors import ArtefactError, ConfigError, PrivacyError
-from understudy.federation import Federation
+from understudy.federation import Federation, open_ledger, own_folder
 from understudy.generator import Generator
 from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.offered import OfferedGram, added_grams
@@ -35,6 +37,7 @@ SCHEMA = Schema(
         Categorical(name="two", categories=("x", "y")), Categorical(name="three", categories=("x", "y")),
     )
 )  # fmt: skip
+PAY = Integer(name="pay", low=0, high=1_000_000)
 POOL = Requirements(schema=SCHEMA, target="class", epsilon=4.0, delta=1e-5)
 
 
@@ -169,3 +172,40 @@ def test_a_run_of_counts_is_one_generator_and_lies_are_found() -> None:
     assert [one["flagged"] for one in result.generator.card["offers"]].count(True) == 1
     assert len(result.generator.sample(10, seed=0)) == 10
     assert torch.isfinite(result.generator.network.logits).all()  # type: ignore[union-attr]
+
+
+def test_levels_that_one_silo_bought_are_the_pools_and_its_ledger_has_their_price_and_the_offers(
+    tmp_path: Path,
+) -> None:
+    """Pay is skewed: cut evenly between wide bounds, nearly all people are in the first bin."""
+    rng, schema, budget = (
+        np.random.default_rng(0),
+        Schema(columns=(PAY, Boolean(name="class"))),
+        Budget(1.0, 1e-5),
+    )
+    pay = (500 * (1 + rng.pareto(1.5, 4_000))).clip(max=1e6).round()
+    held = {
+        silo: pd.DataFrame({"pay": part, "class": part > 800})
+        for silo, part in (("north", pay[::2]), ("south", pay[1::2]))
+    }
+
+    def median(levels: Schema, ledgers: str) -> float:
+        silos = Federation(
+            held, dict.fromkeys(held, levels), budget=budget, ledgers=tmp_path / ledgers, same_people=False
+        )
+        pooled = train("sgde", silos, kind="gram", target="class", epsilon=1.0).generator
+        return float(pooled.sample(2_000, seed=0)["pay"].median())
+
+    ledger = open_ledger(own_folder(tmp_path / "ledgers") / "north.ledger", "north", Budget(2.0, 1e-5))
+    alone = Federation(
+        {"north": held["north"]}, {"north": schema}, budget=budget, ledgers=tmp_path / "ledgers"
+    )
+    bought = train("gram", alone, components=16, steps=20).generator.levels
+    assert bought is not None
+    levels = ledger.spend()
+    assert median(bought_bins(bought), "ledgers") == pytest.approx(np.median(pay), rel=0.15)
+    offer = ledger.spend() - levels
+    assert 0.9 < epsilon(levels, 1e-5) <= 1.0
+    assert 0.9 < epsilon(offer, 1e-5) <= 1.0
+    assert 1.0 < epsilon(levels + offer, 1e-5) <= 2.0
+    assert median(schema, "others") > 10 * np.median(pay)
