@@ -155,3 +155,18 @@ def test_three_columns_with_a_target_are_measured_by_their_pairs_and_beside_chos
     assert all(set(three.FIELDS) == set(row) for row in rows)
     assert len({row["auc"] for row in rows[:3]}) == 3
     assert three.beside(rows).loc[("toy", 1.0)].notna().all()
+
+
+def test_three_way_tables_across_holders_are_measured_beside_those_of_one(
+    load_bench: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    across = load_bench("joint", "across")
+    monkeypatch.setattr(across, "STEPS", 10)
+    monkeypatch.setitem(across.learned.__globals__, "DRAWS", 1)
+    held, paired, either = (across.run("toy", 8.0, 1, method, tmp_path) for method in across.METHODS)
+    assert held["across"] == 0
+    assert 0 < paired["across"] <= paired["triples"]
+    assert either["triples"] == across.CHOSEN
+    assert all(set(across.FIELDS) == set(row) for row in (held, paired, either))
+    found = across.beside([held, paired, either]).loc[("toy", 8.0)]
+    assert found["any", "auc"] == pytest.approx(either["auc"] - held["auc"], abs=1e-4)

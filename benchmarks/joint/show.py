@@ -287,6 +287,27 @@ def three() -> str:
     return table(("table", "ε", *heads), lines, "lr")
 
 
+def across() -> str:
+    """Three-way tables across two holders: what parts them from those within one, seed by seed, ± standard error."""
+    rows, lines = pd.read_csv(HERE / "across.csv"), []
+    figures = {"auc": "AUC", "f1": "F1", "avd2": "2-way"}
+    ways = {"paired": "either holder's two", "any": "any two"}
+    wide = rows.pivot_table(list(figures), ["dataset", "epsilon", "seed"], "method", sort=False).dropna()
+    for key, part in wide.groupby(["dataset", "epsilon"], sort=False):
+        said = []
+        for figure in figures:
+            said.append(bare(part[figure, "held"].mean(), 4))
+            gaps = [part[figure, way] - part[figure, "held"] for way in ways]
+            said += [f"{gap.mean():+.4f} ± {gap.sem():.4f}".replace("0.", ".") for gap in gaps]
+        lines.append([str(key[0]), f"{key[1]:g}", str(len(part)), *said])
+    names = once(line[0] for line in lines)
+    heads = (
+        f"{figure}: {way}" for figure in figures.values() for way in ("its holder's two", *ways.values())
+    )
+    body = [[name, *line[1:]] for name, line in zip(names, lines, strict=True)]
+    return table(("table", "ε", "seeds", *heads), body, "lr")
+
+
 def ruled() -> str:
     """Rules in the fit: distances over all pairs and over those that rules tie, means over the seeds."""
     rows = pd.read_csv(HERE / "rules.csv")
@@ -398,6 +419,7 @@ TABLES = {
     "few": few,
     "told": told,
     "three": three,
+    "across": across,
     "predicted": predicted,
     "beside": beside,
     "seeds": seeds,
