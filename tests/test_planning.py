@@ -1,6 +1,7 @@
 """`understudy plan` and `us.plan`: what a run will cost, without a row."""
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from test_cli import Run, change, nothing_was_charged
 from understudy.data.images import ImageSchema
 from understudy.data.infer import infer_schema, write_draft
 from understudy.data.samples import toy
+from understudy.data.schema import Boolean, Integer, Schema
 from understudy.errors import ConfigError
 from understudy.registry import PROTOCOLS
 from visit_cases import clinic
@@ -92,6 +94,18 @@ def test_reports_beyond_the_budget_and_beyond_the_people_are_told() -> None:
     assert "a person reports at most 4 times, for ε = 2 each" in said.facts
     assert "all 4 reports of a person would cost ε = 8, and 2 is allowed" in said.warnings[0]
     assert "ends after about 16 rounds" in said.warnings[1]
+
+
+def test_a_method_that_buys_no_levels_says_which_numbers_it_will_cut_evenly() -> None:
+    def warned(protocol: str, pay: Integer, **settings: Any) -> bool:
+        schema = Schema(columns=(pay, Integer(name="rooms", low=1, high=9), Boolean(name="class")))
+        made = us.plan(protocol, {"north": schema, "south": schema}, budget=1.0, **settings)
+        return any(said.startswith("pay: without `bins`") for said in made.warnings)
+
+    pay = Integer(name="pay", low=0, high=1_000_000)
+    assert warned("sgde", pay, kind="gram", target="class")
+    assert not warned("sgde", replace(pay, bins=(0, 500, 1_000_000)), kind="gram", target="class")
+    assert not warned("gram", pay), "which buys them"
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
