@@ -110,8 +110,8 @@ def chosen(
     tables, found = read_tables(begun, sizes, noise=noise, people=len(codes)), list[Triple]()
     own, told = holder == holder[target], information(tables, sizes, target)
     among = [column for column in range(len(sizes)) if column != target and (method != "held" or own[column])]
-    most = second * (1.0 if method == "held" else math.sqrt(2))
-    pairs = strongest_triples(tables, sizes, target, len(sizes) ** 2, among=among, noise=most).tolist()
+    noisiest = second * math.sqrt(2)  # as `gram` takes it
+    pairs = strongest_triples(tables, sizes, target, len(sizes) ** 2, among=among, noise=noisiest).tolist()
     pairs = [(a, b) for a, b in pairs if method != "paired" or own[a] == own[b]]
     for pair in sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:CHOSEN]:
         shape = [sizes[column] for column in (*pair, target)]
