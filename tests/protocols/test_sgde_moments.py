@@ -446,3 +446,45 @@ def test_images_of_a_schema_train_the_same_decoders_as_those_of_a_population() -
         )
         found.append(result.generator.network.state_dict())
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
+def leaning_bars(n: int, seed: int) -> Population:
+    """A bar that leans, each in its own way; class 1 has a second one across."""
+    rng = np.random.default_rng(seed)
+    y, lean = rng.integers(0, 2, n), rng.uniform(-0.5, 0.5, n)
+    lines = np.arange(12) - 5.5
+    x = np.clip(1.5 - np.abs(lines - lean[:, None, None] * lines[:, None]), 0, 1)
+    x[:, (0, 1, 10, 11)] = 0
+    x[y == 1, 5:7, 3:9] = 1.0
+    return Population.from_arrays(x.astype(np.float32), y, classes=2)
+
+
+def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_leans() -> None:
+    pool_of = replace(POOL, schema=ImageSchema(height=12, width=12))
+    turned = replace(RECIPE, features=36, upright=True)
+    made = [
+        train_offers(
+            f"s{n}", leaning_bars(400, n), Ledger.rehearsal(f"s{n}", BUDGET), pool_of, budget=BUDGET, run="r",
+            recipe=replace(turned, upright=n < 2), rng=SecureRng.from_seed(n),
+        )[0]
+        for n in range(3)
+    ]  # fmt: skip
+    sent = [unpack_offer(pool_of, pack_offer(one.card, one.network)) for one in made]
+    first = sent[0].network
+    assert isinstance(first, OfferedMoments)
+    assert first.frame.poses == 3
+    assert first.describe() == made[0].network.describe()  # type: ignore[operator]
+    assert "upright" not in sent[2].card["network"]
+    together = pool(sent[:2], pool_of, {})
+    assert isinstance(together.network, CellGaussians)
+    x = leaning_bars(200, 9)
+    said = np.asarray(together.classifier().predict(255 * x.rows.view(-1, 12, 12).numpy()))
+    assert (said == x.codes.numpy()).mean() > 0.9
+    with pytest.raises(ConfigError, match="another frame"):
+        added([one.network for one in sent])  # type: ignore[misc]
+    assert len(pool(sent, pool_of, {}).card["members"]) == 2
+    lied = made[0].card | {"network": made[0].card["network"] | {"upright": False}}
+    with pytest.raises((ArtefactError, ConfigError)):
+        unpack_offer(pool_of, pack_offer(lied, made[0].network))
+    with pytest.raises(ConfigError, match="alone"):
+        replace(turned, kind="gram")

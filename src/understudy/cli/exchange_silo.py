@@ -78,6 +78,12 @@ def train(
             "Default: moments for series, else beta-vae."
         ),
     ] = None,
+    upright: Annotated[
+        bool,
+        typer.Option(
+            "--upright", help="With --kind moments: turn images upright first, which helps with handwriting."
+        ),
+    ] = False,
     quality_epsilon: Annotated[
         float | None,
         typer.Option(
@@ -105,6 +111,8 @@ def train(
     held, recipe = _read(rows, required, person)
     if kind is not None:
         recipe = replace(recipe, kind=kind)
+    if upright:
+        recipe = replace(recipe, upright=True)
     if steps is not None:
         recipe = replace(recipe, steps=steps)
     if quality_epsilon is not None:

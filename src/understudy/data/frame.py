@@ -63,23 +63,25 @@ class Frame:
             )
 
     @classmethod
-    def of(cls, schema: ArraySchema, features: int) -> "Frame":
-        """The frame of these images or series. Of a series all channels of a frequency are kept, or none."""
+    def of(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
+        """The frame of these images or series. Of a series all channels of a frequency are kept, or none.
+
+        With `upright`, images are turned before, and the numbers for it come on top; not those whose schema declares a
+        norm, which stay near the middle grey and show nothing on a ground.
+        """
         if isinstance(schema, ImageSchema):
-            return cls(schema.shape, 2, min(features, math.prod(schema.shape)))
+            turned = upright and schema.norm is None
+            kept = min(features, math.prod(schema.shape)) + (POSES if turned else 0)
+            return cls(schema.shape, 2, kept, upright=turned)
         length, channels = schema.shape
         return cls(schema.shape, 1, channels * max(1, min(length, features // channels)))
 
     @classmethod
     def declared(cls, schema: ArraySchema, features: int, *, upright: bool = False) -> "Frame":
         """The same with the norm that the schema declares: for sums that pull longer rows in, and for nothing that
-        takes a row's length for granted. With `upright`, images are turned before, and the numbers for it come on top;
-        not those that stay near the middle grey, which show nothing on a ground.
+        takes a row's length for granted.
         """
-        frame = replace(cls.of(schema, features), norm=schema.norm or 1.0)
-        if not upright or frame.sides != 2 or schema.norm is not None:
-            return frame
-        return replace(frame, upright=True, features=frame.features + POSES)
+        return replace(cls.of(schema, features, upright=upright), norm=schema.norm or 1.0)
 
     @property
     def _slow(self) -> int:

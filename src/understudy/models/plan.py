@@ -18,7 +18,7 @@ import torch
 from understudy.check import whole
 from understudy.data.frame import Frame
 from understudy.errors import ConfigError
-from understudy.models.moments.fit import MOST_KEPT
+from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes
 from understudy.models.nets import decoder_shapes, sides_of
 from understudy.models.pool import Pool
@@ -60,6 +60,7 @@ def plan_of(description: Mapping[str, Any]) -> Plan:
     if not isinstance(kind, str) or kind not in PLANS:
         raise ConfigError(f"no network of kind {kind!r:.60} is offered; known: {', '.join(PLANS)}.")
     keys, make = PLANS[kind]
+    description = {key: value for key, value in UNSAID.items() if key in keys} | dict(description)
     _known(description, ("kind", *keys), f"a {kind}")
     plan = make(*(description[key] for key in keys))
     if plan.numbers > MOST_NUMBERS:
@@ -168,19 +169,20 @@ def _branch(names: str, stack: tuple[int, ...], branch: Any) -> Plan:
     return Plan(shaped, None, (height, width), numbers)
 
 
-def _moments(shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any) -> Plan:
+def _moments(
+    shape: Any, sides: Any, features: Any, classes: Any, scales: Any, noise: Any, upright: Any
+) -> Plan:
     if not all(isinstance(some, list | tuple) for some in (shape, scales, noise)):
         raise ConfigError("moments have lists of sides, of scales and of noise.")
     if len(shape) != 2 and not (len(shape) == 3 and shape[2] == 3 and sides == 2):
         raise ConfigError("moments are of rows with two sides, and of images in colour.")
     for side in (*shape, sides):
         whole(sides=side)
-    frame = Frame(tuple(shape), sides, features)
+    frame = Frame(tuple(shape), sides, features, upright=upright)
     values = math.prod(frame.shape)
     tensors = moment_shapes(frame, classes, scales, noise)
-    return Plan(
-        tensors, None, frame.shape, 3 * (values + features + MOST_KEPT), dtype=torch.int64, classes=classes
-    )
+    numbers = 3 * (values + features + (MOST_TURNED if upright else MOST_KEPT))
+    return Plan(tensors, None, frame.shape, numbers, dtype=torch.int64, classes=classes)
 
 
 def _gram(sizes: Any, target: Any, noise: Any) -> Plan:
@@ -195,8 +197,9 @@ PLANS: dict[str, tuple[tuple[str, ...], Callable[..., Plan]]] = {
     "mixture": (("components", "sizes"), _mixture),
     "branched": (("latent", "common", "branches"), _branched),
     "gram": (("sizes", "target", "noise"), _gram),
-    "moments": (("shape", "sides", "features", "classes", "scales", "noise"), _moments),
+    "moments": (("shape", "sides", "features", "classes", "scales", "noise", "upright"), _moments),
 }
+UNSAID = {"upright": False}  # what a description need not say
 
 
 def _known(table: Any, keys: Sequence[str], what: str) -> None:

@@ -102,7 +102,8 @@ class OfferedMoments(nn.Module):
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "OfferedMoments":
         """The inverse of `describe`, before the numbers are loaded."""
-        frame = Frame(tuple(description["shape"]), description["sides"], description["features"])
+        sizes = (tuple(description["shape"]), description["sides"], description["features"])
+        frame = Frame(*sizes, upright=description.get("upright", False))
         return cls(frame, **{key: description[key] for key in ("classes", "scales", "noise")})
 
 
@@ -111,9 +112,10 @@ def moment_shapes(
 ) -> dict[str, tuple[int, ...]]:
     """The tensors of an offer, by arithmetic. ConfigError for what no offer has."""
     whole(classes=classes, sides=frame.sides)
-    if frame.sides not in RADIUS or frame.sides > len(frame.shape) or frame.features > MOST_FEATURES:
+    kept = frame.features - frame.poses
+    if frame.sides not in RADIUS or frame.sides > len(frame.shape) or kept > MOST_FEATURES:
         raise ConfigError(f"moments are of images or series, in at most {MOST_FEATURES} features.")
-    if math.prod(frame.shape) > MOST_VALUES or frame.features > math.prod(frame.shape):
+    if math.prod(frame.shape) > MOST_VALUES or kept > math.prod(frame.shape):
         raise ConfigError(f"moments are of rows of at most {MOST_VALUES:,} values, and no more features.")
     if len(scales) != 2 or len(noise) != 3:
         raise ConfigError("moments have the scales of two releases and the noise of three.")

@@ -60,18 +60,20 @@ def price(multiplier: float) -> Counter[DpEvent]:
     return Counter({moments_event(multiplier): 1})
 
 
-def frame_of(requirements: Requirements, features: int) -> Frame:
+def frame_of(requirements: Requirements, features: int, upright: bool = False) -> Frame:
     """The frame of the pool's rows."""
     if isinstance(requirements.schema, Schema):
         raise ConfigError(
             'kind="moments" is for images and series: kind="gram" is for tables. Nothing was charged.'
         )
-    return Frame.of(requirements.schema, features)
+    return Frame.of(requirements.schema, features, upright=upright)
 
 
-def blank(requirements: Requirements, features: int, multiplier: float) -> OfferedMoments:
+def blank(
+    requirements: Requirements, features: int, multiplier: float, *, upright: bool = False
+) -> OfferedMoments:
     """The offer, with its noise stated and nothing counted. ConfigError where it could be offered to nobody."""
-    frame, classes = frame_of(requirements, features), max(1, len(requirements.labels))
+    frame, classes = frame_of(requirements, features, upright), max(1, len(requirements.labels))
     each = [multiplier / share**0.5 for share in SHARES]
     scales = [finest(one, 1) for one in each[1:]]
     reaches = (FIRST, *map(moments_reach, scales))

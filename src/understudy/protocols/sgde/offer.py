@@ -36,12 +36,13 @@ import torch
 from understudy.check import in_range, one_of, positive, whole
 from understudy.data.codec import Codec
 from understudy.data.column import shorten
-from understudy.data.described import AnySchema, one_kind_of_row, public_of, schema_from
+from understudy.data.described import AnySchema, ArraySchema, one_kind_of_row, public_of, schema_from
 from understudy.data.features import Label, TableFeatures
 from understudy.data.frame import Frame
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
+from understudy.data.upright import POSES
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments
@@ -299,8 +300,7 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
     else:
         fits = plan.values == schema.shape and plan.classes in (None, max(1, len(requirements.labels)))
         if card["network"]["kind"] in ADDED:
-            frame = Frame.of(schema, card["network"]["features"])
-            fits = fits and frame.describe() == {key: card["network"][key] for key in frame.describe()}
+            fits = fits and _framed(schema, card["network"])
     if not fits:
         raise ArtefactError(f"{said} draws no rows of the pool's schema. Nothing was exchanged.")
     if plan.shapes != shapes:
@@ -308,6 +308,14 @@ def check_network(requirements: Requirements, card: Mapping[str, Any], shapes: S
             f"the weights are not those of the network on the card: {difference(plan.shapes, shapes)}. "
             "Nothing was exchanged."
         )
+
+
+def _framed(schema: ArraySchema, network: Mapping[str, Any]) -> bool:
+    """Whether sums are in the frame of these rows, upright or not."""
+    said = {key: network[key] for key in ("shape", "sides", "features", "upright") if key in network}
+    turned = said.get("upright", False)
+    frame = Frame.of(schema, said["features"] - (POSES if turned else 0), upright=turned)
+    return frame.describe() == said
 
 
 def check_generator(requirements: Requirements, offer: Generator) -> None:

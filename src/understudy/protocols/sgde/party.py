@@ -216,7 +216,10 @@ class SgdeParty(Party):
 
     @property
     def _blank_moments(self) -> OfferedMoments:
-        return sgde_moments.blank(self.requirements, self.recipe.features, self._multiplier)
+        recipe = self.recipe
+        return sgde_moments.blank(
+            self.requirements, recipe.features, self._multiplier, upright=recipe.upright
+        )
 
     def _described(self) -> dict[str, Any]:
         """What an offer will be, as far as it is known before it is paid for."""

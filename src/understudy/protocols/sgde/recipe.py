@@ -22,9 +22,10 @@ class Recipe:
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
     `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
-    offers sums of images or series, in so many `features` of a public frame, which a pool adds; `kind="gram"` counts
-    of all pairs of a table's levels. `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality
-    (`quality`), which stands on the card; None: there is no figure. Sums alone have one.
+    offers sums of images or series, in so many `features` of a public frame, which a pool adds; with `upright` images
+    are turned upright before (`data/upright.py`). `kind="gram"` offers counts of all pairs of a table's levels.
+    `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality (`quality`), which stands on the
+    card; None: there is no figure. Sums alone have one.
     """
 
     kind: str = "beta-vae"
@@ -36,6 +37,7 @@ class Recipe:
     clip_norm: float = 1.0
     learning_rate: float = 0.01
     features: int = 128
+    upright: bool = False
     quality_epsilon: float | None = None
     private: bool = True
     device: str = "auto"
@@ -50,6 +52,11 @@ class Recipe:
         honest(rate=self.rate)
         whole(features=self.features)
         in_range(1, MOST_FEATURES, features=self.features)
+        if type(self.upright) is not bool or (self.upright and self.kind != "moments"):
+            raise ConfigError(
+                f'upright is true or false, and for kind="moments" alone, not {self.upright!r} for kind="{self.kind}". '
+                "Nothing was charged."
+            )
         a_seed(seed=self.seed)
         if self.quality_epsilon is not None:
             in_range(LEAST, MOST, quality_epsilon=self.quality_epsilon)
