@@ -33,10 +33,16 @@ class KnownPrices:
     def __init__(self, folder: Path) -> None:
         self.file = folder / f"{follows_from(accounting.__file__, events.__file__, losses.__file__)}.jsonl"
         self.work_out = accounting._epsilon
+        self.asked: dict[tuple[Any, ...], float] = {}  # here before: no name is formed to look it up
         self.prices: dict[str, float] = {}
         self.read = 0
 
-    def __call__(self, uses: frozenset[tuple[Any, int]], delta: float, method: str) -> float:
+    def __call__(self, *asked: Any) -> float:
+        if asked not in self.asked:
+            self.asked[asked] = self._found(*asked)
+        return self.asked[asked]
+
+    def _found(self, uses: frozenset[tuple[Any, int]], delta: float, method: str) -> float:
         key = hashlib.sha256(repr((sorted(map(repr, uses)), delta, method)).encode()).hexdigest()
         if key not in self.prices:
             self._look()

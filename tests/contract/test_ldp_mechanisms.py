@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
@@ -37,6 +38,11 @@ def top_set(update, sign, top, among=None):
     return set(sorted(among, key=lambda i: -sign * update[i])[:top])
 
 
+@cache
+def chance(mechanism, inside) -> float:
+    return math.exp(mechanism.log_probability(inside))
+
+
 def set_law(mechanism, update, among=None) -> Law:
     """Of sign and ascending indices; the mechanism sees `among` only."""
     among = tuple(range(len(update))) if among is None else among
@@ -44,7 +50,7 @@ def set_law(mechanism, update, among=None) -> Law:
     for sign in (1, -1):
         best = top_set(update, sign, mechanism.top, among)
         for chosen in itertools.combinations(among, getattr(mechanism, "chosen", 1)):
-            law[sign, *chosen] = math.exp(mechanism.log_probability(len(best & set(chosen)))) / 2
+            law[sign, *chosen] = chance(mechanism, len(best & set(chosen))) / 2
     return law
 
 
@@ -53,7 +59,7 @@ def naive_law(mechanism, update) -> Law:
     for sign in (1, -1):
         best = top_set(update, sign, mechanism.top)
         for chosen in itertools.product(range(mechanism.dims), repeat=mechanism.chosen):
-            law[sign, *chosen] = math.exp(mechanism.log_probability(sum(i in best for i in chosen))) / 2
+            law[sign, *chosen] = chance(mechanism, sum(i in best for i in chosen)) / 2
     return law
 
 
@@ -71,16 +77,17 @@ def race_law(mechanism, update) -> Law:
     """Of sign and index: the mixture over all sets that a draw without replacement, by size, may find."""
     law: Counter = Counter()
     for order in itertools.permutations([i for i, x in enumerate(update) if x], mechanism.top):
-        left, chance = sum(map(abs, update)), 1.0
+        left, likely = sum(map(abs, update)), 1.0
         for i in order:
-            chance *= abs(update[i]) / left
+            likely *= abs(update[i]) / left
             left -= abs(update[i])
         drawn = {(math.copysign(1, update[i]), i) for i in order}
         for signed in itertools.product((1, -1), range(mechanism.dims)):
-            law[signed] += chance * math.exp(mechanism.log_probability(signed in drawn))
+            law[signed] += likely * chance(mechanism, signed in drawn)
     return dict(law)
 
 
+@cache
 def value_law(mechanism, value) -> dict[float, float]:
     """Of the answers to one value in [−1, 1], as float32."""
     law: Counter = Counter()
@@ -121,11 +128,12 @@ def sampled_law(mechanism, update) -> Law:
 def duchi_law(mechanism, update) -> Law:
     signs = list(itertools.product((-1, 1), repeat=mechanism.dims))
     law: Counter = Counter()
+    lift = {agree: math.exp(mechanism.log_lift(agree=agree)) / len(signs) for agree in (False, True)}
     for rounded in signs:
         weight = math.prod((1 + v * x) / 2 for v, x in zip(rounded, update, strict=True))
         for answer in signs:
             agree = 2 * sum(a == v for a, v in zip(answer, rounded, strict=True)) > mechanism.dims
-            law[answer] += weight * math.exp(mechanism.log_lift(agree=agree)) / 2**mechanism.dims
+            law[answer] += weight * lift[agree]
     return dict(law)
 
 
@@ -133,7 +141,7 @@ def fedsel_law(mechanism, update) -> Law:
     best = top_set([abs(x) for x in update], 1, mechanism.top)
     law: Law = {}
     for index in range(mechanism.dims):
-        chosen = math.exp(mechanism.choice.log_probability(int(index in best)))
+        chosen = chance(mechanism.choice, int(index in best))
         for value, probability in value_law(mechanism.value, update[index]).items():
             law[value, index] = chosen * probability
     return law
@@ -191,7 +199,7 @@ CASES = [
     Case(EmMds(dims=6, top=4, epsilon=2.0, chosen=3), set_law, ends(6, 4)),
     Case(SubMds(dims=5, top=2, epsilon=1.5, rate=0.8, wanted=0.6), sub_law, rankings(5)),
     Case(SubMds(dims=5, top=2, epsilon=2.0, rate=1.0, wanted=0.6), sub_law, rankings(5)),
-    Case(SubMds(dims=6, top=1, epsilon=1.0, rate=0.35, wanted=0.6), sub_law, rankings(6)),
+    Case(SubMds(dims=5, top=1, epsilon=1.0, rate=0.4, wanted=0.6), sub_law, rankings(5)),
     Case(Proportional(dims=4, top=2, epsilon=1.0), race_law, filled(4, 2)),
     Case(Proportional(dims=3, top=1, epsilon=3.0), race_law, filled(3, 1)),
     Case(Proportional(dims=4, top=3, epsilon=4.0), race_law, filled(4, 3)),
@@ -224,7 +232,7 @@ def test_probabilities_sum_to_one_and_no_two_inputs_differ_by_more_than_exp_epsi
 
 @every_case
 def test_what_is_sent_follows_the_listed_probabilities(case):
-    n = 20_000
+    n = 12_000 if case.mechanism.epsilon >= 1 else 20_000  # a fifth more ε would show
     for seed, update in enumerate(case.inputs[:: max(1, len(case.inputs) // 2)][:2]):
         law, seen = case.law(case.mechanism, update), case.outputs(update, n, seed)
         assert seen.keys() <= law.keys()
@@ -306,7 +314,7 @@ def test_an_epsilon_that_promises_nothing_is_refused(case, bad):
 
 
 def test_mag_rr_answers_differ_by_exactly_exp_epsilon_and_follow_their_law():
-    n, rate = 40_000, 2.0
+    n, rate = 10_000, 2.0
     for budget in (0.3, 2.0):
         mechanism = MagRr(epsilon=budget)
         assert mechanism.event == PureDp(budget)
