@@ -86,7 +86,7 @@ class Forker:
                 _start(place)
                 line = _dialled(place / "forker")
         assert line is not None, (place / "forker.err").read_text()
-        self._line = line
+        self.place, self._line = place, line
 
     def run(
         self,
