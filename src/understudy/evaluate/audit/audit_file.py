@@ -18,6 +18,7 @@ from understudy.check import one_of, whole
 from understudy.data.described import load_schema
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
+from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
 from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
@@ -28,6 +29,7 @@ from understudy.evaluate.audit.visits_canary import visits_case
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
+from understudy.protocols.aggregators.terms import Settings as TwoAggregators
 from understudy.protocols.core import AlignedParty, Party
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
@@ -123,7 +125,8 @@ def audit_run_file(
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
-    schemas = {} if isinstance(config, moments.Config | tied.Config | visits.Config) else _tables(paths)
+    of_their_own = moments.Config | tied.Config | visits.Config | TwoAggregators
+    schemas = {} if isinstance(config, of_their_own) else _tables(paths)
     if isinstance(config, tied.Config):
         described = {each: load_schema(path) for each, path in paths.items()}
         case = TiedAudit(
@@ -133,6 +136,11 @@ def audit_run_file(
         described = {each: load_schema(path) for each, path in paths.items()}
         common(described)
         case = moments_case(config, described, budgets, name, people or PEOPLE)
+    elif isinstance(config, TwoAggregators):
+        described = {each: load_schema(path) for each, path in paths.items()}
+        case = AggregatorsAudit(
+            config=config, schemas=described, budgets=budgets, target=name, people=people or PEOPLE
+        ).case()
     elif isinstance(config, visits.Config):
         described = {each: load_schema(path) for each, path in paths.items()}
         case = visits_case(config, described, budgets, name, people or PEOPLE)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
@@ -68,12 +69,13 @@ class MomentsAudit:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         frame = Frame.declared(self.schema, self.config.features, upright=self.config.upright)
         classes = classes_of(self.schema)
-        everybody = self._table(self.people)
+        everybody = made_up_arrays(self.schema, self.people)
+        codes = canary_class(self.schema, self.people)
         canary, others = (
             Rows(
                 frame.coefficients(everybody.values[here]),
                 frame.histograms(everybody.values[here], bins_of(frame)),
-                self._codes(self.people)[here],
+                codes[here],
                 Crowd.of(np.arange(len(range(self.people)[here]) + 1)),
             )
             for here in (slice(0, 1), slice(1, None))
@@ -104,28 +106,31 @@ class MomentsAudit:
             notes=(f"moments, {self.people} people", UNREAD),
         )
 
-    def _codes(self, people: int) -> Any:
-        codes = np.zeros(people, dtype=np.int64)
-        codes[0] = classes_of(self.schema) - 1
-        return codes
-
-    def _table(self, people: int, first: int = 0) -> ArrayTable[Any]:
-        values = np.full((people, *self.schema.shape), 0.5, dtype=np.float32)
-        values[0] = 1.0
-        values, codes = values[first:], self._codes(people)[first:]
-        starts = np.arange(len(values) + 1)
-        labelled = None if self.schema.target is None else codes
-        return ArrayTable(values, np.arange(len(values)), starts, self.schema, "made up", labelled)
-
     def _party(self, present: bool, seed: int) -> Party:
         return moments.build_party(
             self.target,
-            self._table(self.people, 0 if present else 1),
+            made_up_arrays(self.schema, self.people, slice(0 if present else 1, None)),
             Ledger.rehearsal(holder=self.target, budget=self.budget),
             run="audit",
             budget=self.budget,
             rng=SecureRng.from_seed(seed),
         )
+
+
+def canary_class(schema: ArraySchema, people: int) -> NDArray[np.int64]:
+    """The first class for all but the first person, who has the last one."""
+    codes = np.zeros(people, dtype=np.int64)
+    codes[0] = classes_of(schema) - 1
+    return codes
+
+
+def made_up_arrays(schema: ArraySchema, people: int, who: slice = slice(None)) -> ArrayTable[Any]:
+    """Some of so many people, each with one row; the first of them is the canary."""
+    values = np.full((people, *schema.shape), 0.5, dtype=np.float32)
+    values[0] = 1.0
+    values, codes = values[who], canary_class(schema, people)[who]
+    labelled = None if schema.target is None else codes
+    return ArrayTable(values, np.arange(len(values)), np.arange(len(values) + 1), schema, "made up", labelled)
 
 
 def moments_case(

@@ -15,7 +15,9 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.check import in_range, whole
@@ -144,6 +146,13 @@ class MomentsPlan(Terms):
     def most_people(self) -> int:
         """So many that no sum, with 40 deviations of noise, is half of the prime."""
         return int((self.field.prime // 2 - 40 * 2 * max(self.sigmas)) // self.cells.radius**2)
+
+    @cached_property
+    def scales(self) -> NDArray[np.float64]:
+        """The noise that each aggregator adds to each number, (numbers,)."""
+        first, second = self.sigmas
+        beside = np.where(self._diagonal.numpy(), math.sqrt(2) * second, second)
+        return np.concatenate([np.full(self._head, first), beside])
 
     def noise(self, rng: Rng) -> Tensor:
         first, second = self.sigmas
