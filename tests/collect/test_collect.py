@@ -7,7 +7,8 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -205,6 +206,39 @@ def test_a_batch_that_is_asked_for_again_is_the_same_and_charged_once(
         host.answer(
             Upload(round=1, people=torch.arange(2))
         )  # another batch of the same people is another charge
+    box.close()
+
+
+def collects(box: Box, context: bytes) -> bool:
+    return box._batch is not None and box._batch.context == context
+
+
+def test_uploads_of_the_same_people_for_other_settings_are_charged_too(
+    tmp_path: Path, phone: ModuleType
+) -> None:
+    """A server that begins twice, before anything is passed on, has two uploads of each person to ask for."""
+    box = Box(tmp_path / "uploads", codes=CODES[:2])
+    whole = federation(box, epsilon=6.0)
+    begun = []
+    for config in (asdict(CONFIG), asdict(replace(CONFIG, seed=1))):
+        context = context_of("r", config, TOLD["schemas"], PAIR.public)
+        begin = Begin(key=PAIR.public, config=config, schemas=TOLD["schemas"])
+        host: Any = whole.parties("two-aggregators", run="r", config=CONFIG)["phones"]  # as it began
+        thread = threading.Thread(target=host.answer, args=(begin,))
+        thread.start()
+        until(partial(collects, box, context), 60)
+        for person in range(2):
+            upload = bytes(phone.upload(TOLD["sizes"], LEVELS[person].tolist(), PAIR.public, context))
+            box.take(box.expect(context.hex(), PLAN.format.size), person_of(CODES[person]), upload)
+        thread.join(60)
+        begun.append(pack(host.state_dict()))
+    sent = []
+    for state in begun:
+        host.load_state_dict(unpack(state))
+        sent.append(host.answer(Upload(round=1, people=torch.arange(2))).reports.value)
+    assert not torch.equal(*sent)
+    prices = whole.holders["phones"].ledger
+    assert all(4 < prices.spent(person_of(code)) < 5 for code in CODES[:2]), "two releases, and not one of 3"
     box.close()
 
 
