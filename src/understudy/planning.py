@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from understudy.check import whole
-from understudy.data.column import Binned
 from understudy.data.described import PublicSchema
-from understudy.data.fine import is_bought
-from understudy.data.schema import Schema
+from understudy.data.fine import cut_evenly
 from understudy.errors import ConfigError
 from understudy.held import budgets, loaded
 from understudy.privacy.accounts.budget import Budget
@@ -95,22 +93,8 @@ def _usual(
         person=_person(module, config, each, price, same=same),
         people=people,
         facts=tuple(_facts(config)),
-        warnings=(*_warnings(config, each, reports, people), *_cut_evenly(schemas)),
+        warnings=(*_warnings(config, each, reports, people), *cut_evenly(*schemas.values())),
     )
-
-
-def _cut_evenly(schemas: Mapping[str, PublicSchema]) -> list[str]:
-    """A warning of numbers whose levels `gram` would buy, and that all others cut evenly."""
-    tables = [schema for schema in schemas.values() if isinstance(schema, Schema)]
-    columns = [column for table in tables for column in table.columns]
-    found = dict.fromkeys(c.name for c in columns if isinstance(c, Binned) and is_bought(c))
-    if not found:
-        return []
-    return [
-        f"{', '.join(found)}: without `bins`, and cut evenly between the bounds, since this method buys no levels. Of "
-        "skewed numbers nearly all are in one bin then. Declare bins, or take those that a run of gram bought: "
-        "understudy schema levels."
-    ]
 
 
 def _reports(config: Any) -> float | None:

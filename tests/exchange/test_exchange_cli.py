@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from understudy.cli import app
 from understudy.data.samples import toy
+from understudy.data.schema import Real
 from understudy.errors import ConfigError, ExchangeError, PrivacyError, SchemaError
 from understudy.exchange.pool_file import read_pool
 from understudy.generator import Generator
@@ -108,9 +110,12 @@ def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
         'name = "ward"\nschema = "ward.toml"\ntarget = "smoker"\nlargest = 1048576\n'
     )
     assert read_pool(tmp_path / "pool.toml") == ("ward", POOL)
+    columns = (replace(one, bins=None) if isinstance(one, Real) else one for one in SCHEMA.columns)
+    replace(SCHEMA, columns=tuple(columns)).save(tmp_path / "all.toml")
+    (tmp_path / "wide.toml").write_text('schema = "all.toml"\ntarget = "smoker"\n')
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    words = f"exchange serve --data data --pool pool.toml --listen 127.0.0.1:{port}".split()
+    words = f"exchange serve --data data --pool pool.toml --pool wide.toml --listen 127.0.0.1:{port}".split()
     command = [sys.executable, "-c", "from understudy.cli import main; main()", *words]
     pipe = subprocess.PIPE
     server = subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=subprocess.STDOUT, text=True)
@@ -130,6 +135,8 @@ def test_one_command_serves_an_exchange(tmp_path: Path) -> None:
         server.kill()
     assert server.returncode in (0, -signal.SIGTERM), said
     assert "Administrator's token: data/admin.token" in said
+    assert "Note: pool wide: income: without `bins`, and cut evenly" in " ".join(said.split())
+    assert said.count("Note:") == 1
     assert "/torch/" in loaded
     assert "/scipy/" not in loaded  # neither the accountant nor what measures: seconds at every start
     assert (tmp_path / "data" / "admin.token").read_text().startswith("usx_")

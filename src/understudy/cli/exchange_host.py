@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from understudy.cli.console import note, print_table
 from understudy.cli.console import plain as out
-from understudy.cli.console import print_table
 from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of
 from understudy.cli.extras import need
 from understudy.errors import ConfigError
@@ -38,6 +38,7 @@ def serve(
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     need("fastapi", "uvicorn", "sqlalchemy")
+    from understudy.data.fine import cut_evenly
     from understudy.exchange.pool_file import read_pool
     from understudy.exchange.serve import open_exchange, server_for
     from understudy.web.limits import Limits
@@ -47,6 +48,9 @@ def serve(
         raise ConfigError(f"--listen looks like 127.0.0.1:8600, not {listen!r}.")
     limits = Limits(rate=rate, burst=max(1, round(10 * rate)), largest=largest, connections=connections)
     founded = dict(map(read_pool, pool or ()))
+    for name, required in founded.items():
+        for said in cut_evenly(required.schema):
+            note(f"pool {name}: {said}")
     exchange = open_exchange(data, database=database, pools=founded, limits=limits, new_admin=new_admin)
     try:
         server = server_for(

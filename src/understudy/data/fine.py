@@ -76,6 +76,19 @@ def is_tree(column: Column) -> bool:
     return is_bought(column) and isinstance(column, Binned | Ordinal)
 
 
+def cut_evenly(*schemas: object) -> tuple[str, ...]:
+    """What to say of a method that buys no levels: a sentence that names numbers without bins, if there are any."""
+    columns = [column for schema in schemas if isinstance(schema, Schema) for column in schema.columns]
+    found = dict.fromkeys(column.name for column in columns if _undeclared(column))
+    if not found:
+        return ()
+    return (
+        f"{', '.join(found)}: without `bins`, and cut evenly between the bounds, since this method buys no levels. Of "
+        "skewed numbers nearly all are in one bin then. Declare bins, or take those that a run of gram bought: "
+        "understudy schema levels.",
+    )
+
+
 def _undeclared(column: Column) -> bool:
     if not isinstance(column, Binned) or column.bins is not None:
         return False
