@@ -8,9 +8,9 @@ With {"run", "config", "schemas", "key", "sizes"} the upload is in two shares fo
 columns of a round, {"columns", "groups", "listed", "weights", …}, it is one report that is private by itself: nobody
 need be trusted, and there is no key. The levels are the person's own, one for each column, from 0. The
 price goes into the ledger before anything is written or sent; a second upload in one run, and one that takes the sum of
-ε above --most, is refused. Where the upload was made and did not arrive, the same command sends it again. Say by
---sizes how many levels each column has: levels that do not fit a ticket are refused, and who makes up tickets would
-learn from it where they lie; with --sizes such a ticket is refused whatever the levels are.
+ε above --most or that of δ above --delta, is refused. Where the upload was made and did not arrive, the same command
+sends it again. Say by --sizes how many levels each column has: levels that do not fit a ticket are refused, and who
+makes up tickets would learn from that where they lie; with --sizes such a ticket is refused whatever the levels are.
 `docs/people.md` has both formats, byte by byte: an app in another language follows them. For two shares, give the
 aggregator's key (`--key`), or compare its fingerprint, which is printed, with the aggregator's own word: who could put
 another key into the ticket could read the upload.
@@ -228,8 +228,8 @@ def price_of(ticket: dict[str, Any]) -> dict[str, float]:
     return {"epsilon": epsilon, "delta": delta}
 
 
-def made_before(ledger: Path, ticket: dict[str, Any], most: float, *files: Path) -> bytes | None:
-    """The upload that was made in this run, if it is still here. Nothing, if there was none and it is within --most."""
+def made_before(ledger: Path, ticket: dict[str, Any], most: dict[str, float], *files: Path) -> bytes | None:
+    """The upload that was made in this run, if it is still here. Nothing, if there was none and it is within `most`."""
     entries = [json.loads(text) for text in ledger.read_text().splitlines()] if ledger.exists() else []
     for entry in entries:
         if entry["run"] == ticket["run"]:
@@ -237,8 +237,12 @@ def made_before(ledger: Path, ticket: dict[str, Any], most: float, *files: Path)
                 if hashlib.sha256(data).hexdigest() == entry["upload"]:
                     return data
             raise SystemExit("You have uploaded in this run. Nothing was sent.")
-    if sum(entry["epsilon"] for entry in entries) + price_of(ticket)["epsilon"] > most:
-        raise SystemExit(f"With this upload ε would be above {most:g} in all. Nothing was sent.")
+    price = price_of(ticket)
+    for key, sign in (("epsilon", "ε"), ("delta", "δ")):
+        if sum(entry[key] for entry in entries) + price[key] > most[key]:
+            raise SystemExit(
+                f"With this upload {sign} would be above {most[key]:g} in all. Nothing was sent."
+            )
     return None
 
 
@@ -290,7 +294,8 @@ def main() -> None:
     parser.add_argument("levels", help="one for each column, from 0, with commas between")
     parser.add_argument("out", type=Path)
     parser.add_argument("--ledger", type=Path, default=Path("ledger.jsonl"))
-    parser.add_argument("--most", type=float, default=2.0, help="what all uploads may cost")
+    parser.add_argument("--most", type=float, default=2.0, help="what all uploads may cost: ε")
+    parser.add_argument("--delta", type=float, default=1e-5, help="and δ, which two shares have")
     parser.add_argument(
         "--sizes", help="how many levels each column has, as you know it: for no other ticket"
     )
@@ -315,7 +320,8 @@ def main() -> None:
         report_context(ticket) if alone else context_of(ticket),
         args.out.with_name(f"{args.out.name}.draft"),
     )
-    data = made_before(args.ledger, ticket, args.most, args.out, draft)
+    most = {"epsilon": args.most, "delta": args.delta}
+    data = made_before(args.ledger, ticket, most, args.out, draft)
     if data is None:
         public = b"" if alone else bytes.fromhex(ticket["key"])
         data = report(ticket, levels) if alone else upload(ticket["sizes"], levels, public, context)

@@ -56,7 +56,19 @@ def send(study: Desk, person: int, port: int, key: str) -> Terminal:
     folder.mkdir(exist_ok=True)
     levels = ",".join(map(str, Codec(SCHEMA).codes(FRAME)[person].tolist()))
     code = (study.folder / "codes.txt").read_text().split()[person]
-    words = [f"https://127.0.0.1:{port}", levels, "upload.bin", "--most", "3", "--key", key, "--code", code]
+    words = [
+        f"https://127.0.0.1:{port}",
+        levels,
+        "upload.bin",
+        "--most",
+        "3",
+        "--delta",
+        "1e-4",
+        "--key",
+        key,
+        "--code",
+        code,
+    ]
     words += ["--ca", str(study.folder / "cert.pem")]
     (folder / "said.code").unlink(missing_ok=True)
     return study.forker.run(*words, folder=folder, to=folder / "said", program=PHONE)
