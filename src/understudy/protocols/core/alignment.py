@@ -51,7 +51,6 @@ from understudy.protocols.core.base import (
 
 ROW_NUMBER = "row-number"
 MASKED = "masked id under this party's secret key (alignment; outside ε)"
-_FORESEEN = 0.9  # of a run's ε: its price is like that of Gaussian noise, and not quite that
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +117,8 @@ class AlignedParty(Party):
     """
 
     budget: Budget  # what the run may cost here
+    # Of that ε, what is held against the ledger as Gaussian noise: prices of few or rare samples compose to less.
+    sure: ClassVar[float] = 0.7
 
     messages: ClassVar[tuple[type[Message], ...]] = (
         *Party.messages, Introduce, Introduced, MaskOwn, MaskOther, MaskedIds, Found, Aligned,
@@ -171,7 +172,7 @@ class AlignedParty(Party):
         budget = self.budget
         if budget.epsilon == math.inf or budget.against != self.ledger.budget.against:
             return None
-        return _foreseen(budget)
+        return _foreseen(self.sure * budget.epsilon, budget.delta)
 
     def forget(self) -> None:
         """Drop what was begun about the people as they were; they are aligned anew."""
@@ -282,13 +283,10 @@ class AlignedParty(Party):
 
 
 @lru_cache(maxsize=64)
-def _foreseen(budget: Budget) -> DpEvent:
-    least = _FORESEEN * budget.epsilon
-    if not budget.delta:
-        return PureDp(least)
-    return GaussianDpEvent(
-        calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=least, delta=budget.delta)
-    )
+def _foreseen(epsilon: float, delta: float) -> DpEvent:
+    if not delta:
+        return PureDp(epsilon)
+    return GaussianDpEvent(calibrate(lambda noise: {GaussianDpEvent(noise): 1}, epsilon=epsilon, delta=delta))
 
 
 def watch_alignment(parties: Iterable[Party], watch: Watcher) -> None:

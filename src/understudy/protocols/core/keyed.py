@@ -96,6 +96,9 @@ class KeyedParty(Party, Generic[H]):
     """
 
     beginnings: ClassVar[Beginnings]
+    sure: ClassVar[float] = (
+        0.99  # of what the run may cost (`alignment`): all of it is Gaussian noise, or pure
+    )
 
     def __init__(
         self, *holder: Any, budget: Budget, agreed: Mapping[str, Any] | None = None, **more: Any
