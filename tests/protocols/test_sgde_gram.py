@@ -122,6 +122,7 @@ def tampered(place: Any = None, value: int = 0, **changes: Any) -> dict[str, Any
         ({"noise": [1.0, 1.0]}, PrivacyError, "is worth ε="),
         ({"noise": [0.0, 0.0]}, PrivacyError, "is worth ε=inf"),
         ({"noise": [float("inf"), 5.0]}, ConfigError, "noise"),
+        ({"noise": [5.0, 1e200]}, ConfigError, "noise"),
         ({"noise": [5.0]}, ConfigError, "noise of two"),
         ({"target": 2}, ArtefactError, "draws another class"),
         ({"target": 9}, ConfigError, "a column for its target"),

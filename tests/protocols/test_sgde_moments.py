@@ -228,6 +228,7 @@ def numbers(name: str, place: Any, value: int) -> Any:
         (stated(noise=[1e6, 1e5, 1e5]), PrivacyError, "is worth ε="),
         (stated(noise=[0.0, 0.0, 0.0]), PrivacyError, "is worth ε=inf"),
         (stated(noise=[float("nan")] * 3), ConfigError, "noise"),
+        (stated(noise=[1e3, 1e3, 1e200]), ConfigError, "noise"),
         (stated(noise=[1e3, 1e3]), ConfigError, "the noise of three"),
         (stated(scales=[0, 128]), ConfigError, "scales"),
         (stated(scales=[1 << 40, 128]), ConfigError, "a scale of at most"),

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
@@ -34,6 +34,7 @@ from understudy.models.moments.shades import match_shades
 MOST_FEATURES = 512
 MOST_VALUES = 1 << 14  # of a row
 MOST_SCALE = 1 << 10
+MOST_NOISE = 1 << 52  # its square is still a number
 
 
 class OfferedMoments(nn.Module):
@@ -124,7 +125,7 @@ def moment_shapes(
         if scale > MOST_SCALE:
             raise ConfigError(f"second moments have a scale of at most {MOST_SCALE:,}, not {scale:,}.")
     for sigma in noise:
-        not_negative(noise=sigma)
+        in_range(0, MOST_NOISE, noise=sigma)
     d = frame.features
     triangle = d * (d + 1) // 2
     return {

@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from understudy.check import not_negative, whole
+from understudy.check import in_range, whole
 from understudy.data.triangles import unpacked
 from understudy.errors import ConfigError
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts
 
 MOST_WIDTH = 1024
+MOST_NOISE = 1 << 52  # its square is still a number
 LOOK = {"components": 64, "steps": 60}  # of a fit to look at
 
 
@@ -85,7 +86,7 @@ def gram_shapes(sizes: Any, target: Any, noise: Any) -> dict[str, tuple[int, ...
     if (width := sum(sizes)) > MOST_WIDTH:
         raise ConfigError(f"a Gram matrix is offered of at most {MOST_WIDTH:,} levels in all, not {width:,}.")
     for sigma in noise:
-        not_negative(noise=sigma)
+        in_range(0, MOST_NOISE, noise=sigma)
     return {"gram": (width * (width + 1) // 2,)}
 
 
