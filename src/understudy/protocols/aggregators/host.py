@@ -108,7 +108,7 @@ class UploadParty(HostParty):
         # 64 bits of a stream of each: one of up to 2³² rows with equal chances, but for less than 2⁻³²
         words = [keystream(self.secret, person << 64, 8).view("<u8")[0] for person in people.tolist()]
         chosen = [int(word) % max(size, 1) for word, size in zip(words, sizes.tolist(), strict=True)]
-        return torch.where(sizes > 0, starts[people] + torch.tensor(chosen), 0), sizes > 0
+        return torch.where(sizes > 0, starts[people] + torch.tensor(chosen, dtype=torch.int64), 0), sizes > 0
 
     def state_dict(self) -> dict[str, Any]:
         return super().state_dict() | ({} if self.begun is None else {"secret": self.secret})
