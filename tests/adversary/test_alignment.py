@@ -15,12 +15,15 @@ from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 sys.path.append(str(Path(__file__).parent.parent / "runtime"))
+sys.path.append(str(Path(__file__).parent.parent / "contract"))
 from network_cases import Network, contract_for
+from protocol_cases import CASES
 
 from understudy.data.samples import toy
-from understudy.errors import MessageError, UnderstudyError
+from understudy.errors import BudgetExceeded, MessageError, UnderstudyError
 from understudy.federation import Federation
 from understudy.models.nets import BranchedGenerator
+from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.poisson import poisson_samples
@@ -33,6 +36,7 @@ from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
 from understudy.protocols.gans.rows import output_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
+from understudy.runtime.local import LocalParties
 from understudy.runtime.wire import encode
 
 PEOPLE, GUESSED = 24, 3
@@ -216,3 +220,27 @@ def test_a_party_goes_back_to_no_key_of_an_alignment(tmp_path: Path) -> None:
         party.answer(Keep(round=1))
     assert not ledger.spend(run="r")
     assert NoOpDpEvent() not in ledger.spend()
+
+
+ALIGNED = {
+    case.protocol: case
+    for case in CASES
+    if case.same_people and "rows" not in case.name and "one party" not in case.name
+}
+
+
+@pytest.mark.parametrize(
+    "protocol", ["verti-gan", "vd-gan-dpsgd", "vd-gan-pate", "gram", "dplt", "tied", "visits"]
+)
+def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str) -> None:
+    case = ALIGNED[protocol]
+    federation = case.federation(seed=None)
+    *others, last = federation.holders.values()
+    last.ledger.charge(PureDp(0.8 * case.budget.epsilon), run="earlier", what="an earlier run")
+    before = last.ledger.entries()
+    parties = LocalParties(federation.parties(protocol, run="r", config=case.config()))
+    with pytest.raises(BudgetExceeded, match=f"{last.name}: this step costs"):
+        case.module.train(case.config(), parties, federation.schemas)
+    assert last.ledger.entries() == before
+    told = {entry.what for holder in others for entry in holder.ledger.entries() if entry.run == "r"}
+    assert told <= {"alignment: how many people are held is disclosed, outside ε"}
