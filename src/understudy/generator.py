@@ -25,9 +25,9 @@ from understudy.answers.people import people_where
 from understudy.answers.rules import keeping
 from understudy.check import not_negative, one_of, whole
 from understudy.classifier import Classifier
-from understudy.data.classes import Codes, class_values
+from understudy.data.classes import Codes
 from understudy.data.codec import Codec
-from understudy.data.described import AnySchema, PublicSchema
+from understudy.data.described import AnySchema, ArraySchema, PublicSchema
 from understudy.data.features import DeclaredFeatures, Features, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.levels import Levels
@@ -239,7 +239,8 @@ class Generator:
 
         Of a table a network learns from so many drawn `rows`; of images and series with a class it is Bayes' rule on
         the fit, where nothing is drawn. A target is predicted as something that is there. Without a `target` it is the
-        run's, or the class that the schema names. The card says how it was made, and what the generator cost.
+        run's, or the class that the schema names, of several the first. The card says how it was made, and what the
+        generator cost.
         """
         known = self.schema.label if isinstance(self.schema, SeriesSchema | ImageSchema) else None
         target = target or known or dict(self.card.get("config") or {}).get("target")
@@ -251,11 +252,14 @@ class Generator:
             network: Mlp | Quadratic
             network, weights = _learned(features, self.sample(rows, seed=seed).dropna(subset=target), seed)
             made = f"learned from {rows:,} drawn rows"
-        elif isinstance(self.network, CellGaussians) and known:
-            if target != known:
-                raise ConfigError(f'the class is "{known}": there is no column "{target}" to predict.')
-            features, made = DeclaredFeatures(self.schema), "Bayes' rule on the fit"  # type: ignore[arg-type]
-            network, weights = bayes_rule(self.network)
+        elif isinstance(self.network, CellGaussians) and isinstance(self.schema, ArraySchema) and known:
+            names = [column.name for column in self.schema.targets]
+            if target not in names:
+                said = f'the class is "{known}"' if len(names) == 1 else f"the labels are {', '.join(names)}"
+                raise ConfigError(f'{said}: there is no column "{target}" to predict.')
+            features = DeclaredFeatures(self.schema, target if len(names) > 1 else None)
+            made = "Bayes' rule on the fit"
+            network, weights = bayes_rule(self.network, self.schema.label_sizes, names.index(target))
         else:
             raise ArtefactError(
                 "A classifier is made of a generator that draws a table, or images or series with a class."
@@ -348,14 +352,18 @@ class Generator:
             )
         return self.schema.unscaled(self._values(n, FastRng(seed)))
 
-    def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
-        """`n` synthetic series or images in the declared units, and the class of each."""
+    def labelled(self, n: int, *, seed: int | None = None) -> tuple[NDArray[Any], Any]:
+        """`n` synthetic series or images in the declared units, and the class of each: an array, or, where the schema
+        declares several labels, a table with a column for each.
+        """
         if not isinstance(self.schema, SeriesSchema | ImageSchema) or self.schema.target is None:
             raise ArtefactError("This generator draws no series or images with a class.")
         values, classes = self._labelled(n, FastRng(seed))
         if classes is None:
             raise ArtefactError("This generator's network knows no classes: it draws rows alone.")
-        return self.schema.unscaled(values), class_values(classes, self.schema.classes)
+        named = self.schema.class_table(classes)
+        several = len(named) > 1
+        return self.schema.unscaled(values), pd.DataFrame(named) if several else next(iter(named.values()))
 
     def _labelled(self, n: int, rng: FastRng) -> tuple[NDArray[np.float32], Codes | None]:
         """Series or images in [0, 1], (n, *shape), and their classes where the network knows them."""

@@ -135,3 +135,23 @@ def test_real_rows_that_cannot_be_read_leave_their_reason(tmp_path: Path) -> Non
     text = write_report(folder).read_text()
     assert "gone.npz" in text
     assert len(sheets_of(text)) == 2
+
+
+def test_of_several_labels_there_are_sheets_of_the_first_and_a_table_of_all(tmp_path: Path) -> None:
+    sides, hands = ("left", "right"), ("yours", "mine", "both")
+    schema = ImageSchema(height=3, width=4, labels={"side": sides, "hand": hands})
+    rng = np.random.default_rng(0)
+    folder = run_of(tmp_path / "run", schema)
+    places = np.repeat([0, 1, 5], [10, 10, 20])  # left with yours and mine, right with both
+    schema.frame(rng.random((40, 3, 4)), places).to_parquet(folder / "synthetic.parquet")
+    real = {"side": np.repeat(sides, 30), "hand": np.tile(hands, 20)}
+    np.savez(tmp_path / "real.npz", images=rng.integers(0, 256, (60, 3, 4)), **real)
+    (folder / "run.toml").write_text(f'[parties.one]\ntable = "{tmp_path / "real.npz"}"\n')
+    public, private = (write_report(folder, publish=publish).read_text() for publish in (True, False))
+    assert [len(sheets_of(text)) for text in (public, private)] == [2, 4]
+    rows = [re.search(r'<tr><th scope="row">right</th>.*?</tr>', text) for text in (public, private)]
+    shares = [re.findall(r">([\d.]+)(?:</td>| <| ?</span>)", row[0]) for row in rows if row]
+    assert shares == [["0.0", "0.0", "50.0"], ["0.0", "16.7", "0.0", "16.7", "50.0", "16.7"]]
+    assert "hand = both" in public
+    assert "Small CNN: accuracy (hand)" in private
+    assert "Pairs of columns (labels)" in private

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.data.classes import Codes, class_codes
-from understudy.data.column import Categorical
+from understudy.data.classes import Codes, Given
 from understudy.errors import ConfigError, SchemaError
 
 Values = NDArray[np.float32]
@@ -28,9 +27,11 @@ class Described(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of one row."""
 
-    @property
-    def target(self) -> Categorical | None:
-        """The column of classes, where rows have one."""
+    def class_places(self, given: Given, rows: int, source: str) -> Codes | None:
+        """The places of classes among all combinations of declared ones; None where none are declared."""
+
+    def codes_of(self, places: Codes, label: str) -> Codes:
+        """The places among the classes of one column."""
 
     def scaled(self, values: ArrayLike, source: str) -> Values:
         """Values (rows, *shape) in declared units, checked, as numbers in [0, 1]."""
@@ -50,7 +51,8 @@ class ArrayTable(Generic[S]):
     )  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
     schema: S = field(repr=False)
     source: str
-    classes: Codes | None = field(repr=False, default=None)  # (rows,), as places among the declared ones
+    # (rows,), as places among the declared ones; of several columns among all combinations
+    classes: Codes | None = field(repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not len(self.values):
@@ -64,6 +66,11 @@ class ArrayTable(Generic[S]):
     def people(self) -> NDArray[Any]:
         """Who each row is."""
         return np.repeat(self.ids, np.diff(self.starts))
+
+    def codes(self, label: str) -> Codes:
+        """The classes of the rows in one column, as places among those declared for it."""
+        assert self.classes is not None, "the schema has classes"
+        return self.schema.codes_of(self.classes, label)
 
     @classmethod
     def grouped(
@@ -89,21 +96,14 @@ class ArrayTable(Generic[S]):
         schema: S,
         people: ArrayLike | None = None,
         source: str = "the array",
-        labels: ArrayLike | None = None,
+        labels: Given = None,
     ) -> Self:
         """Rows (rows, *shape) in declared units; `people` names the person of each, or each is a person.
 
-        `labels` are the classes of the rows, where the schema declares some.
+        `labels` are the classes of the rows, where the schema declares some; of several columns by their names.
         """
-        scaled, classes = schema.scaled(values, source), None
-        if schema.target is not None:
-            given = np.asarray([] if labels is None else labels)
-            if given.shape != scaled.shape[:1]:
-                raise SchemaError(
-                    f'{source}: {len(scaled):,} rows need as many values of "{schema.target.name}", not '
-                    f"{given.shape}. Nothing was read."
-                )
-            classes = class_codes(given, schema.target, source)
+        scaled = schema.scaled(values, source)
+        classes = schema.class_places(labels, len(scaled), source)
         if people is None:
             people = np.arange(len(scaled))
         if np.shape(people) != (len(scaled),):

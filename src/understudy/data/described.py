@@ -61,7 +61,8 @@ def one_kind_of_row(schema: PublicSchema) -> AnySchema:
 
 def public_of(schema: PublicSchema) -> dict[str, Any]:
     """What of a schema of images or series has to be alike at all holders: not how each reads its own file."""
-    alike = ("kind", "height", "width", "low", "high", "length", "channels", "label", "classes", "norm")
+    sizes = ("height", "width", "length", "channels")
+    alike = ("kind", *sizes, "low", "high", "label", "classes", "labels", "norm")
     return {key: value for key, value in schema.to_dict().items() if key in alike}
 
 

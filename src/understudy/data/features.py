@@ -203,13 +203,14 @@ class DeclaredFeatures:
     """Images or series with a class, brought to [0, 1] by the bounds that their schema declares.
 
     Rows are an array in declared units, or a file that the schema's holders could bring; classes stand in a file, or
-    in an array of their own.
+    in an array of their own. `target`: which of several columns of classes; None: the first.
     """
 
     schema: ArraySchema
+    target: str | None = None
 
     def __post_init__(self) -> None:
-        if self.schema.target is None or self.schema.target.levels < 2:
+        if len(self.labels) < 2:
             raise ConfigError("these images or series have no two classes: there is nothing to predict.")
 
     @property
@@ -218,7 +219,9 @@ class DeclaredFeatures:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        return self.schema.classes
+        target = self.target or self.schema.label
+        found = [column.categories for column in self.schema.targets if column.name == target]
+        return found[0] if found else ()
 
     def rows(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
@@ -228,13 +231,13 @@ class DeclaredFeatures:
     def codes(self, source: Any) -> Tensor:
         if isinstance(source, np.ndarray | Tensor):
             return ArrayFeatures(self.shape, self.labels).codes(source)
-        return torch.from_numpy(self._read(source).classes)
+        return torch.from_numpy(self._read(source).codes(self.target or self.schema.label))
 
     def expand(self, rows: Tensor) -> Tensor:
         return rows.to(torch.float32)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self.schema.kind}
+        return {"kind": self.schema.kind} | ({} if self.target is None else {"target": self.target})
 
     def _read(self, source: Any) -> Any:
         return read_rows(source, self.schema)
@@ -243,7 +246,7 @@ class DeclaredFeatures:
 def features_from(description: Mapping[str, Any], schema: PublicSchema | None) -> Features:
     """The rule that `describe` wrote down."""
     if isinstance(schema, SeriesSchema | ImageSchema):
-        return DeclaredFeatures(schema)
+        return DeclaredFeatures(schema, description.get("target"))
     if isinstance(schema, Schema):
         return TableFeatures(schema, description["target"])
     return ArrayFeatures(tuple(description["shape"]), tuple(description["classes"]))

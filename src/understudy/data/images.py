@@ -8,7 +8,7 @@
     high = 255
     person = "writer"           # the column, or the array of the file, that says whose image it is
     label = "digit"             # the column, or the array, of its class, and all classes there are
-    classes = [0, 1, 2]
+    classes = [0, 1, 2]         # or several, each with its classes: a table [labels] (`data.classes`)
     norm = 0.6                  # how far an image is from an even grey at most, of what is possible; else 1
 
 A file is .npy, .npz (the array `images`, or the only one beside the person's and the class's), or a table with a column
@@ -33,8 +33,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
-from understudy.data.classes import Codes, class_column, class_values
-from understudy.data.column import Categorical, Category, Real
+from understudy.data.classes import Codes, Declared, Given, Labelled
+from understudy.data.column import Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
@@ -44,7 +44,7 @@ _MOST_PIXELS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageSchema(Document):
+class ImageSchema(Labelled, Document):
     """The size of the images and the bounds of a pixel; whole bounds mean whole pixels."""
 
     kind: ClassVar[str] = "image"
@@ -56,14 +56,11 @@ class ImageSchema(Document):
     person: str | None = None
     label: str | None = None
     classes: tuple[Category, ...] = ()
+    labels: Declared = ()
     norm: float | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
-        target = class_column(self.label, self.classes)
-        object.__setattr__(self, "classes", () if target is None else target.categories)
-        if target is not None and target.name in (self.person, "images"):
-            raise SchemaError(f'"{target.name}" has two meanings: every column has one.')
         for name in ("height", "width"):
             if type(getattr(self, name)) is not int or not 0 < getattr(self, name) <= _MOST_PIXELS:
                 raise SchemaError(
@@ -75,6 +72,11 @@ class ImageSchema(Document):
             raise SchemaError(f"an image has at most {_MOST_PIXELS:,} values, not {self._size}.")
         check_norm(self.norm)
         Real(name="pixel", low=self.low, high=self.high)  # two finite numbers, the first below the second
+        self.settle_labels()
+        for target in self.targets:
+            pixel = target.name.startswith("pixel_") and target.name in self.names
+            if pixel or target.name in (self.person, "images"):
+                raise SchemaError(f'"{target.name}" has two meanings: every column has one.')
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -94,11 +96,6 @@ class ImageSchema(Document):
     @property
     def _size(self) -> str:
         return f"{self.height} × {self.width}" + (f" × {self.channels}" if self.channels > 1 else "")
-
-    @property
-    def target(self) -> Categorical | None:
-        """The column of classes, if there is one."""
-        return class_column(self.label, self.classes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,26 +122,25 @@ class ImageSchema(Document):
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
         """Numbers in [0, 1] (images, *shape) as a table: a row for each image, a column for each pixel, and one of the
-        `classes` where they are given.
+        `classes` for each column of them, where they are given as places among all combinations.
         """
         frame = pd.DataFrame(self.unscaled(values).reshape(len(values), -1), columns=list(self.names))
-        if classes is not None and self.label is not None:
-            frame.insert(0, self.label, class_values(classes, self.classes))
+        if classes is not None:
+            for place, (label, named) in enumerate(self.class_table(classes).items()):
+                frame.insert(place, label, named)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types, without an empty person, class or note; of grey images without `channels`."""
-        keys = {field.name: getattr(self, field.name) for field in fields(self)} | {
-            "classes": list(self.classes),
-            "channels": self.channels if self.channels > 1 else None,
-        }
+        keys = {field.name: getattr(self, field.name) for field in fields(self)}
+        keys |= {"channels": self.channels if self.channels > 1 else None} | self.stated_labels()
         return {"kind": self.kind} | {
             key: value for key, value in keys.items() if value not in (None, "", [])
         }
 
     def __str__(self) -> str:
         person = f"person {self.person}" if self.person else "each image a person"
-        what = "" if self.target is None else f", {self.label} of {self.target.levels} classes"
+        what = "".join(f", {target.name} of {target.levels} classes" for target in self.targets)
         images = "colour images" if self.channels > 1 else "images"
         size = f"{self.height} × {self.width} pixels"
         return f"{images} of {size} from {self.low:g} to {self.high:g}, {person}{what}"
@@ -175,19 +171,18 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
     }
     if schema.person is not None:
         readers[schema.person] = id_reader(schema.person, one_row_each=False)
-    if schema.target is not None:
-        readers[schema.target.name] = cell_reader(schema.target)
+    readers |= {target.name: cell_reader(target) for target in schema.targets}
     raw, cells = read_columns(source, readers, name)
     values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(
         -1, *schema.shape
     )
     people = None if schema.person is None else cells[schema.person].to_numpy()
-    labels = None if schema.target is None else cells[schema.target.name].to_numpy()
+    labels = {target.name: cells[target.name].to_numpy() for target in schema.targets}
     return Images.from_array(values, schema, people, raw.name, labels)
 
 
-def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[Any] | None]:
-    """The images in a .npy or .npz file, and the person and the class of each where the schema names them."""
+def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] | None, Given]:
+    """The images in a .npy or .npz file, and the person and the classes of each where the schema names them."""
     try:
         found = np.load(path, allow_pickle=False)
         arrays = {"images": found} if isinstance(found, np.ndarray) else dict(found)
@@ -197,12 +192,12 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
         ) from None
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise SchemaError(f"{path.name}: the file is damaged, or holds objects. Nothing was read.") from None
-    people, labels = (arrays.pop(key, None) if key else None for key in (schema.person, schema.label))
+    beside = [*filter(None, (schema.person, *(target.name for target in schema.targets)))]
+    labels = {name: arrays.pop(name, None) for name in beside}
     values = arrays.get("images", next(iter(arrays.values())) if len(arrays) == 1 else None)
-    found = {"images": values, schema.person: people, schema.label: labels}
-    if missing := [key for key, array in found.items() if key and array is None]:
+    if missing := [key for key, array in ({"images": values} | labels).items() if array is None]:
         raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')
-    return np.asarray(values), people, labels
+    return np.asarray(values), None if schema.person is None else labels.pop(schema.person), labels
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:

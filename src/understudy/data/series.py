@@ -8,7 +8,7 @@
     stride = 24                 # cut longer series into windows, one every so many steps; without it, none are cut
     person = "patient"          # the column that says whose series it is
     label = "ward"              # the column of its class, the same at all steps, and all classes there are
-    classes = ["a", "b"]
+    classes = ["a", "b"]        # or several, each with its classes: a table [labels] (`data.classes`)
     norm = 0.6                  # how far a series is from the middle of its bounds at most, of what is possible; else 1
 
     [channels.heart_rate]       # W channels, each with public bounds
@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.check import known_keys, positive, repeated
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.cells import Fault, days, floats
-from understudy.data.classes import Codes, class_column, class_values
+from understudy.data.classes import Codes, Declared, Labelled
 from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
@@ -51,7 +51,7 @@ _MOST_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeriesSchema(Document):
+class SeriesSchema(Labelled, Document):
     """The channels, the length, and the columns that say which row belongs where."""
 
     kind: ClassVar[str] = "series"
@@ -65,19 +65,23 @@ class SeriesSchema(Document):
     windows_are_people: bool = False
     label: str | None = None
     classes: tuple[Category, ...] = ()
+    labels: Declared = ()
     norm: float | None = None
     note: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "channels", tuple(self.channels))
-        target = class_column(self.label, self.classes)
-        object.__setattr__(self, "classes", () if target is None else target.categories)
+        self.settle_labels()
         if not self.channels or not all(isinstance(channel, Real) for channel in self.channels):
             raise SchemaError("a series needs at least one channel, with the bounds low and high.")
         for name in ("series", "time", "person"):
             if (value := getattr(self, name)) is not None and (not isinstance(value, str) or not value):
                 raise SchemaError(f"{name} must name a column, not {value!r}.")
-        columns = [*self.names, *filter(None, (self.person, self.label, *self._places))]
+        columns = [
+            *self.names,
+            *filter(None, (self.person, *self._places)),
+            *(target.name for target in self.targets),
+        ]
         if twice := repeated(columns):
             raise SchemaError(f'"{twice[0]}" has two meanings: every column has one.')
         for name, least in (("length", 2), ("stride", 1)):
@@ -115,11 +119,6 @@ class SeriesSchema(Document):
         return self.length, len(self.channels)
 
     @property
-    def target(self) -> Categorical | None:
-        """The column of classes, if there is one."""
-        return class_column(self.label, self.classes)
-
-    @property
     def _places(self) -> tuple[str, str]:
         """The columns that say which series, and when, in a table of sampled series."""
         return self.series or "series", self.time or "time"
@@ -148,8 +147,8 @@ class SeriesSchema(Document):
         return np.asarray(np.clip(low + values.astype(np.float64) * (high - low), low, high))
 
     def frame(self, values: NDArray[np.floating[Any]], classes: Codes | None = None) -> pd.DataFrame:
-        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step. The class
-        comes after them where `classes` are given.
+        """Numbers in [0, 1] (series, L, W) as a tidy table: series, time, channels; a row for each step. Classes
+        come after them where `classes` are given, as places among all combinations.
         """
         count, (length, width) = len(values), self.shape
         steps = np.arange(length) if self.step is None else np.arange(length) * self.step
@@ -157,19 +156,20 @@ class SeriesSchema(Document):
         flat = self.unscaled(values).reshape(count * length, width)
         channels = {name: flat[:, j] for j, name in enumerate(self.names)}
         frame = pd.DataFrame(dict(zip(self._places, places, strict=True)) | channels)
-        if classes is not None and self.label is not None:
-            frame[self.label] = np.repeat(class_values(classes, self.classes), length)
+        if classes is not None:
+            for label, named in self.class_table(classes).items():
+                frame[label] = np.repeat(named, length)
         return frame
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in plain types, without what is at its default."""
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "channels"}
+        given |= self.stated_labels()
         defaults = {f.name: f.default for f in fields(self)}
         bounds = {channel.name: {"low": channel.low, "high": channel.high} for channel in self.channels}
-        listed = {key: list(value) if isinstance(value, tuple) else value for key, value in given.items()}
         return (
             {"kind": self.kind}
-            | {key: value for key, value in listed.items() if given[key] != defaults[key]}
+            | {key: value for key, value in given.items() if value not in (defaults[key], [])}
             | {"channels": bounds}
         )
 
@@ -210,8 +210,7 @@ def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
     readers = {channel.name: cell_reader(channel) for channel in schema.channels}
     readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
-    if schema.target is not None:
-        readers[schema.target.name] = cell_reader(schema.target)
+    readers |= {target.name: cell_reader(target) for target in schema.targets}
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)
@@ -220,7 +219,8 @@ def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -
     steps = rows.order[first[:, None] + np.arange(schema.length)]  # (windows, L): rows of the table
     values = np.stack([cells[channel].to_numpy() for channel in schema.names], axis=1)[steps]
     owner, ids = rows.people(cells, first)
-    classes = None if schema.target is None else rows.classes(cells[schema.target.name], steps, first)
+    codes = [rows.classes(target, cells[target.name], steps, first) for target in schema.targets]
+    classes = schema.combined(codes) if codes else None
     return Series.grouped(schema.scaled(values, raw.name), owner, ids, schema, raw.name, classes)
 
 
@@ -301,11 +301,13 @@ class _Rows:
             raise self.error(int(other.argmax()) + 1, "it changes the person")
         return who[first], np.asarray(ids)
 
-    def classes(self, cells: "pd.Series[Any]", steps: NDArray[np.intp], first: NDArray[np.intp]) -> Codes:
-        """The class of each window, as a place among the declared ones."""
-        codes = pd.Index(self.schema.classes).get_indexer(pd.Index(cells.to_numpy()))[steps]  # (windows, L)
+    def classes(
+        self, target: Categorical, cells: "pd.Series[Any]", steps: NDArray[np.intp], first: NDArray[np.intp]
+    ) -> Codes:
+        """The class of each window in one column, as a place among the declared ones."""
+        codes = pd.Index(target.categories).get_indexer(pd.Index(cells.to_numpy()))[steps]  # (windows, L)
         if (other := (codes != codes[:, :1]).any(1)).any():
-            raise self.error(int(first[other.argmax()]), f"{self.schema.label} changes within one window")
+            raise self.error(int(first[other.argmax()]), f"{target.name} changes within one window")
         return np.asarray(codes[:, 0], dtype=np.int64)
 
     def error(self, place: int, what: str, *, row: bool = True) -> SchemaError:

@@ -1,7 +1,8 @@
 """Synthetic images or series beside the real ones, for the holder of the real rows: files in, figures out.
 
 Series: `utility/series.py`. Images: distance and coverage as of series, and what a small network learns of their
-classes (`utility/images.py`), where the schema has any.
+classes (`utility/images.py`), where the schema has any: of several labels, of each, and how far the labels'
+pairs stand apart.
 
 Guarantee: none. A figure is a function of real rows, meant for their holder.
 """
@@ -18,7 +19,7 @@ from understudy.data.files import Source
 from understudy.data.images import ImageSchema
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.images import evaluate_images
-from understudy.evaluate.utility.marginals import Figure
+from understudy.evaluate.utility.marginals import Figure, avd
 from understudy.evaluate.utility.series import evaluate_distances, evaluate_series
 
 Rows = Source | ArrayTable[ArraySchema]
@@ -42,13 +43,30 @@ def array_figures(
     seen = None if holdout is None else opened(holdout, schema)
     if not isinstance(schema, ImageSchema):
         test = None if seen is None else seen.values
-        return evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
-    figures = evaluate_distances(own.values, made.values, seed=seed)
+        found = evaluate_series(own.values, made.values, holdout=test, steps=steps, seed=seed)
+        return (*found, *_label_pairs(own, made, seed))
+    figures = [*evaluate_distances(own.values, made.values, seed=seed), *_label_pairs(own, made, seed)]
     if schema.target is None:
-        return figures
+        return tuple(figures)
     train, test_set = (own, seen) if seen is not None else _parted(own, seed)
-    sets = ((_pixels(table), _classes(table)) for table in (train, made, test_set))
-    return figures + evaluate_images(*sets, classes=schema.target.levels, epochs=epochs, seed=seed)
+    for target in schema.targets:
+        sets = ((_pixels(table), table.codes(target.name)) for table in (train, made, test_set))
+        found = evaluate_images(*sets, classes=target.levels, epochs=epochs, seed=seed)
+        several = f" ({target.name})" if len(schema.targets) > 1 else ""
+        figures += [replace(figure, name=figure.name + several) for figure in found]
+    return tuple(figures)
+
+
+def _label_pairs(
+    real: ArrayTable[ArraySchema], made: ArrayTable[ArraySchema], seed: int
+) -> tuple[Figure, ...]:
+    """How far apart every two of several labels stand, if there are several."""
+    targets = real.schema.targets
+    if len(targets) < 2:
+        return ()
+    own, drawn = (np.stack([table.codes(one.name) for one in targets], 1) for table in (real, made))
+    found = avd(own, drawn, 2, sizes=real.schema.label_sizes, seed=seed)
+    return (replace(found, name=f"{found.name} (labels)"),)
 
 
 def opened(source: Rows, schema: ArraySchema) -> ArrayTable[ArraySchema]:
@@ -98,15 +116,10 @@ def _some(
         starts,
         table.schema,
         table.source,
-        _classes(table)[places],
+        None if table.classes is None else table.classes[places],
     )
 
 
 def _pixels(table: ArrayTable[ArraySchema]) -> "np.ndarray[Any, np.dtype[np.float32]]":
     """(images, height, width), and of colour images (images, 3, height, width)."""
     return table.values if table.values.ndim == 3 else np.moveaxis(table.values, 3, 1)
-
-
-def _classes(table: ArrayTable[ArraySchema]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    assert table.classes is not None, "the schema has classes"
-    return table.classes

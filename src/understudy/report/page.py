@@ -40,7 +40,7 @@ from understudy.report.measure import KINDS, Measured, measure, sound, timelines
 from understudy.report.names import STRENGTHS
 from understudy.report.people import People, laid_out, people_shares
 from understudy.report.people import findings as people_findings
-from understudy.report.sheets import drawn_arrays, sheets
+from understudy.report.sheets import drawn_arrays, label_table, sheets
 from understudy.report.verdict import RULES, attack_finding, headline, verdict
 
 PRIVATE, PUBLIC = "report.html", "report-public.html"
@@ -163,6 +163,7 @@ def _write(
         "audit": view.audit(run.audit) if run is not None else None,
         "bars": error_bars(run),
         "sheets": sheets(run, real.arrays),
+        "label_table": label_table(run, real.arrays),
         "array_figures": view.array_lines(real.figures),
         "settings": _settings(run),
         "versions": _versions(),

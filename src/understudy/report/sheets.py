@@ -38,7 +38,10 @@ class Sheet:
 
 
 def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> list[Sheet]:
-    """Of each class some rows; of rows without classes one sheet. For their holder, `real` rows stand below."""
+    """Of each class some rows; of rows without classes one sheet. For their holder, `real` rows stand below.
+
+    Of several labels a class is one of the first.
+    """
     if run is None or run.arrays is None or run.synthetic is None:
         return []
     schema = as_drawn(run.arrays)
@@ -52,8 +55,44 @@ def sheets(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -
     return [
         Sheet(f"{schema.label} = {name}", _both(found, real, code, schema))
         for code, name in enumerate(schema.classes[:CLASSES])
-        if (found.classes == code).any()
+        if (found.codes(str(schema.label)) == code).any()
     ]
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Shares in per cent: of each class of the first label, that it is also of the other labels' classes."""
+
+    first: str
+    others: list[str]  # what stands above the columns
+    rows: list[
+        tuple[str, list[tuple[str, str]]]
+    ]  # a class, and of each column drawn and real, "" where not shown
+
+
+def label_table(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> LabelTable | None:
+    """Of rows with several labels; for their holder with the real shares. None where there are no such rows."""
+    if run is None or run.arrays is None or len(run.arrays.targets) < 2:
+        return None
+    first, *others = run.arrays.targets
+    columns = [(other.name, one) for other in others for one in other.categories[:CLASSES]][:CLASSES]
+    drawn = next(iter(drawn_arrays(run).values()), pd.DataFrame())
+    if any(name not in drawn for name in (first.name, *(other.name for other in others))):
+        return None
+    held = None if real is None or real.classes is None else real.schema.class_table(real.classes)
+
+    def shares(table: Any, code: Any) -> list[str]:
+        return [f"{100 * np.mean((table[first.name] == code) & (table[a] == b)):.1f}" for a, b in columns]
+
+    blank = [""] * len(columns)
+    rows = [
+        (
+            str(code),
+            list(zip(shares(drawn, code), blank if held is None else shares(held, code), strict=True)),
+        )
+        for code in first.categories[:CLASSES]
+    ]
+    return LabelTable(first.name, [f"{name} = {one}" for name, one in columns], rows)
 
 
 def drawn_arrays(run: Artefacts) -> dict[str, pd.DataFrame]:
@@ -82,7 +121,7 @@ def _both(
 
 
 def _of(table: ArrayTable[Any], code: int | None, most: int) -> NDArray[np.float32]:
-    return (table.values if code is None else table.values[table.classes == code])[:most]
+    return (table.values if code is None else table.values[table.codes(table.schema.label) == code])[:most]
 
 
 def _some(frame: pd.DataFrame, schema: ArraySchema) -> pd.DataFrame:

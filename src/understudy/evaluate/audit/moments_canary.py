@@ -34,7 +34,7 @@ from understudy.privacy.secure.moments import Crowd, noise_for
 from understudy.protocols.core import Ask, Parties, Party, Reply
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Begin
-from understudy.protocols.moments.party import classes_of
+from understudy.protocols.moments.party import labels_of
 from understudy.protocols.moments.releases import Released, Server, release
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import Stage, releases
@@ -68,7 +68,7 @@ class MomentsAudit:
         if not self.config.private:
             raise ConfigError("private = false claims no guarantee, so there is nothing to refute.")
         frame = Frame.declared(self.schema, self.config.features, upright=self.config.upright)
-        classes = classes_of(self.schema)
+        labels = labels_of(self.schema)
         everybody = made_up_arrays(self.schema, self.people)
         codes = canary_class(self.schema, self.people)
         canary, others = (
@@ -84,7 +84,7 @@ class MomentsAudit:
 
         def train(parties: Parties) -> object:
             due = releases(self.config.norms, self.config.shares[2])
-            server = _Listening(parties, frame, classes, due, 1, self.config.colluding, self.config.bits)
+            server = _Listening(parties, frame, labels, due, 1, self.config.colluding, self.config.bits)
             begin = Begin(config=asdict(self.config), schemas={self.target: self.schema.to_dict()})
             found = release(server, begin)
             heard[:] = server.heard
@@ -120,7 +120,7 @@ class MomentsAudit:
 def canary_class(schema: ArraySchema, people: int) -> NDArray[np.int64]:
     """The first class for all but the first person, who has the last one."""
     codes = np.zeros(people, dtype=np.int64)
-    codes[0] = classes_of(schema) - 1
+    codes[0] = labels_of(schema).combinations - 1
     return codes
 
 

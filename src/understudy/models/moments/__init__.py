@@ -5,6 +5,7 @@ moments.
 from understudy.models.moments.bayes import bayes_rule
 from understudy.models.moments.fit import Centres, Directions, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.labels import Labels
 from understudy.models.moments.norms import bought_norm
 from understudy.models.moments.offered import OfferedMoments, added, middle
 from understudy.models.moments.shades import match_shades
@@ -13,6 +14,7 @@ __all__ = [
     "CellGaussians",
     "Centres",
     "Directions",
+    "Labels",
     "OfferedMoments",
     "added",
     "bayes_rule",

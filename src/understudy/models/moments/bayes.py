@@ -12,6 +12,8 @@ with 0.1, .938 with 0.3, .945 with 1) and left so (Fashion-MNIST: .758, .784, .7
 Guarantee: reads the fit alone. Edges: probabilities are surer than they should be; their order is what is good.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,31 +25,40 @@ FLOOR = 1.0
 
 
 @torch.no_grad()
-def bayes_rule(fit: CellGaussians) -> tuple[Quadratic, Tensor]:
-    """The network that scores rows in [0, 1], and its weights."""
+def bayes_rule(
+    fit: CellGaussians, sizes: Sequence[int] | None = None, label: int = 0
+) -> tuple[Quadratic, Tensor]:
+    """The network that scores rows in [0, 1], and its weights.
+
+    Where the classes are combinations of several labels, of these `sizes`, it tells this one of them.
+    """
+    sizes = sizes or (fit.classes,)
+    order = torch.arange(len(fit.shares)).view(*sizes, -1).movedim(label, 0).flatten()
     back = torch.from_numpy(fit.frame.matrix()) * UNIT  # (features, values), rows orthonormal
     if turned := fit.frame.poses:  # how an image was turned stands before its values
         back = torch.cat([torch.eye(fit.frame.features, turned, dtype=torch.float64), back], 1)
-    means, tail = fit.means.double() / UNIT, fit.tail.double() / UNIT
-    factors = fit.basis.double() @ (fit.factors.double() / UNIT)  # (cells, features, k): A
-    shares = fit.shares.double().clamp(min=1e-12)
+    own_means, own_factors = fit.means.double()[order], fit.factors.double()[order]
+    means, tail = own_means / UNIT, fit.tail.double() / UNIT
+    factors = fit.basis.double() @ (own_factors / UNIT)  # (cells, features, k): A
+    shares = fit.shares.double()[order].clamp(min=1e-12)
     varied = factors.square().sum(2).mean(0) + tail.square()
     diagonal = tail.square() + (FLOOR * varied.mean()).clamp(min=1e-12)
     centre = (shares @ means) / shares.sum()
     about = means - centre
     inner = factors.mT @ (factors / diagonal[:, None])
     lower = torch.linalg.cholesky(inner + torch.eye(fit.directions, dtype=torch.float64))
-    own = torch.linalg.solve_triangular(lower, fit.factors.double().mT / UNIT, upper=False)  # L⁻¹ Fᵀ
+    own = torch.linalg.solve_triangular(lower, own_factors.mT / UNIT, upper=False)  # L⁻¹ Fᵀ
     shared = fit.basis.double().T / diagonal  # (k, features): Bᵀ D⁻¹, so that R = L⁻¹ Fᵀ Bᵀ D⁻¹
     bias = (
         -(about.square() / diagonal).sum(1) / 2 - lower.diagonal(dim1=1, dim2=2).log().sum(1) + shares.log()
     )
-    sizes = {"directions": fit.directions, "cells": fit.cells, "classes": fit.classes}
+    classes = sizes[label]
+    wide = {"directions": fit.directions, "cells": len(order) // classes, "classes": classes}
     if turned:
         height, width = fit.frame.shape[:2]
-        network: Quadratic = UprightQuadratic(features=back.shape[1], **sizes, height=height, width=width)
+        network: Quadratic = UprightQuadratic(features=back.shape[1], **wide, height=height, width=width)
     else:
-        network = Quadratic(features=back.shape[1], **sizes)
+        network = Quadratic(features=back.shape[1], **wide)
     middle = torch.full((back.shape[1],), 0.5, dtype=torch.float64)
     middle[:turned] = 0.0
     named = {

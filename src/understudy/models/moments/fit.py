@@ -25,6 +25,7 @@ from torch import Tensor
 
 from understudy.data.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
+from understudy.models.moments.labels import Labels, by_labels
 from understudy.models.moments.series_mean import series_mean
 
 # By sides of the frame, 1 for series and 2 for images. Radius: of the root mean square distance from the means, where
@@ -41,13 +42,23 @@ Released = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Centres:
-    """People and means of the classes, and how far from them rows are."""
+    """People and means of the classes, and how far from them rows are.
+
+    Of several labels, classes are all combinations of their levels, and so many of them (`each`) have one level of the
+    first label: a group, whose rows share second moments.
+    """
 
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)
     spread: float  # the mean squared distance
     pull: float  # where rows are pulled in to, in parts of its root
     poses: int = 0  # the first of the features that say how an image was turned, and have no neighbours
+    each: int = 1
+
+    @property
+    def groups(self) -> Tensor:
+        """People of the classes that share second moments, (groups,)."""
+        return self.people.view(-1, self.each).sum(1).clamp(min=1.0)
 
     @property
     def whole_means(self) -> Tensor:
@@ -60,26 +71,38 @@ class Centres:
         return max(1, round(self.pull * math.sqrt(self.spread)))
 
 
-def centres(first: Released, frame: Frame) -> Centres:
-    """Of the first release."""
+def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Centres:
+    """Of the first release; of several `labels`, people and means of every combination of their levels."""
     most = float(frame.reach)
-    people = first["people"].clamp(min=1.0)
-    total = people.sum()
-    means = first["sums"] / people[:, None]
-    whole, loud = first["sums"].sum(0) / total, float(first["sums_noise"] / total) * math.sqrt(len(people))
-    beside = means - whole
+    if labels is not None and len(labels.sizes) > 1:
+        found = by_labels(first, labels)
+        people, whole, loud, beside = found.people, found.whole, found.whole_noise, found.beside
+        total = people.sum()
+    else:
+        people = first["people"].clamp(min=1.0)
+        total = people.sum()
+        whole = first["sums"].sum(0) / total
+        loud = float(first["sums_noise"] / total) * math.sqrt(len(people))
+        beside = _told_apart(first, people, whole)
     middle = series_mean(whole, loud, frame.channels) if frame.sides == 1 else without_noise(whole, loud)
-    noise = (first["sums_noise"] / people).square()[:, None]
-    if len(people) > 1:
-        signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
-        beside = beside * signal / (signal + noise).clamp(min=1e-300)
     means = middle + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
     means = means * (most / norms.clamp(min=most))
     own = (people * means.square().sum(1)).sum() / total
     least = max(float(first["energy_noise"] / total), 1e-4 * most**2)  # less than its noise cannot be told
     spread = float((first["energy"] / total - own).clamp(min=min(least, most**2), max=most**2))
-    return Centres(people, means, spread, RADIUS[frame.sides], frame.poses)
+    each = 1 if labels is None else labels.each
+    return Centres(people, means, spread, RADIUS[frame.sides], frame.poses, each)
+
+
+def _told_apart(first: Released, people: Tensor, whole: Tensor) -> Tensor:
+    """Means of classes about that of all, shrunk to it by the share of their spread that is noise."""
+    beside = first["sums"] / people[:, None] - whole
+    if len(people) == 1:
+        return beside
+    noise = (first["sums_noise"] / people).square()[:, None]
+    signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
+    return beside * signal / (signal + noise).clamp(min=1e-300)
 
 
 @dataclass(frozen=True)
@@ -156,17 +179,18 @@ def fit_cells(
     frame: Frame, centre: Centres, kept: Directions, third: Released | None, *, bits: int = 0
 ) -> CellGaussians:
     """The Gaussians of all cells; without a third release all classes have the pooled covariance."""
-    classes, k = len(centre.people), len(kept.values)
+    own_people = centre.groups
+    classes, k = len(own_people), len(kept.values)
     pooled = torch.diag(kept.values)
     if third is None:
         means = torch.zeros(classes, k, dtype=torch.float64)
-        return _network(frame, centre, kept, centre.people, means, pooled.expand(classes, k, k), 1)
+        return _network(frame, centre, kept, own_people, means, pooled.expand(classes, k, k), 1)
     if not bits:
-        people, means, count = centre.people, torch.zeros(classes, k, dtype=torch.float64), 1
+        people, means, count = own_people, torch.zeros(classes, k, dtype=torch.float64), 1
         pooled = (pooled + third["moments"].sum(0) / people.sum()) / 2
     else:
         count = 1 << bits
-        people = third["people"].clamp(min=0.02 * float(centre.people.sum()) / (classes * count))
+        people = third["people"].clamp(min=0.02 * float(own_people.sum()) / (classes * count))
         means = _cell_means(kept, third, people, bits)
         inner = third["moments"] - people[:, None, None] * means[:, :, None] * means[:, None, :]
         pooled = inner.sum(0) / people.sum()
@@ -219,15 +243,30 @@ def shrunk_covariances(own: Tensor, pooled: Tensor, noise: Tensor) -> Tensor:
 def _network(
     frame: Frame, centre: Centres, kept: Directions, people: Tensor, means: Tensor, own: Tensor, cells: int
 ) -> CellGaussians:
+    """Of every class and cell: what is of a group's cell, all classes of that group have."""
     features, k = kept.basis.shape
     network = CellGaussians(frame, classes=len(centre.people), cells=cells, directions=k)
     values, vectors = torch.linalg.eigh(own)
+    factors = vectors * values.clamp(min=0).sqrt()[:, None, :]
     whole: Any = centre.means.repeat_interleave(cells, 0).clone()
-    whole[:, :features] += means @ kept.basis.T
+    whole[:, :features] += _to_classes(means, centre, cells) @ kept.basis.T
+    shares = people / people.sum()
+    if centre.each > 1:
+        within = people.view(-1, cells) / people.view(-1, cells).sum(1, keepdim=True)
+        odds = (centre.people / centre.people.sum()).view(-1, centre.each)
+        shares = (odds[:, :, None] * within[:, None, :]).flatten()
     with torch.no_grad():
-        network.shares.copy_(people / people.sum())
+        network.shares.copy_(shares)
         network.means.copy_(whole)
-        network.factors.copy_(vectors * values.clamp(min=0).sqrt()[:, None, :])
+        network.factors.copy_(_to_classes(factors, centre, cells))
         network.basis[:features] = kept.basis.float()
         network.tail[:features] = (TAIL[frame.sides] * kept.tail).sqrt().float()
     return network
+
+
+def _to_classes(values: Tensor, centre: Centres, cells: int) -> Tensor:
+    """Values of every group's cells, (groups · cells, …), as those of every class's."""
+    if centre.each == 1:
+        return values
+    grouped = values.view(-1, cells, *values.shape[1:])
+    return grouped.repeat_interleave(centre.each, 0).flatten(0, 1)

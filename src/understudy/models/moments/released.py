@@ -5,6 +5,9 @@ histograms of their values. A row counts `COUNT` there, its coefficients are of 
 is at most `ENERGY` and its histograms are of a norm of at most `SHADES`. Second moments are triangles of q qᵀ with
 ‖q‖ ≤ scale, where `radius` steps became `scale`, under noise of σ beside the diagonal and √2·σ on it.
 
+Of several labels with many combinations (`labels`) the first release has, level by level of every label, the sum of the
+coefficients, and of every two labels the table of how many rows have which levels; then energy and histograms alike.
+
 Where a bound on norms is bought, a release before these has, of `CELLS` even cells of norms, `COUNT` for each row.
 
 Guarantee: reads released numbers alone.
@@ -17,6 +20,7 @@ from torch import Tensor
 
 from understudy.data.frame import Frame
 from understudy.data.triangles import unpacked
+from understudy.models.moments.labels import Labels
 
 SCALE = 1 << 12  # of the means: the norm that the longest row has in whole numbers
 CELLS = 32  # of norms, where a bound on them is bought
@@ -36,6 +40,18 @@ def first_size(frame: Frame, classes: int) -> int:
     return classes * (1 + frame.features) + 1 + frame.channels * bins_of(frame)
 
 
+def levels_size(frame: Frame, labels: Labels) -> int:
+    """How many numbers the first release has, of levels."""
+    tables = sum(labels.sizes[a] * labels.sizes[b] for a, b in labels.pairs)
+    return labels.levels * frame.features + tables + 1 + frame.channels * bins_of(frame)
+
+
+def levels_reach(labels: Labels) -> float:
+    """By how much a person moves it: with the coefficients once for every label, and once in every table."""
+    coefficients, counts = len(labels.sizes) * SCALE**2, len(labels.pairs) * COUNT**2
+    return math.sqrt(coefficients + counts + ENERGY**2 + SHADES**2) * (1 + 2.0**-40)
+
+
 def moments_reach(scale: int) -> float:
     """By how much a person moves second moments, in terms of σ."""
     return scale**2 / math.sqrt(2) * (1 + 2.0**-40)
@@ -50,19 +66,49 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Rele
     """`people` of each class, the `sums` of their coefficients, the `energy` of all, in squared steps, and their
     `shades`, how many people's worth of values each bin holds (channels, bins); beside them the deviation of noise.
     """
-    step, at = frame.reach / SCALE, classes * (1 + frame.features)
+    step, at = _step(frame), classes * (1 + frame.features)
     units = torch.tensor([1 / COUNT] + [step] * frame.features, dtype=torch.float64)
     table, beside = (part[:at].double().view(classes, -1) * units for part in (total, noise))
-    squared, share = step**2 * SCALE**2 / ENERGY, math.sqrt(frame.channels) / SHADES
     return {
         "people": table[:, 0].clone(),
         "people_noise": beside[0, 0].clone(),
         "sums": table[:, 1:].clone(),
         "sums_noise": beside[0, 1].clone(),
-        "energy": total[at].double() * squared,
-        "energy_noise": noise[at].double() * squared,
-        "shades": total[at + 1 :].double().view(frame.channels, bins_of(frame)) * share,
-        "shades_noise": noise[at + 1].double() * share,
+    } | _of_all(frame, total[at:], noise[at:])
+
+
+def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: Tensor) -> Released:
+    """The `sums` of every level's coefficients, (levels, features), and of every two labels the people who have which
+    levels, above the diagonal of `pairs`, (levels, levels), whose noise is infinite where nothing was measured; energy
+    and shades as of `read_first`.
+    """
+    at = labels.levels * frame.features
+    pairs = torch.zeros(labels.levels, labels.levels, dtype=torch.float64)
+    deviations = torch.full_like(pairs, math.inf)
+    sums = total[:at].double().view(labels.levels, -1) * _step(frame)
+    found = {"sums": sums, "sums_noise": noise[0].double() * _step(frame)}
+    for place in labels.tables:
+        size = pairs[place].numel()
+        pairs[place] = total[at : at + size].double().view_as(pairs[place]) / COUNT
+        deviations[place] = noise[at].double() / COUNT
+        at += size
+    found |= {"pairs": pairs, "pairs_noise": deviations}
+    return found | _of_all(frame, total[at:], noise[at:])
+
+
+def _step(frame: Frame) -> float:
+    """Of the frame's steps, what one whole number of the sums is."""
+    return frame.reach / SCALE
+
+
+def _of_all(frame: Frame, total: Tensor, noise: Tensor) -> Released:
+    """Energy and shades, with which every first release ends."""
+    squared, share = _step(frame) ** 2 * SCALE**2 / ENERGY, math.sqrt(frame.channels) / SHADES
+    return {
+        "energy": total[0].double() * squared,
+        "energy_noise": noise[0].double() * squared,
+        "shades": total[1:].double().view(frame.channels, bins_of(frame)) * share,
+        "shades_noise": noise[1].double() * share,
     }
 
 

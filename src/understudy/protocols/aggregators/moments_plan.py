@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.check import in_range, whole
+from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema, public_of, schema_from
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.data.schema import Schema
@@ -34,7 +35,7 @@ from understudy.privacy.secure import MomentSketch, Vectors, noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers, noise_for
 from understudy.protocols.aggregators.terms import Settings, Terms, require_seats
 from understudy.protocols.aggregators.upload import MomentFormat
-from understudy.protocols.moments.party import classes_of, doubled
+from understudy.protocols.moments.party import doubled, labels_of
 
 KINDS = ("image", "series")
 
@@ -95,6 +96,7 @@ class MomentsPlan(Terms):
                     f"{first} and {name} describe their rows differently: all hosts and the aggregator have the same "
                     "shape, bounds and classes. Nothing was charged."
                 )
+        one_label(schema, "shared-moments")
         return cls(config, replace(schema, note=""))
 
     @cached_property
@@ -104,7 +106,7 @@ class MomentsPlan(Terms):
     @cached_property
     def cells(self) -> Vectors:
         config = self.config
-        return Vectors(classes_of(self.schema), self.frame.features, config.bits, config.by_class)
+        return Vectors(labels_of(self.schema).combinations, self.frame.features, config.bits, config.by_class)
 
     @cached_property
     def format(self) -> MomentFormat:

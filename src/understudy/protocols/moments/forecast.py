@@ -16,8 +16,8 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import noise_share
 from understudy.privacy.secure.moments import moments_event, needed_multipliers, noise_for
 from understudy.protocols.core.forecast import Error, Forecast, figure
-from understudy.protocols.moments.party import classes_of, common, shares_of
-from understudy.protocols.moments.stages import First, releases
+from understudy.protocols.moments.party import common, labels_of, shares_of
+from understudy.protocols.moments.stages import first_of, releases
 
 _WHAT = {
     "norms": "how long rows are, which buys the bound on their norm",
@@ -45,7 +45,7 @@ def forecast(
         facts.append(
             f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}"
         )
-    sigma = noise_for(due["means"], config.most_holders * First(frame, classes_of(schema)).reach)
+    sigma = noise_for(due["means"], config.most_holders * first_of(frame, labels_of(schema)).reach)
     own = float(noise_share(Fraction(sigma), len(budgets), colluding=config.colluding))
     off = own * (len(budgets) ** 0.5 if len(budgets) > 1 else 1.0) / COUNT
     spend = Counter(map(moments_event, due.values()))

@@ -20,6 +20,7 @@ from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import bins_of
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import rounded_up
@@ -27,6 +28,7 @@ from understudy.privacy.secure import Ring, blind, noise_on, noise_share
 from understudy.privacy.secure.moments import Crowd, moments_event, needed_multipliers, noise_for
 from understudy.protocols.core import Ask, Beginnings, KeyedParty, Message, Paid, Public, Reply
 from understudy.protocols.core.keyed import Agreement
+from understudy.protocols.moments.levels import Levels
 from understudy.protocols.moments.messages import (
     Agree,
     Agreed,
@@ -48,6 +50,7 @@ from understudy.protocols.moments.stages import (
     check_basis,
     check_means,
     finest,
+    first_of,
     releases,
 )
 
@@ -127,7 +130,7 @@ class MomentsParty(KeyedParty[Agreement]):
         shares = shares_of(self.begun.config["norms"], self.begun.config["shares"])
         self.needed = [*needed_multipliers(self.budget, shares)] if self.private else [0.0] * len(shares)
         due = dict(zip(self.releases, self.needed, strict=False))
-        noise_for(due["means"], self.moves * First(self.frame, self.classes).reach)
+        noise_for(due["means"], self.moves * first_of(self.frame, self.labels).reach)
         noise_for(due.get("norms", 0.0), self.moves * Lengths(self.frame).reach)
         self.ledger.afford(ComposedDpEvent([moments_event(each) for each in due.values()]))
         return {"multipliers": Public(self.needed, "computed from the budget and public settings")}
@@ -142,19 +145,19 @@ class MomentsParty(KeyedParty[Agreement]):
 
     # The releases
 
-    def _first(self, ask: Means) -> First:
+    def _first(self, ask: Means) -> First | Levels:
         """With the norm that was bought, if one was. Whichever is told, a person moves the sums by as much."""
         if (ask.norm is not None) != ("norms" in self.releases):
             raise MessageError(
                 f"{self.name}: a norm is told where it was bought, and not else. Nothing was charged."
             )
         if ask.norm is None:
-            return First(self.frame, self.classes)
+            return first_of(self.frame, self.labels)
         in_range(0.0, self.frame.norm, norm=ask.norm)
-        return First(replace(self.frame, norm=float(ask.norm)), self.classes)
+        return first_of(replace(self.frame, norm=float(ask.norm)), self.labels)
 
     def _pooled(self, ask: Pooling, agreement: Agreement) -> Pooled:
-        check_means(self.name, ask.means, self.classes, self.frame.features)
+        check_means(self.name, ask.means, self.labels.combinations, self.frame.features)
         in_range(1, _MOST_RADIUS, radius=ask.radius)
         in_range(1, self.frame.features, features=ask.features)
         whole(radius=ask.radius, features=ask.features)
@@ -162,13 +165,13 @@ class MomentsParty(KeyedParty[Agreement]):
         return Pooled(ask.means, ask.radius, ask.features, scale)
 
     def _within(self, ask: Cells, agreement: Agreement) -> Within:
-        check_means(self.name, ask.means, self.classes, self.frame.features)
+        check_means(self.name, ask.means, self.labels.combinations, self.frame.features)
         check_basis(self.name, ask.basis, self.frame.features)
         in_range(1, _MOST_RADIUS, radius=ask.radius)
         in_range(0, min(MOST_BITS, ask.basis.shape[1]), bits=ask.bits)
         whole(radius=ask.radius, **{"bits + 1": ask.bits + 1})
         scale = finest(agreement.agree.multipliers[agreement.released], self.moves)
-        return Within(ask.means, ask.basis, ask.radius, ask.bits, scale)
+        return Within(ask.means, ask.basis, ask.radius, ask.bits, scale, self.labels.each)
 
     def _release(self, agreement: Agreement, stage: Stage, what: str) -> Summed:
         """Charge, and only then count."""
@@ -189,8 +192,8 @@ class MomentsParty(KeyedParty[Agreement]):
         return noise_share(scale, parties, colluding=colluding)
 
     @property
-    def classes(self) -> int:
-        return classes_of(self.table.schema)
+    def labels(self) -> Labels:
+        return labels_of(self.table.schema)
 
     @property
     def rows(self) -> Rows:
@@ -211,9 +214,9 @@ def doubled(sigma: float) -> Fraction:
     return rounded_up(sigma * 2**0.5 * (1 + 2.0**-40)) if sigma else Fraction(0)
 
 
-def classes_of(schema: ArraySchema) -> int:
-    """How many classes rows have; without a label they are one."""
-    return 1 if schema.target is None else schema.target.levels
+def labels_of(schema: ArraySchema) -> Labels:
+    """The labels that rows have; without any they are of one class."""
+    return Labels(schema.label_sizes or (1,))
 
 
 def common(schemas: Mapping[str, Any]) -> ArraySchema:

@@ -2,7 +2,8 @@
 
 What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
 (`data.frame`); three small sets of sums over people are released, each about what the one before it gave (`stages`);
-everything after is free (`models/moments/fit.py`). A class is an optional label beside the rows.
+everything after is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
+which are drawn with the row (`models/moments/labels.py`).
 
 Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
 noise by Canonne, Kamath, Steinke 2020; sums by Bonawitz et al. 2017 (`privacy/secure/sums.py`); noise on second moments
@@ -41,8 +42,8 @@ from understudy.protocols.moments.party import (
     MomentsParty,
     check_norms,
     check_shares,
-    classes_of,
     common,
+    labels_of,
 )
 from understudy.protocols.moments.releases import Released, Server, release
 from understudy.protocols.moments.stages import MOST_BITS, releases
@@ -137,7 +138,7 @@ def train(
     server = Server(
         parties,
         frame,
-        classes_of(schema),
+        labels_of(schema),
         releases(config.norms, config.shares[2]),
         config.most_holders,
         config.colluding,

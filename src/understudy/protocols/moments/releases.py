@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy.data.frame import Frame
 from understudy.errors import BudgetExceeded, MessageError, PartyError
-from understudy.models.moments import Centres, Directions, bought_norm, centres, directions
+from understudy.models.moments import Centres, Directions, Labels, bought_norm, centres, directions
 from understudy.models.moments.released import SCALE
 from understudy.privacy.secure import Ring, noise_share
 from understudy.privacy.secure.moments import noise_for
@@ -24,7 +24,7 @@ from understudy.protocols.core.agreeing import Begun, Inboxes, agree_over_rows, 
 from understudy.protocols.moments.messages import Agree, Begin, Cells, Means, Norms, Pooling
 from understudy.protocols.moments.party import doubled
 from understudy.protocols.moments.rows import Lengths
-from understudy.protocols.moments.stages import MOST_BITS, First, Pooled, Stage, Within, finest
+from understudy.protocols.moments.stages import MOST_BITS, Pooled, Stage, Within, finest, first_of
 
 _RING = Ring(64)
 
@@ -60,7 +60,7 @@ class Server:
 
     parties: Parties
     frame: Frame
-    classes: int
+    labels: Labels
     releases: tuple[str, ...]  # by name
     most_holders: int
     colluding: int
@@ -101,11 +101,12 @@ class Server:
     def _norm(self, done: Released) -> float:
         """What the release of norms says, at the noise that the means will have."""
         sigma = noise_for(
-            done.multipliers[done.made], self.most_holders * First(self.frame, self.classes).reach
+            done.multipliers[done.made], self.most_holders * first_of(self.frame, self.labels).reach
         )
         noise = self._deviation(Fraction(sigma), len(done.begun)) / SCALE
-        numbers, lengths = self.classes * self.frame.features, done.found["norms"]
-        return self.frame.norm * bought_norm(lengths, numbers=numbers, classes=self.classes, noise=noise)
+        classes = self.labels.combinations if self.labels.joint else self.labels.levels
+        numbers, lengths = classes * self.frame.features, done.found["norms"]
+        return self.frame.norm * bought_norm(lengths, numbers=numbers, classes=classes, noise=noise)
 
     def _due(self, done: Released) -> tuple[dict[str, Ask], Stage, int]:
         """What each holder is asked, and how its answer is read."""
@@ -114,7 +115,7 @@ class Server:
             return {name: Norms(inbox=inbox) for name, inbox in inboxes.items()}, Lengths(self.frame), 0
         if due == "means":
             means = {name: Means(inbox=inbox, norm=done.norm) for name, inbox in inboxes.items()}
-            return {**means}, First(self.framed(done), self.classes), 0
+            return {**means}, first_of(self.framed(done), self.labels), 0
         centre = self.centres(done)
         scale = finest(done.multipliers[done.made], self.most_holders)
         if due == "pooled":
@@ -123,17 +124,18 @@ class Server:
             return dict.fromkeys(done.begun, pooling), Pooled(**terms, scale=scale), 0  # type: ignore[arg-type]
         kept = self.directions(done, centre)
         multiplier = done.multipliers[done.made] * self.most_holders
-        bits = kept.bits(centre.people, multiplier, MOST_BITS) if self.bits is None else self.bits
-        bits = min(bits, len(kept.values))
+        bits = kept.bits(centre.groups, multiplier, MOST_BITS) if self.bits is None else self.bits
+        bits = min(bits, len(kept.values), self.labels.most_bits)
         within = {
             "means": centre.whole_means, "basis": kept.whole_basis, "radius": kept.radius, "bits": bits,
         }  # fmt: skip
         cells = Cells(**within)  # type: ignore[arg-type]
-        return dict.fromkeys(done.begun, cells), Within(**within, scale=scale), bits  # type: ignore[arg-type]
+        stage = Within(**within, scale=scale, each=self.labels.each)  # type: ignore[arg-type]
+        return dict.fromkeys(done.begun, cells), stage, bits
 
     def centres(self, done: Released) -> Centres:
         """What the first release says."""
-        return centres(done.found["means"], self.framed(done))
+        return centres(done.found["means"], self.framed(done), self.labels)
 
     def directions(self, done: Released, centre: Centres) -> Directions:
         """What the second says."""

@@ -3,6 +3,7 @@
 Guarantee: `Lengths.count` returns whole numbers that one person, with all rows, moves by at most `reach`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,8 +12,16 @@ import torch
 from torch import Tensor
 
 from understudy.data.frame import Frame
-from understudy.models.moments.released import CELLS, COUNT, Released, read_lengths
-from understudy.privacy.secure.moments import Crowd, Places, Whole, cell_sums
+from understudy.models.moments.released import (
+    CELLS,
+    COUNT,
+    ENERGY,
+    SCALE,
+    SHADES,
+    Released,
+    read_lengths,
+)
+from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_sums
 
 _PIECE = 1 << 11  # rows at a time
 
@@ -62,6 +71,18 @@ class Lengths:
     def read(self, total: Tensor, noise: Tensor) -> Released:
         """As `read_lengths`."""
         return read_lengths(total, noise)
+
+
+def of_all(frame: Frame, q: Whole, rows: Rows) -> Tensor:
+    """The energy of rows q of a norm of at most `SCALE`, and the histograms of their values: int64, of at most `ENERGY`
+    and `SHADES`.
+    """
+    # the norm of the histograms of a row whose every channel is constant
+    most = math.prod(frame.shape) / math.sqrt(frame.channels)
+    energy = bounded(np.square(q).sum(1, keepdims=True), float(SCALE**2), ENERGY)
+    shades = bounded(rows.histograms, most, SHADES)
+    nowhere = np.zeros(len(q), dtype=np.int64)
+    return cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd).flatten()
 
 
 def in_pieces(count: Callable[[Rows], Tensor], rows: Rows) -> Tensor:

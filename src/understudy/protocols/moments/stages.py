@@ -1,11 +1,13 @@
 """The three releases of moments: what a holder counts in each, by how much a person moves it, and how it is read.
 
 Before them, where a bound on norms is bought: `rows.Lengths`.
-`First`: of every class a count and the mean of its rows; of all rows the energy, which is their squared norm, and a
-histogram of their values, channel by channel.
+`First`: of every class, or combination of several labels' levels, a count and the mean of its rows; of all rows the
+energy, which is their squared norm, and a histogram of their values, channel by channel. `levels.Levels` in its place
+where combinations are many.
 `Pooled`: second moments of all rows about the means that the first release gave.
 `Within`: second moments of every class, or of every cell of a class, in a subspace that the second gave; a cell is a
-class with the signs of the first directions of that subspace, and then has a count and a mean, too.
+class with the signs of the first directions of that subspace, and then has a count and a mean, too. Of several labels
+a class is here a level of the first.
 
 What the server chooses between two releases (means, radii, directions) cannot change by how much a person moves them:
 rows are pulled in to a norm in whole numbers after all of that (`secure.moments.bounded`).
@@ -25,12 +27,11 @@ from torch import Tensor
 from understudy.data.frame import UNIT, Frame
 from understudy.data.triangles import on_diagonal, packed
 from understudy.errors import MessageError
+from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import (
     COUNT,
-    ENERGY,
     FIRST,
     SCALE,
-    SHADES,
     bins_of,
     first_size,
     moments_reach,
@@ -44,7 +45,8 @@ from understudy.privacy.secure.moments import (
     cell_moments,
     cell_sums,
 )
-from understudy.protocols.moments.rows import Lengths, Rows, in_pieces
+from understudy.protocols.moments.levels import Levels
+from understudy.protocols.moments.rows import Lengths, Rows, in_pieces, of_all
 
 SCALES = (181, 128, 90, 64, 45, 32, 16, 8)  # of second moments: the finest whose noise can be drawn
 MEAN, CELL = 0.7, 0.25  # of the moments' scale squared: a cell's mean, and its count
@@ -85,20 +87,16 @@ class First:
         q = bounded(rows.coefficients, self.frame.reach, SCALE)
         ones = np.full((len(q), 1), float(COUNT))
         sums = cell_sums(np.concatenate([ones, q], 1), rows.classes, self.classes, rows.crowd)
-        energy = bounded(np.square(q).sum(1, keepdims=True), float(SCALE**2), ENERGY)
-        shades = bounded(rows.histograms, self._most, SHADES)
-        nowhere = np.zeros(len(q), dtype=np.int64)
-        more = cell_sums(np.concatenate([energy, shades], 1), nowhere, 1, rows.crowd)
-        return torch.cat([sums.flatten(), more.flatten()])
+        return torch.cat([sums.flatten(), of_all(self.frame, q, rows)])
 
     def read(self, total: Tensor, noise: Tensor) -> dict[str, Tensor]:
         """As `read_first`."""
         return read_first(self.frame, self.classes, total, noise)
 
-    @property
-    def _most(self) -> float:
-        """The norm of the histograms of a row whose every channel is constant."""
-        return math.prod(self.frame.shape) / math.sqrt(self.frame.channels)
+
+def first_of(frame: Frame, labels: Labels) -> First | Levels:
+    """The first release of rows with these labels: of combinations, or, where these are many, of levels."""
+    return First(frame, labels.combinations) if labels.joint else Levels(frame, labels)
 
 
 @dataclass(frozen=True)
@@ -144,10 +142,13 @@ class Within:
     radius: int
     bits: int
     scale: int
+    each: int = (
+        1  # classes that share second moments, one after the other: those with one level of the first label
+    )
 
     @property
     def cells(self) -> int:
-        return len(self.means) << self.bits
+        return len(self.means) // self.each << self.bits
 
     @property
     def directions(self) -> int:
@@ -176,7 +177,7 @@ class Within:
         y = _about(self.means, rows)[:, : len(self.basis)]
         u = np.clip(np.rint(y @ self.basis.numpy().astype(np.float64) / UNIT), -_FAR, _FAR)
         signs = (u[:, : self.bits] > 0) @ (1 << np.arange(self.bits))
-        cells = (rows.classes << self.bits) + signs.astype(np.int64)
+        cells = (rows.classes // self.each << self.bits) + signs.astype(np.int64)
         moments = packed(
             cell_moments(bounded(u, float(self.radius), self.scale), cells, self.cells, rows.crowd)
         )
@@ -213,7 +214,7 @@ class Within:
         return round(CELL * self.scale**2)
 
 
-Stage = Lengths | First | Pooled | Within
+Stage = Lengths | First | Levels | Pooled | Within
 
 
 def releases(norms: float, third: float) -> tuple[str, ...]:

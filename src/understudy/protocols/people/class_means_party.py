@@ -17,6 +17,7 @@ from torch import Tensor
 
 from understudy.check import a_seed, in_range, whole
 from understudy.data.arrays import ArrayTable
+from understudy.data.classes import one_label
 from understudy.data.described import ArraySchema, public_of, schema_from
 from understudy.data.features import DeclaredFeatures
 from understudy.data.frame import MOST_FEATURES, Frame
@@ -89,6 +90,7 @@ class Terms:
 
     @classmethod
     def of(cls, config: Config, schema: ArraySchema) -> "Terms":
+        one_label(schema, "class-means")
         classes = len(DeclaredFeatures(schema).labels)
         if classes > _MOST_BLOCKS:
             raise ConfigError(f"{classes:,} classes are more than {_MOST_BLOCKS:,}. Nothing was charged.")

@@ -34,6 +34,7 @@ from typing import Any, Self
 import torch
 
 from understudy.check import in_range, one_of, positive, whole
+from understudy.data.classes import one_label
 from understudy.data.codec import Codec
 from understudy.data.column import shorten
 from understudy.data.described import AnySchema, ArraySchema, one_kind_of_row, public_of, schema_from
@@ -87,6 +88,7 @@ class Requirements:
         object.__setattr__(self, "networks", tuple(self.networks))
         object.__setattr__(self, "classes", tuple(self.classes))
         self.schema.require_public()
+        one_label(self.schema, "a pool")
         if isinstance(self.schema, Schema):
             TableFeatures(self.schema, self.target)  # the target is a class
         if isinstance(self.schema, SeriesSchema):

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
+from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema
 from understudy.data.features import Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
@@ -195,6 +196,7 @@ def requirements_of(config: Config, schemas: Mapping[str, AnySchema | Features])
 
 def _declared(target: str | None, schema: ArraySchema, limits: Mapping[str, Any]) -> Requirements:
     """Of images or series whose schema names their class, or of series without one."""
+    one_label(schema, "a pool")
     if target not in (None, schema.label):
         raise ConfigError(
             f'target is "{target}", and the schema of these rows names {schema.label or "no class"}. '

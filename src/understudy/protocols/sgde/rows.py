@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from understudy.check import one_of
 from understudy.data.arrays import ArrayTable
+from understudy.data.classes import one_label
 from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, Rows
 from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures
@@ -44,14 +45,17 @@ def described(data: Held, pool: AnySchema) -> AnySchema:
 
 def unlabelled(schema: ImageSchema) -> ImageSchema:
     """Images without their class: a pool names it beside their schema."""
-    return replace(schema, label=None, classes=())
+    return replace(schema, label=None, classes=(), labels=())
 
 
 def labels_of(data: Held) -> tuple[Label, ...]:
     """The classes that a silo's rows have beside them; of a table, whose columns say them, none."""
     if isinstance(data, Population):
         return data.features.labels
-    return () if isinstance(data, Table) else data.schema.classes
+    if isinstance(data, Table):
+        return ()
+    one_label(data.schema, "a pool")
+    return data.schema.classes
 
 
 def image_schema(features: Features) -> ImageSchema:

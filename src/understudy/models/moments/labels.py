@@ -1,0 +1,186 @@
+"""Several labels beside rows: how their sums are laid out, and what is fitted to them.
+
+A combination has one level of every label; the levels of the first change slowest, and second moments are kept by them
+alone (`each` combinations share them). Up to `MOST_JOINT` combinations, counts and sums of rows are released of each.
+Beyond it they are released of levels: of every label the sums of its levels' rows, and of every two labels the table of
+how many people have which two levels.
+
+What is fitted, in either case:
+
+- *How many people a combination has*: where they were counted, that, shrunk towards independent labels by the share of
+  the distance from these that is noise (James, Stein 1961), and none below 0. Else the pairs of labels are a small
+  table, and the house's fit of tables says what they say together (`fit_gram`).
+- *The mean of a combination*: the mean of all, an effect of each level, and, where it was measured, one of the
+  combination itself. All are Gaussian with variances of their own, for each label and for neighbouring frequencies, and
+  these are fitted to the sums (evidence by MacKay's iteration, 1992): what does not stand out of noise goes to 0, and a
+  combination that nobody has gets what its levels say.
+
+Guarantee: reads released numbers alone, and is the same for the same numbers.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+
+import torch
+from torch import Tensor
+
+from understudy.models.moments.shades import on_simplex
+from understudy.models.tables.fit_gram import fit_gram
+
+MOST_JOINT = 64
+MOST_GAUSSIANS = 1 << 12  # of all combinations of several labels, each cut into cells
+_BAND = 10  # frequencies that have the same variances
+_ROUNDS = 40
+_COMPONENTS, _STEPS = 64, 200  # of the fit of tables, which are small
+_NOBODY = 0.5  # people: a combination with fewer says nothing of its mean
+_LEAST, _EXACT = 1e-9, 1e-6  # of a variance, and of sums that have no noise, in parts of the largest
+
+Released = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """How many levels each label has; rows without a label have one of one level."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def combinations(self) -> int:
+        return math.prod(self.sizes)
+
+    @property
+    def each(self) -> int:
+        """Combinations with the same level of the first label."""
+        return self.combinations // self.sizes[0]
+
+    @property
+    def levels(self) -> int:
+        """Of all labels."""
+        return sum(self.sizes)
+
+    @property
+    def joint(self) -> bool:
+        """Whether combinations are counted themselves."""
+        return len(self.sizes) == 1 or self.combinations <= MOST_JOINT
+
+    @property
+    def most_bits(self) -> int:
+        """By how many directions' signs classes may be cut; of one label `stages.MOST_BITS` alone decides."""
+        return 64 if len(self.sizes) == 1 else (MOST_GAUSSIANS // self.combinations).bit_length() - 1
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Every two labels."""
+        return tuple(combinations(range(len(self.sizes)), 2))
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """Where each label's levels begin among all."""
+        return (0, *accumulate(self.sizes))
+
+    @property
+    def tables(self) -> tuple[tuple[slice, slice], ...]:
+        """Where the table of every two labels stands among all levels."""
+        places = [slice(a, b) for a, b in zip(self.starts, self.starts[1:], strict=False)]
+        return tuple((places[a], places[b]) for a, b in self.pairs)
+
+    def one_hot(self) -> Tensor:
+        """The levels that each combination has: (combinations, levels)."""
+        places = torch.cartesian_prod(*(torch.arange(size) for size in self.sizes)).view(
+            self.combinations, -1
+        )
+        found = torch.zeros(self.combinations, self.levels, dtype=torch.float64)
+        return found.scatter_(1, places + torch.tensor(self.starts[:-1]), 1.0)
+
+
+@dataclass(frozen=True)
+class ByLabels:
+    """What the first release says of several labels."""
+
+    people: Tensor  # (combinations,)
+    whole: Tensor  # (features,): the mean of all rows
+    whole_noise: float
+    beside: Tensor  # (combinations, features): their means about it
+
+
+def by_labels(first: Released, labels: Labels) -> ByLabels:
+    """People and means of every combination."""
+    levels, noise = labels.one_hot(), float(first["sums_noise"])
+    people = _people(first, labels, levels)
+    if labels.joint:
+        held = people > min(_NOBODY, float(people.max()) / 2)
+        counted = torch.where(held, first["people"].clamp(min=1.0), 0.0)
+        total = float(counted.sum())
+        design = torch.cat([levels, torch.eye(labels.combinations, dtype=torch.float64)], 1)
+        seen, expected, blocks = counted[:, None] * design, counted, (*labels.sizes, labels.combinations)
+        whole, loud = first["sums"][held].sum(0) / total, noise * math.sqrt(int(held.sum())) / total
+    else:
+        total = float(people.sum())
+        design, seen, blocks = levels, levels.T @ (people[:, None] * levels), labels.sizes
+        expected, times = seen.diagonal(), len(labels.sizes)
+        whole = first["sums"].sum(0) / times / total
+        loud = noise * math.sqrt(labels.levels) / times / total
+    effects = fitted_effects(seen, first["sums"] - expected[:, None] * whole, noise, blocks)
+    return ByLabels(people, whole, loud, design @ effects)
+
+
+def fitted_effects(seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]) -> Tensor:
+    """Effects θ (effects, features) of which sums (n, features) = seen (n, effects) · θ + noise were released.
+
+    θ of a block, and of neighbouring features, has one variance: the likeliest.
+    """
+    block = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+    loud = max(noise, _EXACT * float(sums.abs().max()), 1e-150) ** 2
+    return torch.cat([_of_band(seen, band, loud, block) for band in torch.split(sums, _BAND, 1)], 1)
+
+
+def _of_band(seen: Tensor, sums: Tensor, loud: float, block: Tensor) -> Tensor:
+    """The same for features that share their variances. A step: θ given the variances v; then of every block
+    Σ θ² over how many of its numbers were told from noise.
+    """
+    count, width = int(block.max()) + 1, sums.shape[1]
+    largest = float(sums.square().mean() / seen.square().sum(1).mean().clamp(min=1e-300))
+    variances = torch.full((count,), largest, dtype=torch.float64)
+    for _ in range(_ROUNDS):
+        own = variances[block]
+        total = (seen * own) @ seen.T + loud * torch.eye(len(seen), dtype=torch.float64)
+        solved = torch.cholesky_solve(torch.cat([sums, seen], 1), torch.linalg.cholesky(total))
+        effects = own[:, None] * (seen.T @ solved[:, :width])
+        told = own * (seen * solved[:, width:]).sum(0) * width
+        told, square = (
+            torch.zeros(count, dtype=torch.float64).index_add_(0, block, some)
+            for some in (told, effects.square().sum(1))
+        )
+        variances = (square / told.clamp(min=1e-300)).clamp(min=_LEAST * largest)
+    return effects
+
+
+def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
+    """How many people have each combination, none below 0: (combinations,)."""
+    if not labels.joint:
+        return _by_pairs(first["pairs"], first["pairs_noise"], labels)
+    found, noise = first["people"], float(first["people_noise"])
+    total = max(float(found.sum()), 1.0)
+    ways = [on_simplex(one / total) for one in torch.split(found @ levels, list(labels.sizes))]
+    apart = together([one[None] for one in ways])
+    beside, free = found / total - apart, labels.combinations - 1 - sum(size - 1 for size in labels.sizes)
+    kept = max(0.0, 1 - free * (noise / total) ** 2 / max(float(beside.square().sum()), 1e-300))
+    return on_simplex(apart + kept * beside) * total
+
+
+def _by_pairs(pairs: Tensor, noise: Tensor, labels: Labels) -> Tensor:
+    """By the fit of tables to those of every two labels, (levels, levels) and the deviation of their noise."""
+    law = fit_gram(pairs, labels.sizes, noise=noise, components=_COMPONENTS, steps=_STEPS, seed=0)
+    shares = together(torch.split(law.odds().detach().double(), list(labels.sizes), 1))
+    totals = [float(pairs[place].sum()) for place in labels.tables]
+    return shares * max(sum(totals) / len(totals), 1.0)
+
+
+def together(odds: Sequence[Tensor]) -> Tensor:
+    """The odds of every combination, of (components, levels) of each label: independent in each component."""
+    found = odds[0]
+    for one in odds[1:]:
+        found = (found[:, :, None] * one[:, None, :]).flatten(1)
+    return found.mean(0)

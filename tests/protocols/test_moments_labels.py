@@ -1,0 +1,146 @@
+"""Moments with several labels: one price, whatever a person has, and each label is learned with the image."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.neighbors import KNeighborsClassifier
+
+from understudy.data.frame import Frame
+from understudy.data.images import Images, ImageSchema
+from understudy.federation import Federation
+from understudy.generator import Generator
+from understudy.models.moments import Labels, centres
+from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.secure.moments import Crowd
+from understudy.protocols.moments.party import labels_of
+from understudy.protocols.moments.rows import Rows
+from understudy.protocols.moments.stages import First, Levels, Within, first_of
+from understudy.run import train
+
+TINY = ImageSchema(height=2, width=1, high=1, labels={"side": ("left", "right"), "size": (1, 2, 3)})
+MANY = replace(TINY, labels={"side": ("left", "right"), "size": tuple(range(40))})
+
+
+def rows_of(schema: ImageSchema, values: Any, codes: Any, starts: Any) -> Rows:
+    frame, values = Frame.declared(schema, 2), np.asarray(values, dtype=np.float32)
+    return Rows(
+        frame.coefficients(values), frame.histograms(values, 32), np.asarray(codes, np.int64),
+        Crowd.of(np.asarray(starts)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("schema", [TINY, MANY], ids=["combinations", "levels"])
+def test_no_person_moves_the_first_release_by_more_than_its_reach_and_one_moves_it_by_just_that(
+    schema: ImageSchema,
+) -> None:
+    """Every image of black, grey and white, with every combination; and every two of them as one person's."""
+    frame, labels = Frame.declared(schema, 2), labels_of(schema)
+    stage = first_of(frame, labels)
+    assert isinstance(stage, First if schema is TINY else Levels)
+    grey = np.full((1, 2, 1), 0.5, np.float32)
+    even = frame.histograms(grey, 32)  # of the largest norm
+    rows = [np.array(one) for one in product((0.0, 0.6 * frame.reach, -1e9, np.nan), repeat=2)]
+    rows += [np.array([frame.reach, 0.0]), np.array([np.inf, 1.0])]
+    places = range(0, labels.combinations, 1 if schema is TINY else 13)
+
+    def moved(*some: tuple[Any, int]) -> float:
+        """By one person, who has all of these rows."""
+        found = Rows(
+            np.stack([row for row, _ in some]), np.repeat(even, len(some), 0),
+            np.array([place for _, place in some]), Crowd.of(np.array([0, len(some)])),
+        )  # fmt: skip
+        return float(stage.count(found).double().norm())
+
+    single = [(row, place) for row in rows for place in places]
+    alone = [moved(one) for one in single]
+    assert max(alone) <= stage.reach
+    assert max(alone) == pytest.approx(stage.reach, rel=1e-9), "who is at the bound moves it by all of that"
+    pairs = np.random.default_rng(0).integers(0, len(single), (60, 2))
+    assert max(moved(single[a], single[b]) for a, b in pairs) <= stage.reach
+
+
+def test_who_has_the_same_level_of_the_first_label_shares_second_moments() -> None:
+    basis = torch.eye(2, dtype=torch.int64) * 4096
+    one = Within(torch.zeros(6, 2, dtype=torch.int64), basis, 1000, 1, 64, each=3)
+    values = np.full((6, 2, 1), 0.75, np.float32)
+    for code in range(6):
+        sums = one.count(rows_of(TINY, values[:1], [code], [0, 1]))
+        people = sums[: one.cells * 3].view(one.cells, 3)[:, 0]
+        assert len(people) == 4
+        assert int(people.argmax()) // 2 == code // 3
+        weights = torch.where(one.diagonal, 0.5, 1.0)
+        assert float((sums.double().square() * weights).sum().sqrt()) <= one.reach
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 2), (5, 4, 5)], ids=["combinations", "levels"])
+def test_under_little_noise_people_and_means_are_those_of_the_rows(sizes: tuple[int, ...]) -> None:
+    """Of levels, means are the sum of what each level adds; of combinations they are whatever they are."""
+    labels, rng = Labels(sizes), np.random.default_rng(0)
+    schema = ImageSchema(
+        height=2, width=1, high=1, labels={str(n): tuple(range(k)) for n, k in enumerate(sizes)}
+    )
+    level = [rng.integers(0, k, 4000) for k in sizes]
+    places = np.ravel_multi_index(level, sizes)
+    apart = (
+        0.1 * np.stack([one % 2 for one in level]).sum(0)
+        if not labels.joint
+        else 0.5 * rng.random(12)[places]
+    )
+    values = np.stack([0.5 + apart, 1 - apart], 1)[:, :, None]
+    frame = Frame.declared(schema, 2)
+    stage = first_of(frame, labels)
+    total = stage.count(rows_of(schema, values, places, np.arange(4001)))
+    found = centres(stage.read(total, torch.full((stage.size,), 300.0)), frame, labels)
+    rows = frame.coefficients(values.astype(np.float32))
+    people = np.bincount(places, minlength=labels.combinations)
+    own = np.stack([rows[places == place].mean(0) for place in range(labels.combinations)])
+    assert np.abs(found.means.numpy() - own).max() < 0.02 * frame.reach
+    assert np.abs(found.people.numpy() - people).sum() < (0.01 if labels.joint else 0.25) * 4000
+
+
+DIGITS = ImageSchema(
+    height=8, width=8, high=16,
+    labels={"digit": tuple(range(10)), "parity": ("even", "odd"), "size": ("small", "large")},
+)  # fmt: skip
+
+
+def digits() -> tuple[Any, pd.DataFrame]:
+    """Handwritten digits, whether they are even, and whether above four."""
+    pixels, which = load_digits(return_X_y=True)
+    parity, size = np.array(DIGITS.targets[1].categories), np.array(DIGITS.targets[2].categories)
+    named = {"digit": which, "parity": parity[which % 2], "size": size[(which > 4).astype(int)]}
+    return pixels.reshape(-1, 8, 8), pd.DataFrame(named)
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Generator:
+    pixels, labels = digits()
+    held = {
+        f"silo {n}": Images.from_array(pixels[n:1200:2], DIGITS, labels=labels[n:1200:2]) for n in range(2)
+    }
+    fed = Federation.rehearsal(held, {}, budget=Budget(8.0, 1e-5), seed=5, same_people=False)
+    result = train("moments", fed, features=40)
+    assert result.privacy.epsilon("silo 0", "server") <= 8.0
+    return result.generator
+
+
+def test_each_label_is_learned_with_the_image(drawn: Generator) -> None:
+    """Train on what is drawn, test on real digits: each label by a plain model, and by Bayes' rule on the fit."""
+    pixels, labels = digits()
+    pixels, labels = pixels[1200:], labels[1200:]
+    images, made = drawn.labelled(3000, seed=1)
+    assert list(made.columns) == list(labels.columns)
+    for label in labels:
+        plain = KNeighborsClassifier(5).fit(images.reshape(len(images), -1), made[label])
+        score = plain.score(pixels.reshape(len(pixels), -1), labels[label])
+        ours = drawn.classifier(label).score(pixels, labels[label])
+        assert score > 0.85
+        assert ours > 0.85
+    right = (made["parity"] == "odd") == (made["digit"] % 2 == 1)
+    assert right.mean() > 0.95, "labels are drawn together"
