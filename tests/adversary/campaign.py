@@ -20,6 +20,7 @@ found again by that trial's own seed.
 """
 
 import argparse
+import math
 import random
 import sys
 import tempfile
@@ -159,7 +160,7 @@ def _another(table: ArrayTable[Any], rng: random.Random, person: int) -> ArrayTa
     values[here] = rng.choice((0.0, 1.0, 0.5, rng.random()))
     classes = None if table.classes is None else table.classes.copy()
     if classes is not None:
-        classes[here] = rng.randrange(table.schema.target.levels)
+        classes[here] = rng.randrange(math.prod(table.schema.label_sizes))
     return replace(table, values=values, classes=classes)
 
 

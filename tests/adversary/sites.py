@@ -30,6 +30,7 @@ from understudy.protocols.dplt.party import DpltParty
 from understudy.protocols.gans import critic_round
 from understudy.protocols.gram import parts as gram_parts
 from understudy.protocols.gram.trees import Trees
+from understudy.protocols.moments.levels import Levels
 from understudy.protocols.moments.rows import Lengths
 from understudy.protocols.moments.stages import First, Pooled, Within
 from understudy.protocols.people import gen_fl_local, gen_fl_party
@@ -169,7 +170,7 @@ def tapped(sites: Sites) -> Iterator[None]:
         patch.setattr(gram_parts, "triple_table", _counts(sites, gram_parts.triple_table, "three-way table"))
         patch.setattr(visits_party, "count_visits", _events(sites, visits_party.count_visits))
         patch.setattr(visits_party, "person_vectors", _vectors(visits_party.person_vectors))
-        for stage in (Lengths, First, Pooled, Within):
+        for stage in (Lengths, First, Levels, Pooled, Within):
             patch.setattr(stage, "count", _moments(sites, stage.count))
         patch.setattr(Numbers, "triangle", _triangle(sites, Numbers.triangle))
         patch.setattr(Numbers, "words", _short(sites, Numbers.words))

@@ -19,6 +19,7 @@ FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, ro
        "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
        "Shared moments, images of two classes, two hosts",
        "SGDE by counts", "DPLT, two parties", "Moments, images of two classes, three parties",
+       "Moments, two labels, by their classes",
        "Tied, a table, images and series, a label",
        "Visits, rows, three parties", "Visits, columns, two tables and events that are drawn")  # fmt: skip
 

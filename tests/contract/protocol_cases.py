@@ -166,6 +166,21 @@ def images(parties: int, rows: int = 60) -> tuple[dict[str, Any], dict[str, Sche
 
 
 @cache
+def labelled_images(parties: int, sizes: int) -> tuple[dict[str, Any], dict[str, Schema]]:
+    """The same with a second label of so many classes, which goes with the brightness."""
+    held, _ = images(parties)
+    labels = {"side": ("left", "right"), "size": tuple(range(sizes))}
+    schema = ImageSchema(height=4, width=6, person="id", labels=labels)
+
+    def beside(table: Any) -> Any:
+        size = (table.values.mean((1, 2)) * 1e3).astype(int) % sizes
+        named = {"side": np.array(labels["side"])[table.classes], "size": size}
+        return Images.from_array(schema.unscaled(table.values), schema, table.people, labels=named)
+
+    return {name: beside(table) for name, table in held.items()}, {}
+
+
+@cache
 def pictures(parties: int) -> tuple[dict[str, Any], dict[str, Schema]]:
     """The same with their classes by number, as `sgde` takes them."""
     held, _ = images(parties)
@@ -427,6 +442,10 @@ CASES = [
     Case("Moments, images of two classes, three parties", "moments", moments, MOMENTS, lambda: images(3),
          one_payment=True),
     Case("Moments, cells by two signs, one party", "moments", moments, MOMENTS | {"bits": 2}, lambda: images(1),
+         one_payment=True),
+    Case("Moments, two labels, every combination", "moments", moments, MOMENTS, lambda: labelled_images(2, 3),
+         one_payment=True),
+    Case("Moments, two labels, by their classes", "moments", moments, MOMENTS, lambda: labelled_images(1, 33),
          one_payment=True),
     Case("Moments, series, two releases and a bought norm", "moments", moments,
          MOMENTS | {"norms": 0.05, "shares": (0.4, 0.6, 0.0)},

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,17 +12,22 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
+from understudy.classifier import Classifier
 from understudy.data.frame import Frame
 from understudy.data.images import Images, ImageSchema
+from understudy.errors import ConfigError, MessageError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.moments import Labels, centres
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure.moments import Crowd
+from understudy.protocols.moments import protocol as moments
+from understudy.protocols.moments.messages import Cells, Pooling
 from understudy.protocols.moments.party import labels_of
 from understudy.protocols.moments.rows import Rows
 from understudy.protocols.moments.stages import First, Levels, Within, first_of
 from understudy.run import train
+from understudy.runtime.local import LocalParties
 
 TINY = ImageSchema(height=2, width=1, high=1, labels={"side": ("left", "right"), "size": (1, 2, 3)})
 MANY = replace(TINY, labels={"side": ("left", "right"), "size": tuple(range(40))})
@@ -144,3 +150,62 @@ def test_each_label_is_learned_with_the_image(drawn: Generator) -> None:
         assert ours > 0.85
     right = (made["parity"] == "odd") == (made["digit"] % 2 == 1)
     assert right.mean() > 0.95, "labels are drawn together"
+
+
+def tiny(schema: ImageSchema, people: int = 12) -> Any:
+    rng = np.random.default_rng(0)
+    named = {one.name: [one.categories[n % one.levels] for n in range(people)] for one in schema.targets}
+    return Images.from_array(rng.random((people, 2, 1)), schema, labels=named)
+
+
+def test_holders_with_other_labels_and_what_learns_one_label_are_refused_and_nothing_is_charged() -> None:
+    other = replace(TINY, labels={"side": ("left", "right"), "size": (1, 2, 4)})
+    for protocol, held, words in [
+        ("moments", {"a": TINY, "b": other}, "a and b describe their rows differently"),
+        ("sgde", {"a": TINY}, "a pool learns one column of classes, and the schema declares side and size"),
+        ("class-means", {"a": TINY}, "class-means learns one column"),
+    ]:
+        rows = {name: tiny(schema) for name, schema in held.items()}
+        fed = Federation.rehearsal(rows, {}, budget=Budget(2.0, 1e-5), seed=1, same_people=False)
+        settings = {"kind": "moments"} if protocol == "sgde" else {}
+        with pytest.raises(SchemaError, match=words):
+            train(protocol, fed, **settings)
+        assert not any(entry.count for holder in fed.holders.values() for entry in holder.ledger.entries())
+
+
+@pytest.mark.parametrize("kind", [Pooling, Cells])
+def test_means_of_classes_and_not_of_combinations_are_refused_before_anything_more_is_charged(
+    kind: Any,
+) -> None:
+    fed = Federation.rehearsal({"a": tiny(TINY)}, {}, budget=Budget(2.0, 1e-5), seed=1, same_people=False)
+    config = moments.Config(features=2)
+
+    class Crooked(LocalParties):
+        def ask(self, message: Any, **more: Any) -> Any:
+            asks = message if isinstance(message, dict) else dict.fromkeys(self.names, message)
+            fewer = {
+                name: replace(ask, means=ask.means[:2]) for name, ask in asks.items() if isinstance(ask, kind)
+            }
+            return super().ask({**asks, **fewer}, **more)
+
+    with pytest.raises(MessageError, match="means are whole numbers"):
+        moments.train(config, Crooked(fed.parties("moments", run="r", config=config)), fed.schemas)
+    charged = [entry for entry in fed.holders["a"].ledger.entries() if entry.count]
+    assert len(charged) == (1 if kind is Pooling else 2)
+
+
+def test_a_generator_and_its_classifiers_are_saved_and_loaded(drawn: Generator, tmp_path: Path) -> None:
+    again = Generator.load(drawn.save(tmp_path / "generator"))
+    frame = again.sample(20, seed=4)
+    assert list(frame.columns[:3]) == ["digit", "parity", "size"]
+    assert frame.equals(drawn.sample(20, seed=4))
+    pixels, labels = digits()
+    model = Classifier.load(again.classifier("parity").save(tmp_path / "model"))
+    assert set(model.predict(pixels[:40])) == {"even", "odd"}
+    np.savez(
+        tmp_path / "some.npz", images=pixels[:40], **{name: labels[name][:40].tolist() for name in labels}
+    )
+    codes = model.features.codes(tmp_path / "some.npz").tolist()
+    assert codes == (labels["digit"][:40] % 2).tolist()
+    with pytest.raises(ConfigError, match="the labels are digit, parity, size"):
+        again.classifier("hand")

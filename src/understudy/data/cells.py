@@ -38,6 +38,7 @@ from understudy.data.column import Real as RealColumn
 from understudy.data.dtypes import typed
 from understudy.data.forms import ISO_DAY, day_or_nan, read_number, read_time
 
+NOT_NULLABLE = "has no value, and the column is not nullable."
 MISSING_WORDS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "<NA>")
 _TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}  # in a second: all that pandas has
 WHOLE_ID = r"0|-?[1-9][0-9]{0,17}"  # how str() writes an int64
@@ -61,9 +62,12 @@ class Fault:
 
 
 def read_cells(
-    column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64]
+    column: Column, cells: "pd.Series[Any]", numbers: NDArray[np.int64], *, gap: str = NOT_NULLABLE
 ) -> tuple["pd.Series[Any]", list[Fault]]:
-    """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows."""
+    """The column's values in their own dtype, and every fault; `numbers` are the numbers of the rows.
+
+    `gap`: what is said of a cell that is empty and may not be.
+    """
     where, seen = distinct(cells, missing_words(column))
     values, reasons = _parse(column, seen)
     if seen.dtype == object:
@@ -71,8 +75,7 @@ def read_cells(
     missing = where < 0
     faults = _faults(column.name, cells, numbers, where, reasons)
     if missing.any() and not column.nullable:
-        reason = "has no value, and the column is not nullable."
-        faults.insert(0, Fault(column=column.name, rows=numbers[missing], reason=reason))
+        faults.insert(0, Fault(column=column.name, rows=numbers[missing], reason=gap))
     return (cells if faults else typed(column, np.append(values, 0)[where], missing)), faults
 
 

@@ -34,6 +34,7 @@ Given = (
 )  # classes of rows; of several columns by name
 
 MOST_COMBINATIONS = 1 << 10
+NO_CLASS = "has no class: fill it in, leave the row out, or declare a class for what is not known."
 
 
 class Labelled:

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import known_keys
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
-from understudy.data.classes import Codes, Declared, Given, Labelled
+from understudy.data.classes import NO_CLASS, Codes, Declared, Given, Labelled
 from understudy.data.column import Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
@@ -41,6 +41,7 @@ from understudy.data.table import cell_reader, id_reader, read_columns
 from understudy.errors import ConfigError, SchemaError
 
 _MOST_PIXELS = 1 << 20
+_GAP = "has no value, and an image has one in every pixel: fill it in, or leave that image out."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,12 +167,12 @@ def read_images(source: Source | NDArray[Any], schema: ImageSchema, name: str | 
         values, people, labels = _load(Path(source), schema)
         return Images.from_array(values, schema, people, name or Path(source).name, labels)
     readers = {
-        pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1))
+        pixel: cell_reader(Real(name=pixel, low=schema.low, high=schema.high, bins=1), _GAP)
         for pixel in schema.names
     }
     if schema.person is not None:
         readers[schema.person] = id_reader(schema.person, one_row_each=False)
-    readers |= {target.name: cell_reader(target) for target in schema.targets}
+    readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
     raw, cells = read_columns(source, readers, name)
     values = np.stack([cells[column].to_numpy() for column in schema.names], axis=1).reshape(
         -1, *schema.shape
@@ -185,7 +186,11 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
     """The images in a .npy or .npz file, and the person and the classes of each where the schema names them."""
     try:
         found = np.load(path, allow_pickle=False)
-        arrays = {"images": found} if isinstance(found, np.ndarray) else dict(found)
+        if isinstance(found, np.ndarray):
+            arrays = {"images": found}
+        else:
+            with found:
+                arrays = dict(found)
     except OSError as error:
         raise SchemaError(
             f"{path}: the file cannot be read ({error.strerror or 'damaged'}). Nothing was read."
@@ -193,7 +198,7 @@ def _load(path: Path, schema: ImageSchema) -> tuple[NDArray[Any], NDArray[Any] |
     except (ValueError, EOFError, zipfile.BadZipFile):
         raise SchemaError(f"{path.name}: the file is damaged, or holds objects. Nothing was read.") from None
     beside = [*filter(None, (schema.person, *(target.name for target in schema.targets)))]
-    labels = {name: arrays.pop(name, None) for name in beside}
+    labels: dict[str, Any] = {name: arrays.pop(name, None) for name in beside}
     values = arrays.get("images", next(iter(arrays.values())) if len(arrays) == 1 else None)
     if missing := [key for key, array in ({"images": values} | labels).items() if array is None]:
         raise SchemaError(f'{path.name} holds no array "{missing[0]}". Nothing was read.')

@@ -40,7 +40,7 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.check import known_keys, positive, repeated
 from understudy.data.arrays import ArrayTable, Values, check_norm, checked, fault, outside
 from understudy.data.cells import Fault, days, floats
-from understudy.data.classes import Codes, Declared, Labelled
+from understudy.data.classes import NO_CLASS, Codes, Declared, Labelled
 from understudy.data.column import Categorical, Category, Real
 from understudy.data.document import Document
 from understudy.data.files import Source
@@ -179,6 +179,13 @@ class SeriesSchema(Labelled, Document):
         return "\n".join((head, *(f"  {c.name:<{width}}  {c.low:g} to {c.high:g}" for c in self.channels)))
 
     @property
+    def gap(self) -> str:
+        """What is said of a step without a value."""
+        cut = self.step is not None and self.stride is not None
+        other = "leave that row out: no window goes across it" if cut else "leave its whole series out"
+        return f"has no value, and a series has one at every step: fill it in, or {other}."
+
+    @property
     def one_person(self) -> str:
         """Who one person is, in a few words."""
         if self.windows_are_people:
@@ -208,9 +215,9 @@ Series = ArrayTable[SeriesSchema]
 
 def read_series(source: Source, schema: SeriesSchema, name: str | None = None) -> Series:
     """Read a .csv, .csv.gz or .parquet file, or a DataFrame, and check every cell against the schema."""
-    readers = {channel.name: cell_reader(channel) for channel in schema.channels}
+    readers = {channel.name: cell_reader(channel, schema.gap) for channel in schema.channels}
     readers |= {key: id_reader(key, one_row_each=False) for key in (schema.person, schema.series) if key}
-    readers |= {target.name: cell_reader(target) for target in schema.targets}
+    readers |= {target.name: cell_reader(target, NO_CLASS) for target in schema.targets}
     if schema.time is not None:
         readers[schema.time] = Reader(True, partial(_read_times, schema.time))
     raw, cells = read_columns(source, readers, name)

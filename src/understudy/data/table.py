@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import nearest
-from understudy.data.cells import Fault, read_cells, read_ids
+from understudy.data.cells import NOT_NULLABLE, Fault, read_cells, read_ids
 from understudy.data.files import Raw, Source, open_source
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.errors import SchemaError
@@ -140,10 +140,10 @@ class Reader(NamedTuple):
     read: Callable[["pd.Series[Any]", NDArray[np.int64]], tuple["pd.Series[Any]", list[Fault]]]
 
 
-def cell_reader(column: Column) -> Reader:
-    """Values of the declared kind."""
+def cell_reader(column: Column, gap: str = NOT_NULLABLE) -> Reader:
+    """Values of the declared kind; `gap` is said of an empty cell."""
     plain = isinstance(column, Integer | Real) and column.written is None
-    return Reader(plain, partial(read_cells, column))
+    return Reader(plain, partial(read_cells, column, gap=gap))
 
 
 def id_reader(name: str, one_row_each: bool) -> Reader:

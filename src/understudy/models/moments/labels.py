@@ -160,7 +160,7 @@ def _of_band(seen: Tensor, sums: Tensor, loud: float, block: Tensor) -> Tensor:
 def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
     """How many people have each combination, none below 0: (combinations,)."""
     if not labels.joint:
-        return _by_pairs(first["pairs"], first["pairs_noise"], labels)
+        return _by_pairs(first["pairs"], float(first["pairs_noise"]), labels)
     found, noise = first["people"], float(first["people_noise"])
     total = max(float(found.sum()), 1.0)
     ways = [on_simplex(one / total) for one in torch.split(found @ levels, list(labels.sizes))]
@@ -170,9 +170,12 @@ def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
     return on_simplex(apart + kept * beside) * total
 
 
-def _by_pairs(pairs: Tensor, noise: Tensor, labels: Labels) -> Tensor:
-    """By the fit of tables to those of every two labels, (levels, levels) and the deviation of their noise."""
-    law = fit_gram(pairs, labels.sizes, noise=noise, components=_COMPONENTS, steps=_STEPS, seed=0)
+def _by_pairs(pairs: Tensor, noise: float, labels: Labels) -> Tensor:
+    """By the fit of tables to those of every two labels, (levels, levels), under noise of this deviation."""
+    deviations = torch.full_like(pairs, math.inf)
+    for place in labels.tables:
+        deviations[place] = noise
+    law = fit_gram(pairs, labels.sizes, noise=deviations, components=_COMPONENTS, steps=_STEPS, seed=0)
     shares = together(torch.split(law.odds().detach().double(), list(labels.sizes), 1))
     totals = [float(pairs[place].sum()) for place in labels.tables]
     return shares * max(sum(totals) / len(totals), 1.0)

@@ -79,20 +79,17 @@ def read_first(frame: Frame, classes: int, total: Tensor, noise: Tensor) -> Rele
 
 def read_levels(frame: Frame, labels: Labels, total: Tensor, noise: Tensor) -> Released:
     """The `sums` of every level's coefficients, (levels, features), and of every two labels the people who have which
-    levels, above the diagonal of `pairs`, (levels, levels), whose noise is infinite where nothing was measured; energy
-    and shades as of `read_first`.
+    levels, in the blocks `labels.tables` of `pairs`, (levels, levels); energy and shades as of `read_first`.
     """
     at = labels.levels * frame.features
     pairs = torch.zeros(labels.levels, labels.levels, dtype=torch.float64)
-    deviations = torch.full_like(pairs, math.inf)
     sums = total[:at].double().view(labels.levels, -1) * _step(frame)
     found = {"sums": sums, "sums_noise": noise[0].double() * _step(frame)}
     for place in labels.tables:
         size = pairs[place].numel()
         pairs[place] = total[at : at + size].double().view_as(pairs[place]) / COUNT
-        deviations[place] = noise[at].double() / COUNT
         at += size
-    found |= {"pairs": pairs, "pairs_noise": deviations}
+    found |= {"pairs": pairs, "pairs_noise": noise[0].double() / COUNT}
     return found | _of_all(frame, total[at:], noise[at:])
 
 
