@@ -92,6 +92,13 @@ def for_moments() -> None:
     Path("digits.toml").write_text(text_of("moments.md", "text")[0])
     for silo in ("north", "south"):
         np.savez(f"{silo}.npz", **PIXELS)  # type: ignore[arg-type]
+    Path("forms.toml").write_text(text_of("moments.md", "text")[1])
+    digits = PIXELS["digit"]
+    more = {
+        "parity": np.array(["even", "odd"])[digits % 2],
+        "size": np.array(["small", "large"])[digits // 5],
+    }
+    np.savez("forms.npz", **PIXELS | more)  # type: ignore[arg-type]
 
 
 def for_tied() -> None:
@@ -119,7 +126,7 @@ def for_visits() -> None:
 @pytest.mark.parametrize(
     ("page", "prepare", "made"),
     [
-        ("moments.md", for_moments, lambda names: len(names["digits"]) == 50),
+        ("moments.md", for_moments, lambda names: len(names["digits"]) == len(names["labels"]) == 50),
         ("tied.md", for_tied, lambda names: len(names["drawn"]["registry"]) == 10),
         ("visits.md", for_visits, lambda names: [*names["people"]] == ["patient", "sex", "smoker"]),
     ],
