@@ -1,9 +1,11 @@
 """Several labels beside rows: how their sums are laid out, and what is fitted to them.
 
 A combination has one level of every label; the levels of the first change slowest, and second moments are kept by them
-alone (`each` combinations share them). Up to `MOST_JOINT` combinations, counts and sums of rows are released of each.
-Beyond it they are released of levels: of every label the sums of its levels' rows, and of every two labels the table of
-how many people have which two levels.
+alone (`each` combinations share them). Where combinations are few, counts and sums of rows are released of each. Else
+they are released of levels: of every label the sums of its levels' rows, and of every two labels the table of how many
+people have which two levels. Of m labels, the noise on the mean of a level of the largest, k, is √(combinations / k) of
+one number's in the first case, and about √m of it in the second; the first shows what levels do only together, and is
+taken up to √2 times as much noise, and up to `MOST_JOINT` combinations.
 
 What is fitted, in either case:
 
@@ -30,6 +32,7 @@ from understudy.models.moments.shades import on_simplex
 from understudy.models.tables.fit_gram import fit_gram
 
 MOST_JOINT = 64
+_CROWDED = 2  # times as much variance, and combinations are no longer counted one by one
 MOST_GAUSSIANS = 1 << 12  # of all combinations of several labels, each cut into cells
 _BAND = 10  # frequencies that have the same variances
 _ROUNDS = 40
@@ -63,7 +66,8 @@ class Labels:
     @property
     def joint(self) -> bool:
         """Whether combinations are counted themselves."""
-        return len(self.sizes) == 1 or self.combinations <= MOST_JOINT
+        few = self.combinations <= _CROWDED * len(self.sizes) * max(self.sizes)
+        return len(self.sizes) == 1 or (few and self.combinations <= MOST_JOINT)
 
     @property
     def most_bits(self) -> int:
@@ -111,7 +115,7 @@ def by_labels(first: Released, labels: Labels) -> ByLabels:
     people = _people(first, labels, levels)
     if labels.joint:
         held = people > min(_NOBODY, float(people.max()) / 2)
-        counted = torch.where(held, first["people"].clamp(min=1.0), 0.0)
+        counted = torch.where(held, people, 0.0)
         total = float(counted.sum())
         design = torch.cat([levels, torch.eye(labels.combinations, dtype=torch.float64)], 1)
         seen, expected, blocks = counted[:, None] * design, counted, (*labels.sizes, labels.combinations)
