@@ -2,8 +2,10 @@
 
 import atexit
 import gc
+import hashlib
 import importlib
 import importlib.util
+import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -72,6 +74,30 @@ def masked_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def read_once() -> Iterator[None]:
+    """The cells of a small frame follow from the frame, the schema and the names alone, and tests open the same frames
+    again and again. Each table has a frame of its own.
+    """
+    import pandas as pd
+
+    from understudy.data import table
+
+    own, known = table.read_columns, dict[bytes, Any]()
+
+    def read(source: Any, *how: Any, **more: Any) -> Any:
+        if not isinstance(source, pd.DataFrame) or len(source) > 500:
+            return own(source, *how, **more)
+        key = hashlib.sha256(pickle.dumps((source, how, more))).digest()
+        if key not in known:
+            known[key] = own(source, *how, **more)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table, "read_columns", read)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def commands_once() -> Iterator[None]:
     """The tree of commands is a pure function of the program, which builds it at each call."""
     import typer.main
@@ -135,8 +161,11 @@ def short_training_here() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def short_fits() -> Iterator[None]:
-    """Mixtures of few parts, fitted in few steps, and classifiers of few drawn rows, unless a test says otherwise."""
+    """Mixtures of few parts, fitted in few steps, effects on a target and classifiers of few drawn rows, unless a test
+    says otherwise.
+    """
     from understudy.generator import Generator
+    from understudy.models.tables import target_effects
     from understudy.models.tables.offered import added_grams
     from understudy.protocols.aggregators.plan import Config as Aggregators
     from understudy.protocols.gram.protocol import Config as Gram
@@ -150,6 +179,7 @@ def short_fits() -> Iterator[None]:
         for function, defaults in changed.items():
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
+        patch.setattr(target_effects, "_ROWS", 1_000)
         yield
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, wraps
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.codec import Codec
+from understudy.data.column import Binned
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table
@@ -28,6 +30,10 @@ OPEN = Plan(private=False)
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
 FREE = Budget(epsilon=math.inf, delta=0.0)
 FRAME, SCHEMA = toy(rows=30, seed=3)
+SCHEMA = replace(  # of all kinds, and of few levels
+    SCHEMA,
+    columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns),
+)
 SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
 
 Schemas = dict[str, Schema]

@@ -1,0 +1,20 @@
+"""What is the matter of few tests here, and the others have lightly."""
+
+import pytest
+
+from understudy.models.tables import target_effects
+
+OF_THE_ALIGNMENT = {"test_alignment_protocol.py"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def masks(request: pytest.FixtureRequest) -> None:
+    """Ids of people are hidden by less than a curve, but where they are the matter."""
+    if request.path.name not in OF_THE_ALIGNMENT:
+        request.getfixturevalue("light_masks")
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Effects on a target are fitted to few drawn rows; how well is tested with the fit itself."""
+    monkeypatch.setattr(target_effects, "_ROWS", 1_000)
