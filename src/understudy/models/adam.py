@@ -12,6 +12,16 @@ from torch import Tensor
 _TINY = 1e-8  # as in torch.optim
 
 
+def along(outputs: Iterable[Tensor], slopes: Iterable[Tensor]) -> Tensor:
+    """A sum that has these slopes at these outputs, for `torch.autograd.grad`.
+
+    Guarantee: slopes go back bit for bit, as if they were given to `grad` themselves. That would load half of PyTorch's
+    compiler, which takes half a second.
+    """
+    pairs = zip(outputs, slopes, strict=True)
+    return torch.stack([output.flatten() @ slope.flatten() for output, slope in pairs]).sum()
+
+
 class Adam:
     """Descend along the mean of the gradients so far, divided by the root of their mean square.
 

@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import positive, whole
-from understudy.models.adam import Adam
+from understudy.models.adam import Adam, along
 from understudy.models.tables.coarse import Coarse
 from understudy.models.tables.given_rules import Rules, Tie
 from understudy.models.tables.loss import EmptyCells, Triple, TwoWay, WideTable
@@ -162,5 +162,5 @@ def _descend(
             kept = -_KEPT * tables.people * scale * share.detach()
             made, slopes = [*made, share, left], [*slopes, slope.share, kept]
         adam.lr = rate * (1 - step / steps) ** 0.5
-        adam.step(torch.autograd.grad(made, mixture.logits, slopes))
+        adam.step(torch.autograd.grad(along(made, slopes), mixture.logits))
     return mixture.requires_grad_(False)

@@ -28,6 +28,7 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError
+from understudy.models.adam import along
 from understudy.models.nets import BranchedGenerator
 from understudy.models.tables import read_tables
 from understudy.privacy.accounts.budget import Budget
@@ -94,7 +95,7 @@ class Coupling:
             residual = float(((pairs - self.measured).square() * self.noise_weight).sum() / self.cells)
             slope = turned @ ((pairs - self.target) * self.precision) @ self.basis.T
         parameters = [p for p in network.parameters() if p.grad is not None]
-        own = torch.autograd.grad(odds, parameters, slope)
+        own = torch.autograd.grad(along([odds], [slope]), parameters)
         critics = _length([p.grad for p in parameters if p.grad is not None])
         scale = self.weight * min(1.0, max(0.0, residual - 1)) * critics / max(_length(own), 1e-30)
         for parameter, part in zip(parameters, own, strict=True):

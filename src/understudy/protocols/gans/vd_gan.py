@@ -23,6 +23,7 @@ from torch import Tensor
 
 from understudy.data.schema import Schema
 from understudy.errors import MessageError
+from understudy.models.adam import along
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import honest, require_sound
@@ -136,7 +137,7 @@ def train(
             {name: Round(round=round, rows=part.detach()) for name, part in rows.items()}
         )
         gradients = [_gradient(name, replies[name], part) for name, part in rows.items()]
-        torch.autograd.backward(list(rows.values()), gradients)  # step 4, Eq. 4.2
+        torch.autograd.backward(along(rows.values(), gradients))  # step 4, Eq. 4.2
 
     return server.run(learn, watch)
 
