@@ -146,7 +146,7 @@ def speed() -> str:
     rows = pd.read_csv(HERE / "speed.csv")
     lines = [
         [
-            f"{row.people:,}",
+            f"{row.people:,}{', upright' if row.upright else ''}",
             f"{row.features}",
             f"{row.statistics_s:.1f}",
             f"{row.fit_s:.1f}",

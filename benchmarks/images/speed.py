@@ -5,13 +5,15 @@
 Made-up grey images of 28 × 28 with ten classes: blots that lie elsewhere in each class. `statistics_s` is all that the
 holder does with its rows, from pixels to three releases with their noise; `fit_s` what the server makes of them;
 `rest_s` the calibration of the noise and the messages. Seconds by the clock, after the imports; `peak_mb` is the most
-that the process held, the images (47 MB) and all libraries included. QUICK=1 takes few images.
+that the process held, the images (47 MB) and all libraries included. As they are, and `upright`, each in a process of
+its own. QUICK=1 takes few images.
 """
 
 import argparse
 import resource
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from understudy.run import train
 HERE = Path(__file__).parent
 QUICK = quick()
 SIDE, CLASSES = 28, 10
-FIELDS = ["people", "features", "threads", "statistics_s", "fit_s", "rest_s", "peak_mb"]
+FIELDS = ["people", "features", "upright", "threads", "statistics_s", "fit_s", "rest_s", "peak_mb"]
 
 
 def blots(people: int) -> tuple[Any, Any]:
@@ -49,7 +51,7 @@ def blots(people: int) -> tuple[Any, Any]:
     return pixels, classes
 
 
-def measured(people: int, features: int) -> dict[str, Any]:
+def measured(people: int, features: int, upright: bool) -> dict[str, Any]:
     pixels, classes = blots(people)
     schema = ImageSchema(height=SIDE, width=SIDE, label="class", classes=tuple(range(CLASSES)))
     taken = {"statistics_s": 0.0, "fit_s": 0.0}
@@ -70,11 +72,12 @@ def measured(people: int, features: int) -> dict[str, Any]:
     held = {"one": Images.from_array(pixels, schema, labels=classes)}
     taken["statistics_s"] += time.perf_counter() - begin
     federation = Federation.rehearsal(held, budget=Budget(1.0, 1e-5), seed=0, same_people=False)
-    train("moments", federation, features=features)
+    train("moments", federation, features=features, upright=upright)
     whole = time.perf_counter() - begin
     return {
         "people": people,
         "features": features,
+        "upright": upright,
         "threads": torch.get_num_threads(),
         **{name: round(seconds, 2) for name, seconds in taken.items()},
         "rest_s": round(whole - sum(taken.values()), 2),
@@ -91,9 +94,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    row = measured(args.people, args.features)
-    print(said(row))
-    write(args.out, [row], FIELDS)
+    rows = []
+    for upright in (False, True):
+        with get_context("spawn").Pool(1) as fresh:
+            rows.append(fresh.apply(measured, (args.people, args.features, upright)))
+        print(said(rows[-1]))
+    write(args.out, rows, FIELDS)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,10 @@ class Frame:
     def coefficients(self, values: Values) -> Whole:
         """Rows (n, *shape) in [0, 1] as whole numbers, in steps of 1/4096: (n, features)."""
         out = np.empty((len(values), self.features))
+        at = np.unravel_index(self.order, self.shape)
+        sizes = [int(place.max()) + 1 for place in at]  # of each side, faster ones are not needed
+        bases = [self._basis(n)[:size] for n, size in zip(self.shape[: self.sides], sizes, strict=False)]
+        places = np.ravel_multi_index(at, (*sizes[: self.sides], *self.shape[self.sides :]))
         for start in range(0, len(values), _CHUNK):
             part = np.rint((values[start : start + _CHUNK].astype(np.float64) - 0.5) * UNIT)
             here = out[start : start + len(part)]
@@ -114,10 +118,9 @@ class Frame:
                 poses, standing = upright(torch.from_numpy(part).view(len(part), *self.shape[:2], -1))
                 here[:, :POSES] = np.rint((poses * self.weights).numpy())
                 part = standing.numpy().reshape(part.shape)
-            for side in range(self.sides):
-                turned = np.moveaxis(part, side + 1, -1)
-                part = np.moveaxis(turned @ self._basis(self.shape[side]).T, -1, side + 1)
-            flat = part.reshape(len(part), -1)[:, self.order]
+            for side, basis in enumerate(bases):
+                part = np.moveaxis(np.moveaxis(part, side + 1, -1) @ basis.T, -1, side + 1)
+            flat = part.reshape(len(part), -1)[:, places]
             here[:, self.poses :] = np.rint(flat / float(UNIT**self.sides))
         return out
 

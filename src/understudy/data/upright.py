@@ -30,9 +30,9 @@ def upright(steps: Tensor) -> tuple[Tensor, Tensor]:
     """Images of whole numbers (n, height, width, channels), and how they were moved: poses (n, 3), as `leaning` takes
     them, in parts of a pixel and of a line, and the images upright.
     """
-    _, height, width, _ = steps.shape
-    ground, edge = steps.sum(3), _edge(height, width)
-    shown = (ground - (ground.flatten(1)[:, edge].sum(1) / len(edge)).round()[:, None, None]).abs()
+    _, height, width, channels = steps.shape
+    ground = steps[..., 0] if channels == 1 else steps.sum(3)
+    shown = (ground - _edge(ground).round()[:, None, None]).abs_()
     # Twice the distance from the middle is a whole number.
     s, sx, sy, sxx, sxy, syy = (shown.flatten(1) @ _places(height, width)).unbind(1)
     s = s.clamp(min=1.0)
@@ -67,28 +67,21 @@ def _moved(values: Tensor, poses: Tensor, *, back: bool) -> Tensor:
     """Images whose lines, and columns, are moved by these numbers of pixels, or back; between pixels by a line."""
     n, height, width, channels = values.shape
     lean, aside, down = poses.to(values.dtype).unsqueeze(2).unbind(1)  # (n, 1) each
-    lines = torch.arange(height, dtype=values.dtype, device=values.device)
-    lines = _fine(lines - down if back else lines + down)  # (n, height): where each line comes from
-    upper = lines if back else lines - down
-    across = _fine(lean * (upper - (height - 1) / 2) + aside) * (-1 if back else 1)
-    above, left = lines.floor(), across.floor()
-    flat = values.transpose(2, 3).flatten(2)  # a line of each colour after the other
-    first, second = (_taken(flat, at) for at in (above.long(), above.long() + 1))
-    rows = (first + (lines - above)[..., None] * (second - first)).view(
-        -1, width
-    )  # (n · height · channels, width)
-    at = left.long()[..., None] + torch.arange(width + 1, device=values.device)  # one more than there are
-    rows = _taken(rows, at.repeat_interleave(channels, 1).flatten(0, 1)).view(n, height, channels, -1)
-    found = rows[..., :-1] + (across - left)[:, :, None, None] * (rows[..., 1:] - rows[..., :-1])
-    return found.transpose(2, 3)
-
-
-def _taken(values: Tensor, at: Tensor) -> Tensor:
-    """Of each of (n, places, …) what is at these places (n, m); beyond the ends what is there."""
-    n, places = values.shape[:2]
-    first = torch.arange(n, device=values.device)[:, None] * places
-    chosen = values.flatten(0, 1).index_select(0, (at.clamp(0, places - 1) + first).flatten())
-    return chosen.view(n, -1, *values.shape[2:])
+    down = _fine(-down if back else down)
+    lines = torch.arange(height + 1, dtype=values.dtype, device=values.device)  # one more than there are
+    upper = lines[:-1] + down if back else lines[:-1]
+    across = _fine(lean * (upper - (height - 1) / 2) + aside) * (-1 if back else 1)  # (n, height)
+    above, left = down.floor(), across.floor()
+    flat = values.transpose(2, 3).reshape(n * height, -1)  # a line of each colour after the other
+    at = (above + lines).long().clamp(0, height - 1) + height * torch.arange(n, device=values.device)[:, None]
+    rows = flat.index_select(0, at.flatten()).view(n, height + 1, -1)
+    rows = torch.lerp(rows[:, :-1], rows[:, 1:], (down - above)[..., None]).reshape(-1, width)
+    steps = torch.arange(-width, width + 1, device=values.device)[:, None]  # farther, and all is the edge
+    places = (steps + torch.arange(width + 1, device=values.device)).clamp(0, width - 1)
+    some = (left.long().clamp(-width, width) + width).flatten().repeat_interleave(channels)
+    rows = rows.gather(1, places.index_select(0, some)).view(n, height, channels, -1)
+    part = (across - left)[:, :, None, None]
+    return torch.lerp(rows[..., :-1], rows[..., 1:], part).transpose(2, 3)
 
 
 def _fine(pixels: Tensor) -> Tensor:
@@ -100,12 +93,11 @@ def _bounds(height: int, width: int) -> tuple[Tensor, Tensor]:
     return -most.floor(), most.floor()
 
 
-@lru_cache(maxsize=16)
-def _edge(height: int, width: int) -> Tensor:
-    """The places of the pixels at the edge of a flat image."""
-    inside = torch.zeros(height, width, dtype=torch.bool)
-    inside[1:-1, 1:-1] = True
-    return (~inside).flatten().nonzero()[:, 0]
+def _edge(ground: Tensor) -> Tensor:
+    """The mean of the pixels at the edge of images (n, height, width): (n,)."""
+    height, width = ground.shape[1:]
+    inside = ground[:, 1:-1, 1:-1].sum((1, 2))
+    return (ground.sum((1, 2)) - inside) / (height * width - max(height - 2, 0) * max(width - 2, 0))
 
 
 @lru_cache(maxsize=16)
