@@ -168,9 +168,15 @@ class AlignedParty(Party):
         return False
 
     def foreseen(self) -> DpEvent | None:
-        """What the run will cost here, or a little less, by its budget alone; None where that does not tell it."""
-        budget = self.budget
-        if budget.epsilon == math.inf or budget.against != self.ledger.budget.against:
+        """What the run will cost here, or a little less, by its budget alone; None where that does not tell it, or
+        where something of the run was paid: then who its people are is disclosed.
+        """
+        budget, ledger = self.budget, self.ledger
+        if (
+            budget.epsilon == math.inf
+            or budget.against != ledger.budget.against
+            or ledger.spend(run=self.run)
+        ):
             return None
         return _foreseen(self.sure * budget.epsilon, budget.delta)
 
