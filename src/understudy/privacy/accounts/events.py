@@ -9,6 +9,7 @@ import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import attrs
@@ -116,15 +117,19 @@ def flatten(event: DpEvent, count: int = 1) -> Counter[DpEvent]:
                 return flatten(event.event, count) if event.sampling_probability else Counter()
             return Counter({_sampled(event.sampling_probability, flatten(event.event)): count})
         case _ if type(event) in SINGLE:
-            not_negative(
-                **{field.name: float(getattr(event, field.name)) for field in attrs.fields(type(event))}
-            )
-            if isinstance(event, DiscreteLaplaceDpEvent):
-                _counted(sensitivity=event.sensitivity)
+            _sound(event)
             return Counter({event: count})
     raise PrivacyError(
         f"{event!r} has no price; an ε-DP mechanism is charged as PureDp(ε). Nothing was sent."
     )
+
+
+@lru_cache(maxsize=1024)
+def _sound(event: DpEvent) -> None:
+    """Its numbers are some that an event can have; an error is raised each time, and what was sound stays it."""
+    not_negative(**{field.name: float(getattr(event, field.name)) for field in attrs.fields(type(event))})
+    if isinstance(event, DiscreteLaplaceDpEvent):
+        _counted(sensitivity=event.sensitivity)
 
 
 def pure(event: DpEvent) -> float:

@@ -13,7 +13,6 @@ Edges: a file that is full, locked, damaged, read-only or not a ledger → Ledge
 
 import json
 import math
-import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -278,31 +277,31 @@ class Ledger:
         self, person: int | str | None = None, *, against: str = "anyone", delta: float | None = None
     ) -> float:
         """The ε of everything charged so far to a person; to the person with the highest spend for None."""
-        return self._worst(person, against, delta, None)[0]
+        spends, own = self._highest(person, against, None)
+        return max(epsilon(spend, own if delta is None else delta) for spend in spends)
 
     def spend(
         self, person: int | str | None = None, *, against: str = "anyone", run: str | None = None
     ) -> Counter[DpEvent]:
         """How often each event was charged to a person (None: the one with the highest spend), in all or one run."""
-        return self._worst(person, against, None, run)[1]
+        spends, delta = self._highest(person, against, run)
+        return spends[0] if len(spends) == 1 else max(spends, key=lambda spend: epsilon(spend, delta))
 
     def remaining(self, person: int | str | None = None) -> float:
         """What is left of the budget's ε, against whom it binds."""
         budget = self.budget
         return max(0.0, budget.epsilon - self.spent(person, against=budget.against))
 
-    def _worst(
-        self, person: int | str | None, against: str, delta: float | None, run: str | None
-    ) -> tuple[float, Counter[DpEvent]]:
+    def _highest(
+        self, person: int | str | None, against: str, run: str | None
+    ) -> tuple[list[Counter[DpEvent]], float]:
+        """The spends of which one has the highest price, whatever the prices are, and the budget's δ."""
         one_of(AGAINST, against=against)
         ids = None if person is None else _ids([person])
         with self._store.transaction(write=False):
-            delta = self._store.budget().delta if delta is None else delta
+            delta = self._store.budget().delta
             priced, owns = self._store.priced(run), self._store.own(_listed(ids), run)
-        spends = [s for view in views(against) for s in _maximal([_spend(priced, own, view) for own in owns])]
-        if len(spends) == 1:
-            return epsilon(spends[0], delta), spends[0]
-        return max(((epsilon(spend, delta), spend) for spend in spends), key=operator.itemgetter(0))
+        return _maximal(_spend(priced, own, view) for view in views(against) for own in owns), delta
 
     def entries(self, *, merged: bool = False) -> list[Entry]:
         """Every entry in order; `merged` joins a run's successive charges of one price into one."""
