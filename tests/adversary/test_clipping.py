@@ -154,7 +154,7 @@ def test_gradients_of_a_table_vae(data: st.DataObject, clip_norm: float, beta: f
     assert_bounded(total, PEOPLE, clip_norm)
 
 
-@bounded
+@settings(parent=bounded, max_examples=25)
 @given(st.data(), CLIPS, st.sampled_from((1e-9, 1.0, 1e6)))
 def test_gradients_of_an_image_vae_where_positions_are_summed(
     data: st.DataObject, clip_norm: float, beta: float
@@ -213,7 +213,7 @@ def test_gradients_of_a_critic(
     assert_bounded(total, PEOPLE, clip_norm, slack=1e-3)
 
 
-@settings(parent=bounded, max_examples=15)  # each forms its gradients by vmap
+@settings(parent=bounded, max_examples=10)  # each forms its gradients by vmap
 @given(st.data(), CLIPS, PENALTIES)
 def test_gradients_of_a_critic_of_images(data: st.DataObject, clip_norm: float, penalty: float) -> None:
     critic = ImageCritic((4, 4), (2, 2))

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import POLICY, Network, protocol_contract
 from protocol_cases import CASES, Case
-from undisturbed import undisturbed
+from undisturbed import Enough, Recorded
 
+from understudy.federation import Federation
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Assembly, Opening, Party
 from understudy.runtime.contract import Contract
@@ -26,10 +27,30 @@ ONE_EACH = [*{case.protocol: case for case in reversed(CASES)}.values()]
 COUPLED = next(case for case in CASES if case.settings.get("coupling") == "gram")
 
 
-def openings_of(case: Case) -> list[Opening]:
-    """By which an honest server opens a run, to the first of its parties."""
-    parties = undisturbed(case).parties
-    return [ask for name, ask, _ in parties.log if name == parties.names[0] and isinstance(ask, Opening)]
+class Opened(Recorded):
+    """A run that ends when it has been opened so many times."""
+
+    openings_wanted = 1
+
+    def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
+        replies = super().ask(message)
+        if len(self.openings) == self.openings_wanted:
+            raise Enough
+        return replies
+
+    @property
+    def openings(self) -> list[Opening]:
+        """To the first of the parties."""
+        return [ask for name, ask, _ in self.log if name == self.names[0] and isinstance(ask, Opening)]
+
+
+def openings_of(case: Case, federation: Federation) -> list[Opening]:
+    """By which an honest server opens a run: the critics of a coupled one after its release."""
+    parties = Opened(federation.parties(case.protocol, config=case.config(), run="contract"))
+    parties.openings_wanted += case is COUPLED
+    with pytest.raises(Enough):
+        case.module.train(case.config(), parties, federation.schemas)
+    return parties.openings
 
 
 def other(value: Any) -> Any:
@@ -71,7 +92,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
 def test_no_protocol_opens_a_run_by_other_settings_than_were_signed(
     case: Case, network: Network, tmp_path: Path
 ) -> None:
-    federation, openings = case.federation(), openings_of(case)
+    federation, openings = case.federation(), openings_of(case, case.federation())
     name, holder = next(iter(federation.holders.items()))
 
     def build(contract: Contract, ledger: Ledger, folder: Path) -> Party:

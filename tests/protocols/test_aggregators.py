@@ -202,7 +202,7 @@ def test_a_release_with_a_target_costs_the_same_and_has_less_noise_where_it_is_s
             "a small table"
         )
     rng, names = SecureRng.from_seed(5), SCHEMA.names
-    drawn = torch.stack([plan.noise(rng) for _ in range(200)]).double()
+    drawn = torch.stack([plan.noise(rng) for _ in range(60)]).double()
     for one, other, variances in plan.cells.tables(drawn.var(0).numpy()):
         near = one != other and "smoker" in (names[one], names[other])
         due = (

@@ -20,6 +20,7 @@ only at full size is not seen. A canary whose gradient stays below the clip norm
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -41,7 +42,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.gradients import clipped_gradient_sum
 from understudy.privacy.noise import Normals, SecureRng
-from understudy.protocols.core import Parties, Reply
+from understudy.protocols.core import Parties, Progress, Reply
 from understudy.protocols.gans import verti_gan
 from understudy.protocols.gans.critic_round import CriticRound
 from understudy.protocols.gans.party import Gradient
@@ -70,6 +71,10 @@ class World:
     canary: int
     present: bool
     alone: bool = False
+
+
+class _Over(Exception):  # noqa: N818 - nothing is wrong
+    """The last round is answered."""
 
 
 class _PlainDescent(RmsProp):
@@ -227,8 +232,15 @@ class VertiGanAudit:
             OTHER: IdleParty(**holder(1, OTHER)),
         }
 
-    def _train(self, parties: Parties) -> object:
-        return verti_gan.train(self.config, parties, self._schemas)
+    def _train(self, parties: Parties) -> None:
+        """All rounds: what the server makes of them afterwards tells nobody more."""
+
+        def watch(progress: Progress) -> None:
+            if progress.done == progress.rounds:
+                raise _Over
+
+        with suppress(_Over):
+            verti_gan.train(self.config, parties, self._schemas, watch=watch)
 
     def _reference(self, world: World) -> Tensor:
         """The replies of one run in this world."""
