@@ -28,7 +28,7 @@ from understudy.registry import PROTOCOLS, messages_of
 from understudy.runtime.contract import Contract, digest_of
 from understudy.runtime.local import BytesParties, LocalParties
 
-pytestmark = pytest.mark.usefixtures("short_fits")
+pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 one_of_each = pytest.mark.parametrize(
     "case", {case.protocol: case for case in reversed(CASES)}.values(), ids=lambda case: case.name

@@ -13,7 +13,7 @@ from understudy.federation import Federation
 from understudy.protocols.core.alignment import AlignedParty
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
 
-pytestmark = pytest.mark.usefixtures("short_fits")
+pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 every_protocol = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
