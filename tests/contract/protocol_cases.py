@@ -233,9 +233,12 @@ class Case:
         ]
         return Federation.of(holders, same_people=self.same_people)
 
-    def real(self, ledgers: Path) -> Federation:
-        """The same with ledgers in files."""
+    def real(self, ledgers: Path, *, alone: bool = False) -> Federation:
+        """The same with ledgers in files; `alone`: of the first holder."""
         tables, schemas = self.data()
+        if alone:
+            tables = dict(list(tables.items())[:1])
+            schemas = {name: schema for name, schema in schemas.items() if name in tables}
         return Federation(tables, schemas, budget=self.budget, ledgers=ledgers, same_people=self.same_people)
 
     def config(self) -> Any:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from protocol_cases import CASES, Case, artefact, is_usable, weights
 from torch import Tensor
-from undisturbed import Recorded, paid_values, recorded, undisturbed, until_the_last_answer
+from undisturbed import Recorded, first_paid, paid_values, recorded, undisturbed
 
 from understudy.errors import BareReplyError, BudgetExceeded, LedgerError, PrivacyError
 from understudy.federation import Federation
@@ -80,9 +80,10 @@ def rebuilt(case: Case, federation: Federation, name: str, folder: Path) -> Part
 @one_of_each
 def test_another_seed_gives_another_trajectory(case: Case) -> None:
     federation = case.federation(seed=12)
-    until_the_last_answer(case, case.config(), other := recorded(case, federation), federation)
-    sent = [[pack(paid.value) for paid in paid_values(run.log)] for run in (undisturbed(case).parties, other)]
-    assert sent[0] != sent[1]
+    other = first_paid(case, case.config(), recorded(case, federation), federation)
+    sent = [pack(paid.value) for paid in paid_values(undisturbed(case).parties.log)]
+    assert other
+    assert sent[: len(other)] != other
 
 
 @every_protocol
@@ -227,8 +228,7 @@ def test_a_ledger_that_cannot_write_stops_the_answer(case: Case, monkeypatch: py
 
 @every_protocol
 def test_seeded_noise_is_refused_where_the_ledger_is_real(case: Case, tmp_path: Path) -> None:
-    federation = case.real(tmp_path)
-    name, holder = next(iter(federation.holders.items()))
+    ((name, holder),) = case.real(tmp_path, alone=True).holders.items()
     with pytest.raises(PrivacyError, match="rehearsal"):
         case.module.build_party(
             name, holder.table, holder.ledger, run="r", budget=case.budget, rng=SecureRng.from_seed(1)
@@ -275,7 +275,6 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
 
         return spied
 
-    undisturbed(case)  # before anybody looks on
     for module, name in ((verti_gan_party, "poisson_samples"), (vd_gan_dpsgd, "poisson_samples"),
                          (sgde_train, "poisson_samples"), (gen_fl_local, "poisson_batches")):  # fmt: skip
         monkeypatch.setattr(module, name, watched(getattr(module, name)))
@@ -284,8 +283,7 @@ def test_what_decides_about_rows_and_noise_follows_from_no_setting(
         if hasattr(config, "rows_are_people"):
             config = replace(config, rows_are_people=True)  # or a real ledger would refuse
         parties = Recorded(federation.parties(case.protocol, config=config, run="contract"))
-        until_the_last_answer(case, config, parties, federation)
-        sent[run] = [pack(paid.value) for paid in paid_values(parties.log)]
+        sent[run] = first_paid(case, config, parties, federation)
     assert sent[0] != sent[1]
     assert len(drawn[0]) == len(drawn[1])
     certain = case.settings.get("rate") == 1.0  # everybody is in every batch

@@ -9,6 +9,7 @@ from typing import Any
 from protocol_cases import Case
 
 from understudy.federation import Federation
+from understudy.pack import pack
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
 from understudy.runtime.local import LocalParties
 
@@ -24,13 +25,17 @@ class Recorded(LocalParties):
         super().__init__(parties)
         self.log: list[tuple[str, Ask, Reply]] = []
         self.asked, self.times = 0, times
+        self.until_paid = (
+            False  # or end it with the first value, more than a number of people, that was paid for
+        )
 
     def ask(self, message: Ask | Mapping[str, Ask], *, at_least: int | None = None) -> dict[str, Any]:
         asks = dict.fromkeys(self.names, message) if isinstance(message, Ask) else message
         replies = self.answers(asks)
         self.log += [(name, asks[name], reply) for name, reply in replies.items()]
         self.asked += 1
-        if self.asked == self.times:
+        paid = self.until_paid and any(not isinstance(one.value, int) for one in paid_values(self.log))
+        if paid or self.asked == self.times:
             raise Enough
         return replies
 
@@ -61,6 +66,14 @@ def undisturbed(case: Case) -> Run:
     federation = case.federation()
     parties = recorded(case, federation)
     return Run(federation, parties, case.module.train(case.config(), parties, federation.schemas))
+
+
+def first_paid(case: Case, config: Any, parties: Recorded, federation: Federation) -> list[bytes]:
+    """Train until something is paid for: what was sent for it."""
+    parties.until_paid = True
+    with suppress(Enough):
+        case.module.train(config, parties, federation.schemas)
+    return [pack(paid.value) for paid in paid_values(parties.log)]
 
 
 def until_the_last_answer(case: Case, config: Any, parties: Recorded, federation: Federation) -> None:
