@@ -101,9 +101,12 @@ def read_once() -> Iterator[None]:
 def commands_once() -> Iterator[None]:
     """The tree of commands is a pure function of the program, which builds it at each call."""
     import typer.main
+    import typer.testing
 
+    once = lru_cache(typer.main.get_command)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(typer.main, "get_command", lru_cache(typer.main.get_command))
+        patch.setattr(typer.main, "get_command", once)
+        patch.setattr(typer.testing, "_get_command", once)  # the name by which it was imported
         yield
 
 
