@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
+from understudy.data.column import Binned
 from understudy.data.images import Images, ImageSchema
 from understudy.data.no_rows import NoRows
 from understudy.data.population import Population
@@ -43,10 +44,11 @@ BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
 @cache
 def small_toy(rows: int) -> tuple[pd.DataFrame, Schema]:
-    """A toy table with a column of every kind of levels."""
+    """A toy table with a column of every kind of levels, and few of them."""
     frame, schema = toy(rows=rows, seed=3)
     some = ["colour", "grade", "age", "smoker", "joined"]
-    return frame[["id", *some]], schema.select(some)
+    columns = (replace(c, bins=3) if isinstance(c, Binned) else c for c in schema.select(some).columns)
+    return frame[["id", *some]], replace(schema, columns=tuple(columns))
 
 
 @cache
@@ -396,7 +398,7 @@ CASES = [
         "One report each, a target, two hosts", "one-report", one_report,
         {"epsilon_total": 6.0, "target": "smoker", "share": 0.4, "components": 4, "steps": 4, "batch": 4,
          "device": "cpu"},
-        lambda: horizontal(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
+        lambda: narrow(2), Budget(epsilon=6.0, delta=0.0), one_payment=True,
     ),
     Case(
         "One report each, all pairs, some liars, three hosts", "one-report", one_report,
