@@ -19,7 +19,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
-from forker import Forker, stand_by
+from forker import Forker, light_product, stand_by
 from postgres import postgres
 from workers import pytest_addoption, pytest_collection, pytest_runtestloop  # noqa: F401  hooks
 
@@ -117,12 +117,8 @@ def light_masks() -> Iterator[None]:
     """
     from understudy.privacy.secure import set_intersection
 
-    def product(*factors: bytes) -> bytes:
-        key, point = (int.from_bytes(factor, "little") for factor in factors)
-        return (key * point % set_intersection._P).to_bytes(32, "little")
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(set_intersection, "crypto_scalarmult", product)
+        patch.setattr(set_intersection, "crypto_scalarmult", light_product)
         yield
 
 

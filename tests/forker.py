@@ -4,10 +4,11 @@ To import what a command needs takes seconds; a fork takes none. The tests of on
 however many workers they run. With workers it is forked itself, from the process that has collected the tests; else
 whoever needs it first starts it. It ends with the last that is connected.
 
-An order (JSON: argv, folder, to, program, hold, environment) starts a process, with its output in the file `to`.out
-and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code. Without a
-`program` (a Python file) it is the `understudy` command. What it is to `hold` (module:function) it does not begin
-before it is told, the first time: so a test meets it at a point that would be over in no time.
+An order (JSON: argv, folder, to, program, hold, light, environment) starts a process, with its output in the file
+`to`.out and its errors in `to`.err; the answer is its process id. When it ends, its exit code goes into `to`.code.
+Without a `program` (a Python file) it is the `understudy` command. What it is to `hold` (module:function) it does not
+begin before it is told, the first time: so a test meets it at a point that would be over in no time. With `light`, ids
+are masked as by the fixture `light_masks`.
 """
 
 import fcntl
@@ -95,11 +96,17 @@ class Forker:
         to: Path,
         program: Path | None = None,
         hold: str = "",
+        light: bool = False,
         **environment: str,
     ) -> Terminal:
         """Start a process; it may still be running when this returns."""
         order = {"argv": [str(word) for word in argv], "folder": str(folder), "to": str(to)}
-        order |= {"program": program and str(program), "hold": hold, "environment": environment}
+        order |= {
+            "program": program and str(program),
+            "hold": hold,
+            "light": light,
+            "environment": environment,
+        }
         self._line.sendall(json.dumps(order).encode() + b"\n")
         process = int(self._line.recv(64))
         until(lambda: to.with_suffix(".err").exists(), 240)
@@ -170,9 +177,18 @@ def hold(where: str, sign: Path) -> None:
     setattr(owner, name, held)
 
 
+def light_product(*factors: bytes) -> bytes:
+    """In place of a point of the curve times a number: commutes as that does, and hides nothing."""
+    from understudy.privacy.secure import set_intersection
+
+    key, point = (int.from_bytes(factor, "little") for factor in factors)
+    return (key * point % set_intersection._P).to_bytes(32, "little")
+
+
 def play(order: dict[str, Any]) -> None:
     """A child: never returns."""
     from understudy import cli
+    from understudy.privacy.secure import set_intersection
 
     signal.signal(
         signal.SIGINT, signal.default_int_handler
@@ -183,6 +199,8 @@ def play(order: dict[str, Any]) -> None:
     os.chdir(order["folder"])
     os.environ.update(order["environment"])
     sys.argv = [order["program"] or "understudy", *order["argv"]]
+    if order["light"]:
+        set_intersection.crypto_scalarmult = light_product
     if order["hold"]:
         hold(order["hold"], Path(f"{order['to']}.held"))
     code = 0
@@ -241,15 +259,20 @@ def serve(listener: socket.socket) -> None:
 
 
 def load() -> None:
-    """What commands need."""
+    """What commands need, and the tree of all commands, which the program builds at each start."""
     import pydantic.type_adapter  # noqa: F401  typer loads it for every command
+    import typer.main
 
     import understudy.network.status
     import understudy.report.page
     import understudy.run
     import understudy.runtime.authority
     import understudy.runtime.policy  # noqa: F401
-    from understudy import cli  # noqa: F401
+    from understudy import cli
+
+    if not hasattr(typer.main.get_command, "cache_info"):
+        typer.main.get_command = functools.cache(typer.main.get_command)
+    typer.main.get_command(cli.app)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ class Table:
         program, *rest = shlex.split(self.here(command))
         assert program == "understudy", command
         to = self.folder / f"terminal-{len(self.opened)}"
-        self.opened.append(self.forker.run(*rest, folder=self.folder / who, to=to))
+        self.opened.append(self.forker.run(*rest, folder=self.folder / who, to=to, light=True))
         return self.opened[-1]
 
     def done(self, step: Step) -> None:

@@ -69,8 +69,7 @@ def collect(
     --until may be given. They are deleted when the run is over.
     """
     if make_codes:
-        for _ in range(make_codes):
-            out.print(secrets.token_hex(18))
+        out.print("\n".join(secrets.token_hex(18) for _ in range(make_codes)))
         return
     if invitation is None or schema is None or policy is None:
         raise typer.BadParameter("An invitation, --schema and --policy are needed.")
