@@ -67,7 +67,7 @@ def test_three_holders_of_images_draw_a_sheet(run: Run, tmp_path: Path) -> None:
     for name in ("mnist_train_a", "emnist_bymerge_balanced", "fashion_mnist_train15k"):
         np.savez(tmp_path / f"{name}.npz", X=rng.integers(0, 256, (40, 8, 8), dtype=np.uint8))
     sheet = tmp_path / "sheet.png"
-    out = run("three_party_images.py", str(tmp_path), "--rounds", "2", "--batch", "8", "--out", str(sheet))
+    out = run("three_party_images.py", str(tmp_path), "--rounds", "1", "--batch", "8", "--out", str(sheet))
     assert "one person, over all holders: ε ≤" in out
     with Image.open(sheet) as image:
         assert image.size == (2 * 12 * 8, 2 * 3 * 8)

@@ -22,26 +22,35 @@ def command(*words: str) -> str:
     return f"from understudy.cli import app\napp({words!r}, standalone_mode=False)"
 
 
-def test_starting_loads_no_heavy_library() -> None:
-    programs = {
-        "package": "import understudy\nunderstudy.__version__, dir(understudy)",
-        "cli": "import understudy.cli",
-        "help": command("--help"),
-        "help of a command": command("exchange", "train", "--help"),
-        "example": command("run", "--example"),
-        "version": command("version"),
-    }
-    assert dict(zip(programs, loaded_by(*programs.values()), strict=True)) == {
-        name: set() for name in programs
-    }
+LIGHT = {
+    "package": "import understudy\nunderstudy.__version__, dir(understudy)",
+    "cli": "import understudy.cli",
+    "help": command("--help"),
+    "help of a command": command("exchange", "train", "--help"),
+    "example": command("run", "--example"),
+    "version": command("version"),
+}
+TABLE = "import understudy.data.described, understudy.data.infer"
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, set[str]]:
+    """By one interpreter, from what needs the least to what needs more."""
+    programs = LIGHT | {"table": TABLE}
+    return dict(zip(programs, loaded_by(*programs.values()), strict=True))
+
+
+@pytest.mark.parametrize("program", LIGHT)
+def test_starting_loads_no_heavy_library(loaded: dict[str, set[str]], program: str) -> None:
+    assert loaded[program] == set()
+
+
+def test_a_table_is_checked_without_networks(loaded: dict[str, set[str]]) -> None:
+    assert loaded["table"] == {"pandas"}
 
 
 def test_a_ledger_loads_the_accountant_and_no_networks() -> None:
     assert loaded_by("from understudy import Ledger") == [{"dp_accounting", "scipy"}]
-
-
-def test_a_table_is_checked_without_networks() -> None:
-    assert loaded_by("import understudy.data.described, understudy.data.infer") == [{"pandas"}]
 
 
 @pytest.mark.parametrize("name", understudy.__all__)

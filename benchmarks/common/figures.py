@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 
@@ -16,11 +17,11 @@ def frame(path: Path) -> pd.DataFrame:
 def where(path: Path, **key: object) -> pd.DataFrame:
     """The rows with these values; None stands for an empty one. Fails where there are none."""
     rows = frame(path)
-    for name, value in key.items():
-        rows = rows[rows[name].isna() if value is None else rows[name] == value]
-    if rows.empty:
+    every = [rows[name].isna() if value is None else rows[name] == value for name, value in key.items()]
+    found = rows[np.logical_and.reduce(every)] if every else rows
+    if found.empty:
         raise LookupError(f"{path} has no row with {key}")
-    return rows
+    return found
 
 
 def found(path: Path, **key: object) -> "pd.Series[Any]":

@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from common.figures import bare
@@ -32,9 +33,8 @@ def rows() -> pd.DataFrame:
 def mean(name: str, **key: object) -> float:
     """Over all seeds; NaN where a method does not say."""
     found = rows()
-    for column, value in key.items():
-        found = found[found[column] == value]
-    return float(found[name].mean())
+    these = np.logical_and.reduce([found[column] == value for column, value in key.items()])
+    return float(found[name][these].mean())
 
 
 def said(name: str, **key: object) -> str:

@@ -7,6 +7,7 @@ import pytest
 from understudy.data.codec import Codec
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.errors import ConfigError
+from understudy.evaluate.attacks import shadow as attack
 from understudy.evaluate.attacks.shadow import FEATURES, describe, shadow
 from understudy.evaluate.utility.correlation import pearson
 
@@ -30,6 +31,12 @@ def people(rows, seed):
             "visits": np.clip(age + rng.integers(-1, 2, rows), 0, 7),
         }
     )
+
+
+@pytest.fixture(autouse=True)
+def few_trees(monkeypatch):
+    """As many as leave every table to some of them unseen."""
+    monkeypatch.setattr(attack, "_TREES", 20)
 
 
 REFERENCE = people(400, 0)

@@ -88,7 +88,7 @@ def test_noise_is_not_followed() -> None:
         watch=lambda _, residual: residuals.append(residual),
     )
     assert 0.6 < residuals[-1] < 1.1, "no nearer to the noisy tables than the true ones are"
-    found, raw = distances(exact, VisitTables.exact(drawn(chains, 20_000), LAYOUT)), distances(exact, noisy)
+    found, raw = distances(exact, VisitTables.exact(drawn(chains, 10_000), LAYOUT)), distances(exact, noisy)
     assert all(found[kind] < raw[kind] for kind in found), (found, raw)
 
 

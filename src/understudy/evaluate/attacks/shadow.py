@@ -48,6 +48,7 @@ Make = Callable[[pd.DataFrame, int], pd.DataFrame]
 Floats = NDArray[np.float64]
 
 FEATURES = ("naive", "histogram", "correlation", "near")
+_TREES = 50
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,9 @@ def _learn(learn: Floats, labels: NDArray[np.int64], seed: int) -> Callable[[Flo
     unseen = cross_val_predict(linear, learn, labels, cv=folds, method="predict_proba")[:, 1]
     chosen = linear.fit(learn, labels)
     if (mark := roc_auc_score(labels, unseen)) < 1:
-        forest = RandomForestClassifier(50, oob_score=True, random_state=seed % (1 << 32)).fit(learn, labels)
+        forest = RandomForestClassifier(_TREES, oob_score=True, random_state=seed % (1 << 32)).fit(
+            learn, labels
+        )
         if roc_auc_score(labels, forest.oob_decision_function_[:, 1]) > mark:
             chosen = forest
     return lambda features: np.asarray(chosen.predict_proba(features)[:, 1], dtype=float)
