@@ -251,9 +251,9 @@ def test_a_party_that_was_told_to_stop_and_kept_knocking_is_heard_after_a_minute
 
 
 @given(st.lists(st.binary(max_size=300), min_size=100, max_size=100))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_random_bytes_are_no_frame_and_no_message(many: list[bytes]) -> None:
-    """Twelve thousand, in packs of a hundred; each also behind a length that is right, and as what a frame holds."""
+    """Four thousand, in packs of a hundred; each also behind a length that is right, and as what a frame holds."""
     kinds = Counting.messages
     for data in many:
         for frame_like in (data, len(data).to_bytes(4, "big") + data):
@@ -283,7 +283,7 @@ def test_random_and_damaged_frames_leave_the_service_up(network: Network, servic
         st.sampled_from(["type", "size", "number"]), st.none() | st.integers() | st.text() | st.floats()
     )
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_head_is_taken_only_with_a_type_and_a_size_that_fits(head: dict[str, Any]) -> None:
     text = json.dumps(head).encode()
     data = len(text).to_bytes(4, "big") + text
