@@ -1,7 +1,5 @@
 """`one-report` at a small ε: columns that depend on each other by the target alone, held against sums written out."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 import torch
@@ -9,8 +7,13 @@ import torch
 from understudy.models.tables import MixtureOfProducts
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people.one_report import given_target
 from understudy.protocols.people.one_report.fit import Heard
-from understudy.protocols.people.one_report.given_target import _parts, fit_given_target, unbiased
+from understudy.protocols.people.one_report.given_target import (
+    _parts,
+    fit_given_target,
+    slope_and_curvature,
+)
 from understudy.protocols.people.one_report.plan import Plan, second_round
 from understudy.protocols.people.one_report.sets import ColumnSet
 
@@ -53,24 +56,23 @@ def pair(mixture: MixtureOfProducts, i: int, j: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("liars", [0.0, 0.2])
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_cells_are_told_without_bias_and_with_the_noise_that_is_said(epsilon: float, liars: float) -> None:
-    mechanism, truth = SubsetSelection(cells=4, epsilon=epsilon), torch.tensor([0.4, 0.3, 0.2, 0.1]).double()
-    about = ColumnSet((0, 2), (torch.arange(2), torch.arange(2)))
+def test_what_reports_say_of_a_table_is_the_slope_and_curvature_of_their_likelihood(
+    epsilon: float, liars: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given_target, "_AT_ONCE", 40)  # in several parts
+    heard = told(rows(300), epsilon)[1]
+    generator = torch.Generator().manual_seed(3)
+    table = torch.rand(6, generator=generator).double() + 0.1
+    table, moves = table / table.sum(), torch.randn(6, 3, generator=generator).double()
+    lift = heard.assumed_lift(liars)
 
-    def moments(cells: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
-        law = (1 - liars) * cells + liars / 4
-        mean, square = torch.zeros(4).double(), torch.zeros(4, 4).double()
-        for report in combinations(range(4), mechanism.size):
-            chance = sum(
-                float(law[cell]) * float(mechanism.probability(named=cell in report)) for cell in range(4)
-            )
-            found, noise = unbiased(Heard(about, mechanism, torch.tensor([report]), torch.ones(1)), liars)
-            mean, square = mean + chance * found, square + chance * torch.outer(found, found)
-        return mean, square - torch.outer(mean, mean), noise
-
-    torch.testing.assert_close(moments(truth)[0], truth)
-    _, covariance, noise = moments(torch.full((4,), 0.25).double())
-    torch.testing.assert_close(covariance, noise * (torch.eye(4) - 1 / 4).double(), atol=1e-9, rtol=1e-6)
+    move = torch.zeros(3).double().requires_grad_()
+    likelihood = (heard.times * torch.log1p(lift * (table + moves @ move)[heard.named].sum(1))).sum()
+    (first,) = torch.autograd.grad(likelihood, move, create_graph=True)
+    second = torch.stack([torch.autograd.grad(each, move, retain_graph=True)[0] for each in first])
+    slope, curvature = slope_and_curvature(heard, table, moves, liars)
+    torch.testing.assert_close(slope, first)
+    torch.testing.assert_close(curvature, -second)
 
 
 def test_columns_are_independent_given_the_target_and_keep_their_one_way_tables() -> None:

@@ -4,11 +4,11 @@ At a small ε people are asked about one column each, or about one and the targe
 of largest entropy has independent columns given the target. What is unknown is then small: for each column the shift
 D = P − w πᵀ of its table with the target from the product of the one-way tables.
 
-- Reports give an unbiased P. D has sums of 0, so that what is heard of them is taken off; what is left has noise of one
-  size, known beforehand, in every direction.
+- What reports say of D is their likelihood near D = 0: a slope, and a curvature that knows what a report about each
+  cell is worth.
 - Before, D has the law N(0, τ² A ⊗ Q) with A = diag(w) − w wᵀ and Q = diag(π) − π πᵀ: all directions alike by the
-  measure of χ². Levels in order are alike where they are near. In the axes of A and Q, what reports make of it is a
-  shrinkage of each number by itself (Efron, "Large-scale inference", 2010, §1).
+  measure of χ². Levels in order are alike where they are near. In axes in which that law and the curvature are both
+  diagonal, what reports make of D is a shrinkage of each number by itself (Efron, "Large-scale inference", 2010, §1).
 - How large τ is, one table hardly says. All columns together say how τ is spread over columns (the likeliest law on a
   grid, by turns of expectation and maximisation), and then each its own. A column that tells nothing is left alone.
 
@@ -37,6 +37,7 @@ _LEAST = 0.05  # of what a cell would be, were the columns independent
 _RAKED = 50
 _RAREST = 1e-6  # least probability of a level
 _NOTHING = 1e-12
+_AT_ONCE = 1 << 22  # numbers: so much of the reports is looked at together
 
 
 def fit_given_target(
@@ -74,30 +75,35 @@ def fit_given_target(
     return mixture.requires_grad_(False)
 
 
-def unbiased(heard: Heard, liars: float = 0.0) -> tuple[Tensor, float]:
-    """A set's cells as its reports tell of them, and their noise: covariance `noise`·(I − 1/cells) near even tables."""
-    mechanism, cells = heard.mechanism, heard.about.cells
-    weight, size = mechanism.most_weight, mechanism.size
-    own = size / cells + (1 - 1 / cells) / weight  # P(in | own); for another cell it is 1/weight less
-    counts = torch.zeros(cells, dtype=torch.float64)
-    counts.index_add_(0, heard.named.flatten(), heard.times.double().repeat_interleave(size))
-    told = (counts / heard.reports - (own - 1 / weight)) * weight
-    noise = size / cells * (1 - size / cells) * weight**2 / heard.reports * cells / (cells - 1)
-    return (told - liars / cells) / (1 - liars), noise / (1 - liars) ** 2
+def slope_and_curvature(
+    heard: Heard, table: Tensor, moves: Tensor, liars: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Of the reports' likelihood at a table (cells,), along `moves` (cells, ways): (ways,), and (ways, ways) ≥ 0."""
+    lift, ways = heard.assumed_lift(liars), moves.shape[1]
+    slope, curvature = torch.zeros(ways, dtype=table.dtype), torch.zeros(ways, ways, dtype=table.dtype)
+    many = max(1, _AT_ONCE // max(1, ways * heard.mechanism.size))
+    for named, times in zip(
+        torch.split(heard.named, many), torch.split(heard.times.double(), many), strict=True
+    ):
+        # log(1 + lift·P(Z)) rises by lift/(1 + lift·P(Z)) times what moves into Z.
+        rises = moves[named].sum(1) * (lift / (1 + lift * table[named].sum(1)))[:, None]
+        slope += times @ rises
+        curvature += (times[:, None] * rises).T @ rises
+    return slope, curvature
 
 
 @dataclass(frozen=True, eq=False)
 class _Shift:
-    """The shift of a column's table with the target: `told` (groups, groups) by reports, in the axes of both sides.
+    """The shift of a column's table with the target, in `axes` (ways, ways) along which its parts are apart.
 
-    `spread`: its variance there before, for τ = 1; `noise`: the variance of what was told. `back`: from the axes of a
-    side to its levels, (levels, groups).
+    `slope`, `curvature`: of the reports' likelihood along each, (ways,). Before, each part has the variance τ². `back`:
+    from the ways of a side, the column's and the target's, to its levels, (levels, ways).
     """
 
     column: int
-    told: Tensor
-    spread: Tensor
-    noise: float
+    slope: Tensor
+    curvature: Tensor
+    axes: Tensor
     back: tuple[Tensor, Tensor]
 
     @classmethod
@@ -112,18 +118,19 @@ class _Shift:
             )
             for k in order
         )
-        cells, noise = unbiased(heard, liars)
-        told = cells.view(about.sizes).permute(order) - torch.outer(one.way, other.way)
-        told = told - told.mean(0) - told.mean(1, keepdim=True) + told.mean()
-        return cls(
-            about.columns[order[0]], one.axes.T @ told @ other.axes, torch.outer(one.spread, other.spread), noise,
-            (one.back, other.back),
-        )  # fmt: skip
+        # cells come in the order of the set's columns, ways in that of the two sides
+        cells = torch.arange(about.cells).view(about.sizes).permute(order).flatten()
+        table, moves = torch.outer(one.way, other.way).flatten(), torch.kron(one.moves, other.moves)
+        back = torch.argsort(cells)
+        slope, curvature = slope_and_curvature(heard, table[back], moves[back], liars)
+        sizes, axes = torch.linalg.eigh(curvature)
+        return cls(about.columns[order[0]], axes.T @ slope, sizes.clamp(min=0), axes, (one.back, other.back))
 
     def given(self, found: Tensor, way: Tensor, target: Tensor) -> Tensor:
         """The column's table for each level of the target, by the shift in its axes: (levels of the target, levels)."""
         even = torch.outer(way, target)
-        table = torch.maximum(even + self.back[0] @ found @ self.back[1].T, _LEAST * even)
+        parts = (self.axes @ found).view(*(side.shape[1] for side in self.back))
+        table = torch.maximum(even + self.back[0] @ parts @ self.back[1].T, _LEAST * even)
         for _ in range(_RAKED):
             table = table * (way / table.sum(1))[:, None]
             table = table * (target / table.sum(0))
@@ -132,11 +139,13 @@ class _Shift:
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """A column of a table: the `way` of its groups, the axes of a shift along it, and its variances there."""
+    """A column of a table: the `way` of its groups, by how much each way that is free moves them for τ = 1, and levels.
+
+    `moves` (groups, ways); `back` (levels, ways).
+    """
 
     way: Tensor
-    axes: Tensor
-    spread: Tensor
+    moves: Tensor
     back: Tensor
 
     @classmethod
@@ -145,18 +154,21 @@ class _Side:
         law = _law(way, ordered)
         spread, axes = torch.linalg.eigh(to_groups @ law @ to_groups.T)
         free = spread > _NOTHING
-        back = law @ to_groups.T @ axes * torch.where(free, 1 / spread, 0.0)
-        return cls(to_groups @ way, axes, torch.where(free, spread, 0.0), back)
+        root, axes = spread[free].sqrt(), axes[:, free]
+        return cls(to_groups @ way, axes * root, law @ to_groups.T @ axes / root)
 
 
 def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
     """Each shift's mean given its reports, over the likeliest law of τ² for all of them together, made longer."""
     if not shifts:
         return []
-    kept = [_SIZES[:, None, None] * one.spread for one in shifts]
-    whole = [size + one.noise for size, one in zip(kept, shifts, strict=True)]
+    sizes = _SIZES[:, None]
+    kept = [sizes / (1 + sizes * one.curvature) for one in shifts]  # variances given the reports
     logs = torch.stack(
-        [-(law.log() + one.told**2 / law).sum((1, 2)) / 2 for law, one in zip(whole, shifts, strict=True)]
+        [
+            (one.slope**2 * left - torch.log1p(sizes * one.curvature)).sum(1) / 2
+            for left, one in zip(kept, shifts, strict=True)
+        ]
     )
     likely = (logs - logs.amax(1, keepdim=True)).exp()  # (columns, sizes)
     law = torch.full((len(_SIZES),), 1 / len(_SIZES), dtype=torch.float64)
@@ -164,17 +176,9 @@ def _shrunk(shifts: Sequence[_Shift]) -> list[Tensor]:
         own = likely * law / (likely @ law)[:, None]
         law = (own.sum(0) + 1 / len(_SIZES)) / (len(shifts) + 1)
     own = likely * law / (likely @ law)[:, None]
-    found = [
-        (weights[:, None, None] * size / law * one.told).sum(0)
-        for weights, size, law, one in zip(own, kept, whole, shifts, strict=True)
-    ]
-    along, square = (
-        sum(
-            float((part * mean).sum()) / one.noise
-            for part, mean, one in zip(parts, found, shifts, strict=True)
-        )
-        for parts in ([one.told for one in shifts], found)
-    )
+    found = [weights @ left * one.slope for weights, left, one in zip(own, kept, shifts, strict=True)]
+    along = sum(float(one.slope @ mean) for one, mean in zip(shifts, found, strict=True))
+    square = sum(float(one.curvature @ mean**2) for one, mean in zip(shifts, found, strict=True))
     longer = min(along / square, _LARGER) if square > 0 else 1.0
     return [longer * mean for mean in found]
 
