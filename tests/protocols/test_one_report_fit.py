@@ -11,6 +11,7 @@ import torch
 from understudy.errors import MessageError
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people.one_report import fit
 from understudy.protocols.people.one_report.fit import Heard, _Term, fit_reports, noise_edge, one_ways
 from understudy.protocols.people.one_report.plan import Plan, first_round, grouped, second_round
 from understudy.protocols.people.one_report.sets import MOST_CELLS, ColumnSet, Sets
@@ -162,6 +163,24 @@ def test_one_way_tables_are_the_likeliest_ones() -> None:
         moved[i] += 0.01
         moved[j] -= 0.01
         assert likelihood(moved) < best
+
+
+def test_an_uneven_table_has_more_turns_than_one_that_is_nearly_even(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = [ColumnSet((column,), (torch.arange(6),)) for column in (0, 1)]
+    rng = np.random.default_rng(1)
+    rows = np.stack([rng.integers(0, 6, 4000), rng.choice(6, 4000, p=(0.9, *[0.02] * 5))], 1)
+    heard = told(torch.from_numpy(rows), sets, 1.0)
+
+    def likelihoods() -> list[float]:
+        odds = torch.cat(one_ways(heard, (6, 6))).float()[None]
+        return [float(_Term(one, (6, 6), one.mechanism.lift).log_likelihood(odds)) for one in heard]
+
+    even, uneven = likelihoods()
+    for name in ("_LEAST", "_MOST"):
+        monkeypatch.setattr(fit, name, 1.0)
+    alike = likelihoods()
+    assert even < alike[0]
+    assert uneven > alike[1]
 
 
 def told(rows: torch.Tensor, sets: list[ColumnSet], epsilon: float) -> list[Heard]:

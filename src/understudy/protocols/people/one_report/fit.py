@@ -41,6 +41,10 @@ _TINY = 1e-12
 _TURNS = (
     50  # of expectation and maximisation for a one-way table, over ε: by then noise begins to be followed
 )
+_UNEVEN = (
+    1.7  # Σ p² of a table over that of an even one, by which it has these turns; others have in proportion
+)
+_LEAST, _MOST = 0.6, 1.5  # of them
 _DRAWS = 8  # of reports of independent columns
 _ANCHORS = 20  # steps at the end: the one-way tables are then those that were given, to a few digits
 
@@ -76,7 +80,8 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
     """The likeliest one-way table of each column if columns were independent, nearly: (levels,), float64.
 
     Dempster, Laird, Rubin (JRSS B 1977): a person's level given the report, and its mean over people, in turns, from
-    even tables. They end early: what comes late is what noise says of rare levels.
+    even tables. They end early: what comes late is what noise says of rare levels. A table that is far from even by
+    then has more turns, and one that is near it fewer.
     Edges: a column that nobody was asked about is even.
     """
     heard = [one for one in all_heard if one.reports]
@@ -89,14 +94,21 @@ def one_ways(all_heard: Sequence[Heard], levels: Sequence[int]) -> list[Tensor]:
         people[list(one.about.columns)] += one.reports
     people = people.clamp(min=1)[column]
     terms = [_Term(one, levels, one.mechanism.lift) for one in heard]
-    for _ in range(min(max(math.ceil(_TURNS / heard[0].mechanism.epsilon), 10), 1000)):
+    usual = min(max(_TURNS / heard[0].mechanism.epsilon, 10), 1000)
+    sizes = torch.tensor(list(levels))
+    for turn in range(math.ceil(_MOST * usual)):
+        uneven = sizes * torch.zeros(len(levels)).index_add_(0, column, ways.square())  # 1 for an even table
+        going = turn < usual * (uneven / _UNEVEN).clamp(_LEAST, _MOST)
+        if not bool(going.any()):
+            break
         point = ways[None].requires_grad_()
         torch.stack([term.log_likelihood(point) for term in terms]).sum().backward()  # type: ignore[no-untyped-call]
         # By level Σ L·P(Z | level)/(1 + L·P(Z)); its mean over a column's levels is Σ 1 − 1/(1 + L·P(Z)).
         slope = point.grad[0] if point.grad is not None else torch.zeros_like(ways)
         own = torch.zeros(len(levels)).index_add_(0, column, ways * slope)[column]
-        ways = ways * (people - own + slope) / people
-        ways = ways / torch.zeros(len(levels)).index_add_(0, column, ways)[column]
+        moved = ways * (people - own + slope) / people
+        moved = moved / torch.zeros(len(levels)).index_add_(0, column, moved)[column]
+        ways = torch.where(going[column], moved, ways)
     return list(torch.split(ways.double(), list(levels)))
 
 
