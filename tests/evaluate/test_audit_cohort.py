@@ -1,16 +1,19 @@
 """The audit finds people by their own reports, no further than the ledger says, and sees a mechanism that leaks."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
+from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import AuditResult, audit_protocol
-from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
+from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.privacy.accounts.accounting import DpEvent, PureDp
 from understudy.privacy.accounts.budget import Budget
+from understudy.privacy.local.nearest_codes import NearestCodes
 from understudy.privacy.local.selection.ps import Ps
+from understudy.protocols.people import class_means_party as class_means
 from understudy.protocols.people import sign_ds
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
@@ -84,5 +87,29 @@ def test_reports_at_another_price_than_they_are_charged_for_are_caught(
         lambda rows, which, sets, epsilon, rng: real(rows, which, sets, 8.0, rng),
     )
     result = one_reported(0.5, 25)
+    assert result.claimed == 0.5
+    assert not result.passed
+
+
+def coded(epsilon: float, trials: int) -> AuditResult:
+    schema = ImageSchema(height=2, width=2, label="c", classes=(0, 1))
+    config = class_means.Config(epsilon_total=epsilon, features=3)
+    case = codes_case(config, schema, Budget(epsilon, 0.0), target="phones")
+    return audit_protocol(case, trials=trials, seconds=60)
+
+
+def test_a_server_that_looks_for_the_canarys_codewords_learns_no_more_than_the_claim() -> None:
+    result = coded(4.0, 24)
+    assert result.claimed == 4.0
+    assert 0.7 < result.observed <= 4.0
+    assert result.passed
+
+
+def test_codewords_that_are_named_at_another_price_than_they_are_charged_for_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = NearestCodes.kept.func  # type: ignore[attr-defined]
+    monkeypatch.setattr(NearestCodes, "kept", property(lambda self: real(replace(self, epsilon=8.0))))
+    result = coded(0.5, 25)
     assert result.claimed == 0.5
     assert not result.passed

@@ -15,13 +15,13 @@ import numpy as np
 
 from understudy.bounded import read_json
 from understudy.check import one_of, whole
-from understudy.data.described import load_schema
+from understudy.data.described import ArraySchema, load_schema
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.aggregators_canary import AggregatorsAudit
 from understudy.evaluate.audit.auditing import AuditResult, Case, audit_protocol
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, VertiGanAudit, cut_down, made_up
-from understudy.evaluate.audit.cohort_canary import cohort_case, report_case
+from understudy.evaluate.audit.cohort_canary import codes_case, cohort_case, report_case
 from understudy.evaluate.audit.gram_canary import GramAudit
 from understudy.evaluate.audit.moments_canary import moments_case
 from understudy.evaluate.audit.tied_canary import TiedAudit
@@ -35,6 +35,7 @@ from understudy.protocols.gans import verti_gan
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.party import common
+from understudy.protocols.people import class_means_party as class_means
 from understudy.protocols.people.one_report import protocol as one_report
 from understudy.protocols.people.reporting import Reporting
 from understudy.protocols.tied import protocol as tied
@@ -125,7 +126,7 @@ def audit_run_file(
     paths = {each: file.path(section.schema) for each, section in file.parties.items()}
     budgets = {each: section.budget() for each, section in file.parties.items()}
     notes = [f"party {name}"]
-    of_their_own = moments.Config | tied.Config | visits.Config | TwoAggregators
+    of_their_own = moments.Config | tied.Config | visits.Config | TwoAggregators | class_means.Config
     schemas = {} if isinstance(config, of_their_own) else _tables(paths)
     if isinstance(config, tied.Config):
         described = {each: load_schema(path) for each, path in paths.items()}
@@ -136,6 +137,13 @@ def audit_run_file(
         described = {each: load_schema(path) for each, path in paths.items()}
         common(described)
         case = moments_case(config, described, budgets, name, people or PEOPLE)
+    elif isinstance(config, class_means.Config):
+        schema = load_schema(paths[name])
+        if not isinstance(schema, ArraySchema):
+            raise ConfigError(
+                f"{name}: class-means is for images and series with a label. Nothing was audited."
+            )
+        case = codes_case(config, schema, budgets[name], target=name)
     elif isinstance(config, TwoAggregators):
         described = {each: load_schema(path) for each, path in paths.items()}
         case = AggregatorsAudit(

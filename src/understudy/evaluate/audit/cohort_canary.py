@@ -7,7 +7,8 @@ parameters: sign · 1 at the chosen ones, or the noisy values. A linear rule is 
 
 Where a person reports once (`one-report`), the server is the worst there is: it asks everyone about one set of
 columns whose first cell is the canary's row and whose other cell is every other row, and looks whether the report
-names the first.
+names the first. In `class-means` it names a centre on which everybody but the canary lies, and looks whether the report
+is one of the codewords that are nearest to the canary's row, or to nobody's.
 
 Guarantee: party, `train` and ledger are the real ones, and no real row is read.
 Edges: rounds, cohort and network are cut down, so what breaks only at full size is not seen. The rule is linear in
@@ -19,19 +20,23 @@ from dataclasses import asdict, fields, replace
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from understudy.data.codec import Codec
+from understudy.data.described import ArraySchema
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import Case
 from understudy.evaluate.audit.canaries import ROUNDS, UNREAD, made_up
+from understudy.evaluate.audit.moments_canary import made_up_arrays
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Report
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import SecureRng
 from understudy.protocols.core import Parties, Party, Reply
+from understudy.protocols.people import class_means_party as class_means
 from understudy.protocols.people.host import HostParty, Reported
 from understudy.protocols.people.one_report import party as one_report_party
 from understudy.protocols.people.one_report import protocol as one_report
@@ -115,6 +120,44 @@ def report_case(config: one_report.Config, schema: Schema, budget: Budget, *, ta
         scores={"a server that asks whether a row is the canary's": named},
         notes=(
             f"{PEOPLE} people, each asked once about a set of columns that was made up to find the canary",
+            UNREAD,
+        ),
+    )
+
+
+def codes_case(config: class_means.Config, schema: ArraySchema, budget: Budget, *, target: str) -> Case:
+    """One host of a few people, each asked once for the direction from a centre to the canary's row."""
+    terms = class_means.Terms.of(config, schema)
+    features, near = terms.frame.features, terms.mechanism.near
+    vector = np.zeros(terms.width)
+    vector[:features] = terms.frame.coefficients(made_up_arrays(schema, 1).values)[0]
+    scores = terms.codebook(target, directions=True).block(0, terms.classes - 1) @ vector
+    canarys, nobodys = set(np.argsort(-scores)[:near].tolist()), set(range(near))
+
+    def build(present: bool, trial: int) -> Mapping[str, Party]:
+        rows = made_up_arrays(schema, PEOPLE + 1, slice(0, PEOPLE) if present else slice(1, None))
+        ledger, rng = Ledger.rehearsal(holder=target, budget=budget), SecureRng.from_seed(trial)
+        return {
+            target: class_means.ClassMeansParty(target, rows, ledger, run="audit", budget=budget, rng=rng)
+        }
+
+    def ask(parties: Parties) -> None:
+        parties.ask(class_means.Begin(config=asdict(config), schema=schema.to_dict()))
+        centre = torch.zeros(features, dtype=torch.int64)
+        parties.ask(class_means.Round(round=1, people=torch.arange(PEOPLE), directions=True, centre=centre))
+
+    def named(party: Party, replies: list[Reply]) -> float:
+        (value,) = [reply.reports.value for reply in replies if isinstance(reply, Reported)]
+        code = int.from_bytes(bytes(value[: class_means.CODE].tolist()), "big")  # type: ignore[index,union-attr]
+        return float(code in canarys) - float(code in nobodys)
+
+    return Case(
+        target=target,
+        parties=build,
+        train=ask,
+        scores={"a server that looks for the codewords nearest to the canary": named},
+        notes=(
+            f"{PEOPLE} people, each asked once for their direction from a centre that was made up to find the canary",
             UNREAD,
         ),
     )
