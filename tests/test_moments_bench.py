@@ -65,6 +65,18 @@ def test_a_cell_of_norms_says_which_bound_was_used_and_how_far_the_means_are_off
         assert np.isfinite([row["means_off"], row["figure"]]).all()
 
 
+def test_a_cell_of_labels_has_a_row_for_each_label(load_bench: Load, tmp_path: Path) -> None:
+    rng, bench = np.random.default_rng(0), load_bench("images", "labels")
+    np.savez(tmp_path / "usps.npz", X=rng.random((60, 256), np.float32), y=np.arange(60) % 10)
+    job = {
+        "dataset": "usps", "labels": "digit, ink", "epsilon": 8.0, "seed": 0, "data": tmp_path, "device": "cpu",
+        "most": None, "drawn": 40, "epochs": 1,
+    }  # fmt: skip
+    rows = bench.measure(job)
+    assert [row["label"] for row in rows] == ["digit", "ink"]
+    assert all(set(row) == set(bench.FIELDS) and 0 <= row["fit"] <= 1 for row in rows)
+
+
 def test_every_cell_of_both_has_a_name_of_its_own(load_bench: Load) -> None:
     for name in ("images", "series"):
         bench = load_bench(name)
