@@ -133,32 +133,31 @@ def by_labels(first: Released, labels: Labels) -> ByLabels:
 def fitted_effects(seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, ...]) -> Tensor:
     """Effects θ (effects, features) of which sums (n, features) = seen (n, effects) · θ + noise were released.
 
-    θ of a block, and of neighbouring features, has one variance: the likeliest.
+    θ of a block, and of a band of neighbouring features, has one variance: the likeliest. A round of the iteration: θ
+    given the variances v; then v is Σ θ² of a block over how many of its numbers are told from noise.
     """
     block = torch.repeat_interleave(torch.arange(len(blocks)), torch.tensor(blocks))
+    features, bands = sums.shape[1], -(-sums.shape[1] // _BAND)
+    padded = torch.nn.functional.pad(sums, (0, bands * _BAND - features))
+    banded = padded.view(len(sums), bands, _BAND).transpose(0, 1)  # (bands, n, features of a band)
+    widths = torch.full((bands, 1), float(_BAND), dtype=torch.float64)
+    widths[-1] = features - (bands - 1) * _BAND
     loud = max(noise, _EXACT * float(sums.abs().max()), 1e-150) ** 2
-    return torch.cat([_of_band(seen, band, loud, block) for band in torch.split(sums, _BAND, 1)], 1)
-
-
-def _of_band(seen: Tensor, sums: Tensor, loud: float, block: Tensor) -> Tensor:
-    """The same for features that share their variances. A step: θ given the variances v; then of every block
-    Σ θ² over how many of its numbers were told from noise.
-    """
-    count, width = int(block.max()) + 1, sums.shape[1]
-    largest = float(sums.square().mean() / seen.square().sum(1).mean().clamp(min=1e-300))
-    variances = torch.full((count,), largest, dtype=torch.float64)
+    usual = seen.square().sum(1).mean().clamp(min=1e-300) * len(sums) * widths
+    largest = (banded.square().sum((1, 2))[:, None] / usual).clamp(min=1e-300)
+    variances, right = largest.expand(-1, len(blocks)), seen.expand(bands, -1, -1)
     for _ in range(_ROUNDS):
-        own = variances[block]
-        total = (seen * own) @ seen.T + loud * torch.eye(len(seen), dtype=torch.float64)
-        solved = torch.cholesky_solve(torch.cat([sums, seen], 1), torch.linalg.cholesky(total))
-        effects = own[:, None] * (seen.T @ solved[:, :width])
-        told = own * (seen * solved[:, width:]).sum(0) * width
+        own = variances[:, block]  # (bands, effects)
+        total = (seen * own[:, None, :]) @ seen.T + loud * torch.eye(len(seen), dtype=torch.float64)
+        solved = torch.cholesky_solve(torch.cat([banded, right], 2), torch.linalg.cholesky(total))
+        effects = own[:, :, None] * (seen.T @ solved[:, :, :_BAND])
+        told = own * (seen * solved[:, :, _BAND:]).sum(1) * widths
         told, square = (
-            torch.zeros(count, dtype=torch.float64).index_add_(0, block, some)
-            for some in (told, effects.square().sum(1))
+            torch.zeros(bands, len(blocks), dtype=torch.float64).index_add_(1, block, some)
+            for some in (told, effects.square().sum(2))
         )
-        variances = (square / told.clamp(min=1e-300)).clamp(min=_LEAST * largest)
-    return effects
+        variances = torch.maximum(square / told.clamp(min=1e-300), _LEAST * largest)
+    return effects.transpose(0, 1).reshape(len(block), -1)[:, :features]
 
 
 def _people(first: Released, labels: Labels, levels: Tensor) -> Tensor:
