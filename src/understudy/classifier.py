@@ -39,6 +39,9 @@ _DAMAGED = (
     SafetensorError,
 )
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
+MOST_FLOATS = (
+    1 << 27
+)  # and of what a network makes of them: a fit of several labels may have thousands of Gaussians
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +80,9 @@ class Classifier:
         return float((self._scores(population.rows).argmax(1) == population.codes).double().mean())
 
     def _scores(self, rows: Tensor) -> Tensor:
+        some = max(1, min(CHUNK, MOST_FLOATS // max(1, self.network.row_floats)))
         with torch.no_grad():
-            inputs = map(self.features.expand, torch.split(rows, CHUNK))
+            inputs = map(self.features.expand, torch.split(rows, some))
             return torch.cat([self.network.forward(self.weights, x) for x in inputs])
 
     def save(self, folder: str | Path) -> Path:

@@ -19,8 +19,9 @@ from understudy.errors import ConfigError, MessageError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.moments import Labels, centres
+from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.budget import Budget
-from understudy.privacy.secure.moments import Crowd
+from understudy.privacy.secure.moments import Crowd, needed_multipliers
 from understudy.protocols.moments import protocol as moments
 from understudy.protocols.moments.messages import Cells, Pooling
 from understudy.protocols.moments.party import labels_of
@@ -209,3 +210,16 @@ def test_a_generator_and_its_classifiers_are_saved_and_loaded(drawn: Generator, 
     assert codes == (labels["digit"][:40] % 2).tolist()
     with pytest.raises(ConfigError, match="the labels are digit, parity, size"):
         again.classifier("hand")
+
+
+@pytest.mark.parametrize("schema", [TINY, MANY], ids=["combinations", "levels"])
+def test_a_forecast_says_what_is_counted_and_the_noise_that_it_will_have(schema: ImageSchema) -> None:
+    config, budget = moments.Config(features=2), Budget(1.0, 1e-5)
+    told = moments.forecast(config, {"a": schema}, {"a": budget})
+    counted = "6 combinations of classes" if schema is TINY else "the table of every two labels"
+    assert any(counted in fact for fact in told.facts)
+    (error,) = told.errors
+    reach = first_of(Frame.declared(schema, 2), labels_of(schema)).reach
+    assert error.least == pytest.approx(
+        needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3
+    )

@@ -45,7 +45,16 @@ def forecast(
         facts.append(
             f"the bound on a row's norm: {part}the largest possible{', as declared' if part else ''}"
         )
-    sigma = noise_for(due["means"], config.most_holders * first_of(frame, labels_of(schema)).reach)
+    labels, whose = labels_of(schema), "a class"
+    if len(labels.sizes) > 1:
+        whose = "a combination of classes"
+        counted = (
+            f"{labels.combinations} combinations of classes, each with a count and a mean"
+            if labels.joint
+            else "the sums of each label's classes, and the table of every two labels"
+        )
+        facts.append(f"{len(labels.sizes)} labels: {counted}; second moments by {schema.label}")
+    sigma = noise_for(due["means"], config.most_holders * first_of(frame, labels).reach)
     own = float(noise_share(Fraction(sigma), len(budgets), colluding=config.colluding))
     off = own * (len(budgets) ** 0.5 if len(budgets) > 1 else 1.0) / COUNT
     spend = Counter(map(moments_event, due.values()))
@@ -59,7 +68,7 @@ def forecast(
         else f"A person is with up to {config.most_holders} of the holders, and pays this once for all of them.",
         people=people,
         facts=tuple(facts),
-        errors=(Error(what="how many people a class has", least=off, largest=off),),
+        errors=(Error(what=f"how many people {whose} has", least=off, largest=off),),
         warnings=tuple(
             f"{name}: δ = {budget.delta:g} is not below 1/{people:,}. Choose a smaller δ."
             for name, budget in budgets.items()
