@@ -6,6 +6,7 @@ executed, and whoever wrote the folder, memory grows with its files and not with
 """
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
         card, schema = read_json(folder / "card.json"), load_any(folder / "schema.toml")
         levels = _levels(schema, folder / LEVELS)
         sizes = _outputs(schema) if levels is None else levels.sizes
+        _same_classes(card["network"], schema)
         network = _network(card["network"], sizes, networks, folder / "weights.safetensors")
         release = _release(schema, levels, card, folder / RELEASE)
     except FileNotFoundError as error:
@@ -93,6 +95,15 @@ def read_generator(folder: Path, networks: Mapping[str, Any]) -> Parts:
     except _DAMAGED as error:
         raise ArtefactError(f"{folder} holds a damaged generator: {error}") from None
     return network.eval(), schema, card, levels, release
+
+
+def _same_classes(described: Mapping[str, Any], schema: Described) -> None:
+    """ValueError where a network of Gaussians by class has others than the schema's labels have combinations."""
+    sizes = getattr(schema, "label_sizes", ())
+    if sizes and described["kind"] == "gaussians" and described["classes"] != math.prod(sizes):
+        raise ValueError(
+            f"the network knows {described['classes']} classes, and the schema declares {math.prod(sizes):,}."
+        )
 
 
 def _levels(schema: Described, file: Path) -> Levels | None:

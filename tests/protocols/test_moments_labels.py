@@ -15,7 +15,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from understudy.classifier import Classifier
 from understudy.data.frame import Frame
 from understudy.data.images import Images, ImageSchema
-from understudy.errors import ConfigError, MessageError, SchemaError
+from understudy.errors import ArtefactError, ConfigError, MessageError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.models.moments import Labels, centres
@@ -210,6 +210,11 @@ def test_a_generator_and_its_classifiers_are_saved_and_loaded(drawn: Generator, 
     assert codes == (labels["digit"][:40] % 2).tolist()
     with pytest.raises(ConfigError, match="the labels are digit, parity, size"):
         again.classifier("hand")
+    replace(DIGITS, labels={"digit": tuple(range(10)), "hand": (1, 2)}, label=None, classes=()).save(
+        tmp_path / "generator" / "schema.toml"
+    )
+    with pytest.raises(ArtefactError, match="the network knows 40 classes, and the schema declares 20"):
+        Generator.load(tmp_path / "generator")
 
 
 @pytest.mark.parametrize("schema", [TINY, MANY], ids=["combinations", "levels"])
