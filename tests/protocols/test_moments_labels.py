@@ -1,5 +1,6 @@
 """Moments with several labels: one price, whatever a person has, and each label is learned with the image."""
 
+import math
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -228,3 +229,12 @@ def test_a_forecast_says_what_is_counted_and_the_noise_that_it_will_have(schema:
     assert error.least == pytest.approx(
         needed_multipliers(budget, config.shares)[0] * reach / COUNT, rel=1e-3
     )
+
+
+@pytest.mark.parametrize("schema", [TINY, MANY], ids=["combinations", "levels"])
+def test_one_person_without_noise_is_drawn_and_no_error(schema: ImageSchema) -> None:
+    held, nothing = {"a": tiny(schema, 1)}, Budget(math.inf, 1e-5)
+    fed = Federation.rehearsal(held, {}, budget=nothing, seed=1, same_people=False)
+    pixels, labels = train("moments", fed, features=2, private=False).generator.labelled(50, seed=0)
+    assert np.isfinite(pixels).all()
+    assert set(labels["side"]) == {"left"}

@@ -39,6 +39,7 @@ _ROUNDS = 40
 _COMPONENTS, _STEPS = 64, 200  # of the fit of tables, which are small
 _NOBODY = 0.5  # people: a combination with fewer says nothing of its mean
 _LEAST, _EXACT = 1e-9, 1e-6  # of a variance, and of sums that have no noise, in parts of the largest
+_ROUNDED = 1e-12  # of what sums vary by: what rounding may take from it
 
 Released = dict[str, Tensor]
 
@@ -148,7 +149,8 @@ def fitted_effects(seen: Tensor, sums: Tensor, noise: float, blocks: tuple[int, 
     variances, right = largest.expand(-1, len(blocks)), seen.expand(bands, -1, -1)
     for _ in range(_ROUNDS):
         own = variances[:, block]  # (bands, effects)
-        total = (seen * own[:, None, :]) @ seen.T + loud * torch.eye(len(seen), dtype=torch.float64)
+        total = (seen * own[:, None, :]) @ seen.T
+        total = total + torch.diag_embed(loud + _ROUNDED * total.diagonal(dim1=1, dim2=2))
         solved = torch.cholesky_solve(torch.cat([banded, right], 2), torch.linalg.cholesky(total))
         effects = own[:, :, None] * (seen.T @ solved[:, :, :_BAND])
         told = own * (seen * solved[:, :, _BAND:]).sum(1) * widths
