@@ -7,10 +7,10 @@ Columns are dealt at random to two holders. All pairs are released with noise, a
 of it across holders. Four three-way tables with the target go with the second release, chosen by the first
 (`tables/strongest_triples.py`), at the same price in every method:
 
-    held     of columns that the target's holder has: `chosen_triples`
-    paired   two columns of either holder: the other one would form a column of its pairs of levels, to multiply
+    held     of columns that the target's holder has
+    paired   two columns of either holder: the other one forms a column of their pairs of levels, and multiplies it
              with the target
-    any      any two columns: of three, two are always with one of two holders
+    any      any two columns, as `gram` has it: of three, two are always with one of two holders
 
 Gradient boosting learns from 20,000 drawn rows at most, and is tested on the rows that were held out: means of three
 draws. At the end stand the differences from `held`, seed by seed: their means and standard errors. QUICK=1: one small
@@ -23,6 +23,7 @@ import os
 import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ from understudy.data.partition import random_columns
 from understudy.models.tables import Triple
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.noisy_tables import read_tables
-from understudy.models.tables.strongest_triples import information, strongest_triples
+from understudy.models.tables.strongest_triples import strongest_triples
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 
 QUICK, CHOSEN = quick(), 4
@@ -108,12 +109,13 @@ def chosen(
 ) -> list[Triple]:
     """Three-way tables with the target as the first release has it, under the second's noise, or two shares of it."""
     tables, found = read_tables(begun, sizes, noise=noise, people=len(codes)), list[Triple]()
-    own, told = holder == holder[target], information(tables, sizes, target)
-    among = [column for column in range(len(sizes)) if column != target and (method != "held" or own[column])]
+    own = holder == holder[target]
+    columns = [
+        column for column in range(len(sizes)) if column != target and (method != "held" or own[column])
+    ]
+    among = [(a, b) for a, b in combinations(columns, 2) if method != "paired" or own[a] == own[b]]
     noisiest = second * math.sqrt(2)  # as `gram` takes it
-    pairs = strongest_triples(tables, sizes, target, len(sizes) ** 2, among=among, noise=noisiest).tolist()
-    pairs = [(a, b) for a, b in pairs if method != "paired" or own[a] == own[b]]
-    for pair in sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:CHOSEN]:
+    for pair in strongest_triples(tables, sizes, target, CHOSEN, among=among, noise=noisiest).tolist():
         shape = [sizes[column] for column in (*pair, target)]
         flat = np.ravel_multi_index([codes[:, column] for column in (*pair, target)], shape)
         counts = np.bincount(flat, minlength=math.prod(shape)).reshape(shape)

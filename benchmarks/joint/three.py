@@ -23,6 +23,7 @@ import sys
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,8 @@ def chosen(
         np.random.default_rng(seed),
         [],
     )
-    others = [column for column in range(len(sizes)) if column != target]
-    for pair in strongest_triples(tables, sizes, target, wanted, among=others, noise=second).tolist():
+    others = combinations([column for column in range(len(sizes)) if column != target], 2)
+    for pair in strongest_triples(tables, sizes, target, wanted, among=[*others], noise=second).tolist():
         shape = [sizes[column] for column in (*pair, target)]
         flat = np.ravel_multi_index([codes[:, column] for column in (*pair, target)], shape)
         counts = np.bincount(flat, minlength=int(np.prod(shape))).reshape(shape)

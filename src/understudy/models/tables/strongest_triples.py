@@ -11,7 +11,6 @@ Edges: fewer than are wanted, or none, where no others can be told from noise.
 
 import math
 from collections.abc import Collection, Sequence
-from itertools import combinations
 
 import torch
 from torch import Tensor
@@ -30,14 +29,14 @@ def strongest_triples(
     target: int,
     wanted: int,
     *,
-    among: Sequence[int],
+    among: Sequence[Sequence[int]],
     noise: float,
     besides: Collection[frozenset[int]] = (),
 ) -> Tensor:
     """The numbers of the columns of each pair, the lower first: at most (wanted, 2), int64, in rising order.
 
-    `among`: the columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table; `besides`:
-    three columns each, of tables that are released anyhow.
+    `among`: the pairs of columns that may be chosen; `noise`: the standard deviation of a cell of a three-way table;
+    `besides`: three columns each, of tables that are released anyhow.
     """
     told = information(tables, sizes, target)
 
@@ -47,7 +46,7 @@ def strongest_triples(
             return False
         return cells <= MOST_CELLS and cells * noise * math.sqrt(2 / math.pi) <= _NOISE * tables.people
 
-    pairs = [pair for pair in combinations(sorted(among), 2) if fits(*pair)]
+    pairs = [pair for pair in sorted((min(pair), max(pair)) for pair in among) if fits(*pair)]
     strongest = sorted(pairs, key=lambda pair: -min(told[pair[0]], told[pair[1]]))[:wanted]
     return torch.tensor(sorted(strongest), dtype=torch.int64).reshape(-1, 2)
 

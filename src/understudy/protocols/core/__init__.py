@@ -39,6 +39,7 @@ from understudy.protocols.core.products import (
     chunks_of,
     heard,
     relayed,
+    reseeded,
     said,
     swap_all,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "public_values",
     "relayed",
     "remarks",
+    "reseeded",
     "run_rounds",
     "said",
     "settled",

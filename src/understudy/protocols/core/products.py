@@ -110,6 +110,11 @@ class Products:
             factor.load_state_dict(state["factors"][peer])
 
 
+def reseeded(seed: bytes, about: bytes) -> bytes:
+    """The seed of another product with the same holder, about something else: its masks are independent."""
+    return hmac.digest(seed, b"understudy again " + about, "sha256")
+
+
 def chunks_of(
     name: str, groups: Iterable[Sequence[str]], cells: Iterable[Any], chunk: int, aligned: int
 ) -> list[Chunk]:
@@ -218,13 +223,16 @@ class Dealing:
         *,
         keys: Mapping[str, bytes],
         secret: bytes | None = None,
+        again: bytes = b"",
     ) -> None:
+        """`again`: what a further product of the same holders is about, by which their seeds are `reseeded`."""
         self.ring = ring
         pairs = (pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
         secret, session = secret or os.urandom(32), fingerprint(keys)
 
         def seed(*whose: str) -> bytes:
-            return hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
+            own = hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
+            return reseeded(own, again) if again else own
 
         self.dealers = {
             (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))

@@ -2,5 +2,5 @@
 them.
 
 `protocol` has the settings and `train`; `party` is a holder's side, `releases` the server's, `layout` what both
-see alike.
+see alike, `across` three-way tables of two holders' columns.
 """

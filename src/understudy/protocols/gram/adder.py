@@ -62,15 +62,15 @@ class Adder:
         """The three-way tables, with their columns' numbers and the standard deviation of their noise."""
         layout, tables = self.layout, []
         names = layout.joint.names
-        for place, triple in enumerate(layout.triples):
-            group, columns = layout.triple(triple)
-            sizes = [layout.group_sizes[group][column] for column in columns]
-            parts = {name: replies[name].triples.value for name in self._present((group, group))}
+        for number, triple in enumerate(layout.triples):
+            place = layout.place(triple)
+            assert place is not None
+            parts = {name: replies[name].triples.value for name in self._present(place.block)}
             tables.append(
                 {
                     "columns": [names.index(column) for column in triple],
-                    "table": self._sum(parts, place, sizes),
-                    "noise": spread.deviation((group, group), len(parts), sigma),
+                    "table": self._sum(parts, number, layout.shape_of(place)),
+                    "noise": spread.deviation(place.block, len(parts), sigma),
                 }
             )
         return tables

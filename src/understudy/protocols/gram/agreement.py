@@ -22,7 +22,7 @@ from understudy.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Factor, Ring
-from understudy.protocols.core import Chunk, Products
+from understudy.protocols.core import Chunk, Products, reseeded
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
@@ -38,6 +38,9 @@ class Agreement(KeyedAgreement):
     parts: dict[int, Tensor] = field(default_factory=dict)  # of each block, without noise; after the products
     proposed: bytes = b""  # the pairs that were confirmed to the other holders, as a hash
     levels: Levels | None = None  # as they were confirmed to the other holders
+    chosen: Tensor | None = (
+        None  # pairs of the three-way tables for which `products` are, after the first ones
+    )
 
     @property
     def layout(self) -> Layout:
@@ -72,6 +75,13 @@ def levels_word(levels: Levels) -> bytes:
     return hashlib.sha256(b"understudy levels " + b"".join(parts)).digest()
 
 
+def pairs_word(wanted: Tensor, layout: Layout) -> bytes:
+    """What holders say to each other about the pairs, and the three-way tables, that they are asked for."""
+    return hashlib.sha256(
+        b"understudy pairs " + wanted.numpy().tobytes() + repr(layout.triples).encode()
+    ).digest()
+
+
 def check_shares(layout: Layout, ask: Agree, spreads: Sequence[Spread]) -> None:
     """Noise that can be drawn, in every share of it: refused before it is paid for."""
     for asked, spread in zip(ask.sigmas, spreads, strict=True):
@@ -83,8 +93,19 @@ def check_shares(layout: Layout, ask: Agree, spreads: Sequence[Spread]) -> None:
         in_range(1, len(ask.keys) - 1, colluding=spreads[0].colluding)
 
 
-def factors_of(name: str, layout: Layout, ask: Agree, chunks: Sequence[Chunk]) -> dict[str, Factor]:
-    """This holder's side of the product with each holder that it shares people with."""
+def factors_of(
+    name: str,
+    layout: Layout,
+    ask: Agree,
+    chunks: Sequence[Chunk],
+    widths: Sequence[int] = (),
+    again: bytes = b"",
+) -> dict[str, Factor]:
+    """This holder's side of the product with each holder that it shares people with.
+
+    `widths` of each group's rows, and what the product is about, where it is not the first one.
+    """
+    widths = widths or layout.widths
     peers = {peer for _, _, held in chunks for peer in held}
     known, told = layout.schemas.keys(), ask.keys.keys()
     missing = told != known if layout.grid.partition != "rows" else not told <= known
@@ -95,10 +116,10 @@ def factors_of(name: str, layout: Layout, ask: Agree, chunks: Sequence[Chunk]) -
     return {
         peer: Factor(
             Ring(ask.bits),
-            ask.seeds[peer],
+            reseeded(ask.seeds[peer], again) if again else ask.seeds[peer],
             first=own < group_of(peer),
-            width=layout.widths[own],
-            peer_width=layout.width_of(peer),
+            width=widths[own],
+            peer_width=widths[group_of(peer)],
         )
         for peer in known
         if peer in peers

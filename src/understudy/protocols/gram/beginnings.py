@@ -7,6 +7,8 @@ dealt to them, and the products of their columns are made: the server relays sea
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch import Tensor
+
 from understudy.privacy.secure import Ring
 from understudy.protocols.core import Cells, Dealing, Parties, align_grid, public_values, swap_all
 from understudy.protocols.core.agreeing import (
@@ -18,8 +20,9 @@ from understudy.protocols.core.agreeing import (
     most_of,
     same_number,
 )
+from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.layout import Layout
-from understudy.protocols.gram.messages import Agree, Begin, Share
+from understudy.protocols.gram.messages import Agree, Begin, Share, Widen
 
 _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
@@ -83,6 +86,29 @@ def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> di
     dealing, chunk = _dealing(layout, began, terms), layout.chunk(terms.chunk, ring_for(began))
     inbox = swap_all(parties, began.cells, chunk, dealing, began.greetings)
     return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in parties.names}
+
+
+def tables_across(
+    parties: Parties, layout: Layout, began: Began, terms: Terms, widen: Widen, words: Inboxes, about: bytes
+) -> tuple[Inboxes, dict[str, dict[str, Tensor]]]:
+    """Multiply pairs of levels for the three-way tables that lie across holders: last messages, and corrections.
+
+    `words`: what the holders told each other about the tables; `about` is that word.
+    """
+    parties.ask({name: replace(widen, inbox=words[name]) for name in parties.names})
+    ring, groups = ring_for(began), layout.grid.group_of
+    widths = Across(layout).widths
+    dealing = Dealing(
+        ring,
+        {name: widths[groups(name)] for name in layout.schemas},
+        began.cells,
+        keys=keys_of(began.begun),
+        secret=terms.secret,
+        again=about,
+    )
+    chunk = layout.chunk(terms.chunk, ring, widths)
+    inbox = swap_all(parties, began.cells, chunk, dealing, {})
+    return inbox, {name: dealing.corrections(name) for name in parties.names}
 
 
 def ring_for(began: Began) -> Ring:

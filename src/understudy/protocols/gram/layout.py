@@ -69,6 +69,23 @@ class Spread:
         return math.sqrt(holders * DiscreteGaussianNoise(share).variance) if share else 0.0
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a three-way table is counted: its block, and of each of its columns the group and the number in it."""
+
+    block: Block
+    columns: tuple[tuple[int, int], ...]
+
+    @property
+    def across(self) -> bool:
+        """Whether two of its columns are with one group, and one with another."""
+        return self.block[0] != self.block[1]
+
+    def axes(self, group: int) -> list[int]:
+        """Which axes of the table are this group's columns."""
+        return [axis for axis, (own, _) in enumerate(self.columns) if own == group]
+
+
 @dataclass(frozen=True, eq=False)
 class Layout:
     """Blocks of the joint matrix, and the three-way tables (`triples`, by column names) that go with them.
@@ -159,8 +176,8 @@ class Layout:
         wanted, cells = self.everything(across=across), Counter[Block]()
         for g, h in self.blocks:
             cells[g, h] = int(wanted[self._span(g), self._span(h)].sum())
-        for group in [self.triple(names)[0] for names in self.triples] if not refined else []:
-            cells[group, group] += 1
+        for names in self.triples if not refined else ():
+            cells[self.triple(names).block] += 1
         if not +cells:
             raise ConfigError("no pair of columns lies across holders. Nothing was charged.")
         spreads = [self._spread(cells, colluding)]
@@ -211,29 +228,32 @@ class Layout:
         if target is None:
             return 0
         self.pairs_with(target)
-        return min(wanted, math.comb(len(self.beside(target)), 2))
+        return min(wanted, len(self.beside(target)))
 
-    def beside(self, target: str) -> list[int]:
-        """The numbers of the columns that holders of the target hold besides it."""
+    def beside(self, target: str) -> Tensor:
+        """The pairs of columns, (n, 2), the lower first, that are with the target in no more than two groups."""
         place, group = self.joint.names.index(target), torch.repeat_interleave(torch.tensor(self._columns))
-        return [n for n in range(self.columns) if n != place and group[n] == group[place]]
+        others = torch.tensor([n for n in range(self.columns) if n != place], dtype=torch.int64)
+        pairs = torch.combinations(others).reshape(-1, 2)
+        of = group[pairs]
+        return pairs[(of[:, 0] == of[:, 1]) | (of == group[place]).any(1)]
 
     def also(self, pairs: Tensor, most: int, target: str | None) -> "Layout":
         """The same with the three-way tables of these pairs of columns, (n, 2), and the target.
 
-        Edges: more than `most`, one twice, a column that is not with the target's, or too many cells → MessageError.
+        Edges: more than `most`, one twice, columns of three groups, or too many cells → MessageError.
         """
         if target is None or not most:
             if len(pairs):
                 raise MessageError("no three-way table was due. Nothing was charged or sent.")
             return self
         good = pairs.dtype == torch.int64 and pairs.ndim == 2 and pairs.shape[1] == 2
-        named, beside = [(a, b) for a, b in pairs.tolist()] if good else [], set(self.beside(target))
-        good &= len(set(named)) == len(named) <= most and all(a < b for a, b in named)
-        if not good or not beside.issuperset(column for pair in named for column in pair):
+        named = [(a, b) for a, b in pairs.tolist()] if good else []
+        good &= len(set(named)) == len(named) <= most
+        if not good or not set(map(tuple, self.beside(target).tolist())).issuperset(named):
             raise MessageError(
-                f"at most {most} different pairs of columns that are with the target were due, for three-way tables. "
-                "Nothing was charged or sent."
+                f"at most {most} different pairs of columns that are with the target, in two groups of holders or one, "
+                "were due for three-way tables. Nothing was charged or sent."
             )
         names, place = self.joint.names, self.joint.names.index(target)
         if any(self.sizes[a] * self.sizes[b] * self.sizes[place] > MOST_CELLS for a, b in named):
@@ -252,11 +272,13 @@ class Layout:
             )
         return most_holders
 
-    def chunk(self, most: int, ring: Ring) -> int:
-        """How many people go into one message: as many as fit, and no more than `most`."""
-        row = (
-            max(self.widths) * ring.dtype.itemsize * max(1, len(self.widths) - 1)
-        )  # bytes per person, at most
+    def chunk(self, most: int, ring: Ring, widths: Sequence[int] = ()) -> int:
+        """How many people go into one message: as many as fit, and no more than `most`.
+
+        `widths` of each group's rows, where these are not one-hot rows of their columns.
+        """
+        wide = max(widths or self.widths)
+        row = wide * ring.dtype.itemsize * max(1, len(self.widths) - 1)  # bytes per person, at most
         return max(1, min(most, _MESSAGE // row))
 
     def stream(self, release: int, part: int) -> int:
@@ -312,14 +334,30 @@ class Layout:
             return (marked & movable(self.group_sizes[block[0]])).triu()
         return marked
 
-    def triple(self, names: Sequence[str]) -> tuple[int, tuple[int, ...]]:
-        """A three-way table's group, and its columns within it. ConfigError where they are not of one group."""
-        schemas = list(self.grid.one_each(self.schemas).values())
-        if len(set(names)) == 3:
-            for group, schema in enumerate(schemas):
-                if set(names) <= set(schema.names):
-                    return group, tuple(schema.names.index(name) for name in names)
-        raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
+    def triple(self, names: Sequence[str]) -> Place:
+        """Where the three-way table of these columns is counted. ConfigError where they are not of one group."""
+        place = self.place(names)
+        if place is None or place.across:
+            raise ConfigError(f"{', '.join(names)} are not three columns of one holder. Nothing was charged.")
+        return place
+
+    def place(self, names: Sequence[str]) -> Place | None:
+        """The same also where two of them are of one group and one of another; else None."""
+        schemas = self.grid.one_each(self.schemas).values()
+        found = {
+            name: (group, number)
+            for group, schema in enumerate(schemas)
+            for number, name in enumerate(schema.names)
+            if name in names
+        }
+        groups = sorted({group for group, _ in found.values()})
+        if len(found) != 3 or len(groups) > 2:
+            return None
+        return Place((groups[0], groups[-1]), tuple(found[name] for name in names))
+
+    def shape_of(self, place: Place) -> list[int]:
+        """The levels along each axis of a three-way table."""
+        return [self.group_sizes[group][number] for group, number in place.columns]
 
     @cached_property
     def _starts(self) -> tuple[int, ...]:

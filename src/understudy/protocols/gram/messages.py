@@ -2,7 +2,8 @@
 
 `Begin`, `Agree`, where levels are bought `Fine`, `ProposeLevels` and `TakeLevels`, where columns are split
 `products.Swap` chunk by chunk, `Share`, and where pairs are released twice `Refine`, after `Propose` if some of them
-were chosen. The first of them after `Agree` brings the others' greetings in its `inbox`.
+were chosen, and after `Widen` and `Swap` again if three-way tables lie across holders. The first of them after `Agree`
+brings the others' greetings in its `inbox`.
 """
 
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class TakeLevels(Delivery, kind="gram.take-levels"):
 
 @dataclass(frozen=True, kw_only=True)
 class Taken(Reply, kind="gram.taken"):
-    """How many levels all columns have together, as this party was told."""
+    """How many levels all columns have together, or how long rows are that are multiplied, as this party was told."""
 
     width: Public
 
@@ -126,14 +127,27 @@ class Proposed(Reply, kind="gram.proposed"):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Widen(Delivery, kind="gram.widen"):
+    """Some of the `triples` proposed lie across holders: multiply pairs of levels for them, by `Swap` as before.
+
+    `inbox`: what the others said to `Propose`.
+    """
+
+    pairs: Tensor
+    triples: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
 class Refine(Delivery, kind="gram.refine"):
     """Release these pairs of columns, (pairs, 2), once more, and `triples` as proposed.
 
-    `inbox`: what the others said to `Propose`, if asked.
+    `inbox`: what the others said to `Propose`, if asked, or after `Widen` their last messages, with the dealer's
+    `corrections`.
     """
 
     pairs: Tensor
     triples: Tensor = field(default_factory=_no_pairs)
+    corrections: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,6 +18,7 @@ from torch import Tensor
 from understudy.data.grid import Block
 from understudy.privacy.noise import Rng
 from understudy.privacy.secure import Ring, Words, blind, gram_matrix, mirrored, noise_on, triple_table
+from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.agreement import Agreement
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.terms import Rows
@@ -50,15 +51,19 @@ def nodes_of(layout: Layout, name: str, rows: Rows) -> Tensor:
     return nodes
 
 
-def triples_of(layout: Layout, name: str, rows: Rows) -> dict[int, Tensor]:
-    """The three-way tables of this holder's columns, by their places among all."""
-    own, tables = layout.grid.group_of(name), dict[int, Tensor]()
-    found = {place: layout.triple(names) for place, names in enumerate(layout.triples)}
-    columns = {place: held for place, (group, held) in found.items() if group == own}
-    for codes in rows.code_batches() if columns else ():
-        for place, held in columns.items():
-            table = triple_table(codes, layout.group_sizes[own], held)
-            tables[place] = tables[place] + table if place in tables else table
+def triples_of(
+    layout: Layout, name: str, rows: Rows, shares: Mapping[str, Words], ring: Ring
+) -> dict[int, Tensor]:
+    """The three-way tables of this holder's columns, by their numbers, and its parts of those across holders."""
+    own = layout.grid.group_of(name)
+    tables = Across(layout).parts(own, shares, ring)
+    found = {number: layout.place(names) for number, names in enumerate(layout.triples)}
+    held = {number: place for number, place in found.items() if place and place.block == (own, own)}
+    for codes in rows.code_batches() if held else ():
+        for number, place in held.items():
+            columns = [column for _, column in place.columns]
+            table = triple_table(codes, layout.group_sizes[own], columns)
+            tables[number] = tables[number] + table if number in tables else table
     return tables
 
 
@@ -89,11 +94,14 @@ class Blinding:
         return {str(place): self._blinded(nodes, torch.ones_like(nodes, dtype=torch.bool), place, block)}
 
     def triples(self, tables: Mapping[int, Tensor]) -> dict[str, Tensor]:
-        """The three-way tables of this holder's columns, by their places."""
-        blinded, own = {}, self.layout.grid.group_of(self.name)
-        for place, table in tables.items():
+        """The three-way tables of this holder's columns, by their numbers."""
+        blinded = {}
+        for number, table in tables.items():
+            place = self.layout.place(self.layout.triples[number])
+            assert place is not None
             every = torch.ones_like(table, dtype=torch.bool)
-            blinded[str(place)] = self._blinded(table, every, len(self.layout.blocks) + place, (own, own))
+            stream = len(self.layout.blocks) + number
+            blinded[str(number)] = self._blinded(table, every, stream, place.block)
         return blinded
 
     def _blinded(self, part: Tensor, cells: Tensor, stream: int, block: Block) -> Tensor:

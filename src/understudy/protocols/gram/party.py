@@ -15,12 +15,12 @@ each holder was told of all others' columns: before anything is charged they hav
 bought, pairs are counted on levels that fit the schema, are not too many, and that all holders were told alike.
 """
 
-import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 from understudy.check import whole
@@ -30,6 +30,7 @@ from understudy.data.table import Table
 from understudy.errors import MessageError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
+from understudy.privacy.secure import Bits, Words, fingerprint
 from understudy.protocols.core import (
     AlignedParty,
     Ask,
@@ -47,12 +48,14 @@ from understudy.protocols.core import (
     said,
 )
 from understudy.protocols.core.keyed import masked_rows
+from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.agreement import (
     Agreement,
     check_levels,
     check_shares,
     factors_of,
     levels_word,
+    pairs_word,
 )
 from understudy.protocols.gram.layout import Layout
 from understudy.protocols.gram.messages import (
@@ -69,6 +72,7 @@ from understudy.protocols.gram.messages import (
     Shared,
     TakeLevels,
     Taken,
+    Widen,
 )
 from understudy.protocols.gram.parts import Blinding, nodes_of, parts_of, triples_of
 from understudy.protocols.gram.terms import Rows, StreamedRows, Terms
@@ -89,7 +93,7 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
     beginnings: ClassVar = Beginnings(Begin, Begun, Agree, Agreed)
     messages: ClassVar[tuple[type[Message], ...]] = (
         *AlignedParty.messages, *beginnings, Fine, ProposeLevels, TakeLevels, Taken, Swap, Swapped, Share, Propose,
-        Proposed, Refine, Shared,
+        Proposed, Widen, Refine, Shared,
     )  # fmt: skip
 
     def __init__(self, name: str, table: Table, ledger: Ledger, **more: Any) -> None:
@@ -117,8 +121,10 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
                 return self._share(self.hear(ask, agreement), terms, agreement, products)
             case Propose() if released == 1 + buys and not agreement.proposed:
                 return self._propose(ask, terms, agreement)
-            case Refine() if released == 1 + buys:
-                return self._refine(ask, terms, agreement)
+            case Widen() if released == 1 + buys and agreement.proposed and agreement.chosen is None:
+                return self._widen(ask, terms, agreement)
+            case Refine() if released == 1 + buys and products is not None and products.done:
+                return self._refine(ask, terms, agreement, products)
         return None
 
     # Before anything leaves
@@ -176,14 +182,23 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
             else ""
         )
 
-    def _products(self, agreement: Agreement) -> Products:
-        """This side of the products with others: none over rows."""
+    def _products(
+        self,
+        agreement: Agreement,
+        bits: Callable[[int, int], Bits] | None = None,
+        widths: Sequence[int] = (),
+        again: bytes = b"",
+    ) -> Products:
+        """This side of the products with others: none over rows.
+
+        Of a further product: the `bits` of people, from and to, each group's `widths`, and what it is about.
+        """
         ask, rows, layout = agreement.agree, agreement.rows, agreement.layout
         people = 0 if layout.grid.partition == "rows" else len(rows)
-        chunk = layout.chunk(ask.chunk, agreement.ring)
+        chunk = layout.chunk(ask.chunk, agreement.ring, widths)
         chunks = chunks_of(self.name, layout.grid.groups, ask.cells, chunk, people)
-        factors = factors_of(self.name, layout, ask, chunks)
-        return Products(agreement.ring, agreement.channels, factors, rows.bits, chunks)
+        factors = factors_of(self.name, layout, ask, chunks, widths, again)
+        return Products(agreement.ring, agreement.channels, factors, bits or rows.bits, chunks)
 
     # Levels, where they are bought
 
@@ -217,24 +232,67 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
 
     def _propose(self, ask: Propose, terms: Terms, agreement: Agreement) -> Proposed:
         """Tell the others what it will be of: a server that asks each for something else gets nothing."""
-        agreement.proposed = word = _word(terms.twice(ask.pairs), terms.also(agreement.layout, ask.triples))
+        layout = terms.also(agreement.layout, ask.triples)
+        agreement.proposed = word = pairs_word(terms.twice(ask.pairs), layout)
         return Proposed(
             outbox=Public(said(agreement.channels, word), "what the server chose, sealed; no row is in it")
         )
 
-    def _refine(self, ask: Refine, terms: Terms, agreement: Agreement) -> Shared:
-        wanted, layout = terms.twice(ask.pairs), terms.also(agreement.layout, ask.triples)
-        word = _word(wanted, layout)
-        if terms.ask.refined or terms.chosen:  # else the pairs follow from what was agreed
-            if agreement.proposed != word:
-                raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
-            heard(agreement.channels, word, ask.inbox, what="pairs")
-        agreement.rows.layout = layout
-        return self._release(terms, agreement, wanted, ", some pairs once more")
+    def _widen(self, ask: Widen, terms: Terms, agreement: Agreement) -> Taken:
+        """Make ready to multiply pairs of levels, for the three-way tables that all were told alike."""
+        layout = self._as_proposed(ask, terms, agreement)[1]
+        if not Across(layout):
+            raise MessageError(f"{self.name}: no table lies across holders. Nothing was charged or sent.")
+        heard(agreement.channels, agreement.proposed, ask.inbox, what="pairs")
+        peers = ", ".join(peer for peer in agreement.agree.keys if peer in agreement.agree.seeds)
+        what = f"{masked_rows(peers)}; for three-way tables; keys {fingerprint(agreement.agree.keys)}"
+        self.ledger.charge(NoOpDpEvent(), run=self.run, what=what)
+        agreement.chosen, agreement.products = ask.triples, self._products_across(agreement, layout)
+        return Taken(width=Public(sum(Across(layout).widths), "what the server chose"))
 
-    def _release(self, terms: Terms, agreement: Agreement, wanted: Tensor, more: str = "") -> Shared:
+    def _products_across(self, agreement: Agreement, layout: Layout) -> Products:
+        """This side of the products for three-way tables, under masks that are for these tables alone."""
+        across, rows = Across(layout), agreement.rows
+        own, widths = layout.grid.group_of(self.name), across.widths
+        return self._products(
+            agreement,
+            lambda start, stop: across.bits(rows.codes[start:stop], own),
+            widths,
+            agreement.proposed,
+        )
+
+    def _as_proposed(self, ask: Widen | Refine, terms: Terms, agreement: Agreement) -> tuple[Tensor, Layout]:
+        """The pairs that are wanted, and the layout with the three-way tables, if they are as they were proposed."""
+        wanted, layout = terms.twice(ask.pairs), terms.also(agreement.layout, ask.triples)
+        if terms.names_pairs and agreement.proposed != pairs_word(wanted, layout):
+            raise MessageError(f"{self.name}: other pairs were proposed. Nothing was charged or sent.")
+        return wanted, layout
+
+    def _refine(self, ask: Refine, terms: Terms, agreement: Agreement, products: Products) -> Shared:
+        wanted, layout = self._as_proposed(ask, terms, agreement)
+        shares: dict[str, Words] = {}
+        if Across(layout):
+            if agreement.chosen is None:
+                raise MessageError(
+                    f"{self.name}: tables across holders were not multiplied. Nothing was sent."
+                )
+            shares = products.shares(ask.inbox, ask.corrections)
+        elif terms.names_pairs:
+            heard(agreement.channels, agreement.proposed, ask.inbox, what="pairs")
+        agreement.rows.layout = layout
+        return self._release(terms, agreement, wanted, ", some pairs once more", shares)
+
+    def _release(
+        self,
+        terms: Terms,
+        agreement: Agreement,
+        wanted: Tensor,
+        more: str = "",
+        shares: Mapping[str, Words] | None = None,
+    ) -> Shared:
         last = agreement.released + 1 == len(self.needed)
-        tables = triples_of(agreement.layout, self.name, agreement.rows) if last else {}
+        layout, rows, ring = agreement.layout, agreement.rows, agreement.ring
+        tables = triples_of(layout, self.name, rows, shares or {}, ring) if last else {}
         receipt, out = self._pay(terms, agreement, "one joint Gram matrix", more)
         blocks, triples = out.blocks(wanted), out.triples(tables)
         return Shared(blocks=Paid(blocks, receipt), triples=Paid(triples, receipt))
@@ -267,6 +325,7 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
             "parts": {str(place): part for place, part in agreement.parts.items()},
             "products": None if agreement.products is None else agreement.products.state_dict(),
             "levels": None if agreement.levels is None else agreement.levels.tensors(),
+            "chosen": agreement.chosen,
         }
 
     def restore(self, agreement: Agreement, held: Mapping[str, Any]) -> None:
@@ -277,6 +336,10 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
             agreement.levels = Levels.from_tensors(agreement.layout.joint, held["levels"])
             if held["products"] is not None:
                 products = self._count_on(agreement, agreement.levels)
+        if (chosen := held.get("chosen")) is not None:
+            layout = self.terms.also(agreement.layout, chosen)
+            agreement.chosen, products = chosen, self._products_across(agreement, layout)
+            agreement.products = products
         if held["products"] is not None:
             assert products is not None
             products.load_state_dict(held["products"])
@@ -285,10 +348,3 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
 def composed(spend: Spend) -> DpEvent:
     """All uses as one event."""
     return ComposedDpEvent([SelfComposedDpEvent(event, count) for event, count in spend.items()])
-
-
-def _word(wanted: Tensor, layout: Layout) -> bytes:
-    """What holders say to each other about the pairs, and the three-way tables, that they are asked for."""
-    return hashlib.sha256(
-        b"understudy pairs " + wanted.numpy().tobytes() + repr(layout.triples).encode()
-    ).digest()

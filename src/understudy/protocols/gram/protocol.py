@@ -89,8 +89,9 @@ class Config:
     on the others.
     `triples`: three-way tables to measure besides, each of three columns of one holder (or of one group of holders);
     where pairs are measured twice they share the second release's part of the budget.
-    `chosen_triples`: with a target, up to so many three-way tables of it and two other columns of its holder, the
-    strongest by the first release (`tables/strongest_triples.py`), in the second release. By default four where
+    `chosen_triples`: with a target, up to so many three-way tables of it and two other columns, the strongest by the
+    first release (`tables/strongest_triples.py`), in the second release: of one holder's columns, or of two holders'
+    (`gram/across.py`), for which pairs of levels are multiplied as all levels were before. By default four where
     `public_people` says that there are 10,000 or more, and else none: they make all of that release noisier, by a sixth
     with 13 columns, and where people are few that costs more than it tells.
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
@@ -210,11 +211,12 @@ def train(
         ties = rule_ties(_codec(released, schema))
         return strongest_pairs(fit(released), config.refined, besides=chosen, ties=ties)
 
-    def choose_triples(released: Released, beside: list[int], most: int, noise: float) -> Tensor:
+    def choose_triples(released: Released, beside: Tensor, most: int, noise: float) -> Tensor:
         tables, codec = _tables(released, schema), _codec(released, schema)
         place = schema.names.index(config.target or "")
         listed = [frozenset(map(schema.names.index, names)) for names in config.triples]
-        return strongest_triples(tables, codec.sizes, place, most, among=beside, noise=noise, besides=listed)
+        among = beside.tolist()
+        return strongest_triples(tables, codec.sizes, place, most, among=among, noise=noise, besides=listed)
 
     told = json.loads(json.dumps(asdict(config.plan)))
     store = None if checkpoint is None else Checkpoint(checkpoint, parties)

@@ -23,10 +23,29 @@ from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, relayed
+from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.adder import Adder, together
-from understudy.protocols.gram.beginnings import Began, Terms, over_columns, over_rows, products, ring_for
+from understudy.protocols.gram.agreement import pairs_word
+from understudy.protocols.gram.beginnings import (
+    Began,
+    Terms,
+    over_columns,
+    over_rows,
+    products,
+    ring_for,
+    tables_across,
+)
 from understudy.protocols.gram.layout import Layout, Spread
-from understudy.protocols.gram.messages import Begin, Fine, Propose, ProposeLevels, Refine, Share, TakeLevels
+from understudy.protocols.gram.messages import (
+    Begin,
+    Fine,
+    Propose,
+    ProposeLevels,
+    Refine,
+    Share,
+    TakeLevels,
+    Widen,
+)
 from understudy.protocols.gram.trees import FineTables
 
 
@@ -38,8 +57,8 @@ class Plan:
     `scouting`: of the rest, the share of all pairs where some are released twice; None: by how many people there
     are (`public_people`, or those whom holders of columns share). `across`: only pairs of columns that
     are with different groups of holders. `triples`: three-way tables, too; `chosen_triples`: up to so many of the
-    target and two columns of its holders, named after the first release. `most_holders`: with how many holders of
-    rows a person may be.
+    target and two columns, the three in two groups of holders at most, named after the first release. `most_holders`:
+    with how many holders of rows a person may be.
     """
 
     private: bool = True
@@ -97,8 +116,8 @@ Choose = Callable[
     [Released, Tensor], Tensor
 ]  # by what was released, and pairs (n, 2) chosen already: others (k, 2)
 ChooseTriples = Callable[
-    [Released, list[int], int, float], Tensor
-]  # by what was released, of these columns, at most so many, with this noise: pairs (k, 2) to go with the target
+    [Released, Tensor, int, float], Tensor
+]  # by what was released, of these pairs (n, 2), at most so many, with this noise: those (k, 2) to go with the target
 
 
 def release(
@@ -243,12 +262,21 @@ class _Server:
         if plan.refined or most:  # where something was chosen, the holders tell each other first what
             told = parties.ask(dict.fromkeys(holders, Propose(pairs=pairs, triples=chosen)))
             inboxes = relayed({name: told[name].outbox for name in holders}, holders)
-        replies = parties.ask(
-            {name: Refine(pairs=pairs, triples=chosen, inbox=inbox) for name, inbox in inboxes.items()}
-        )
-        layout = layout.also(chosen, most, plan.target)
-        server = Adder(layout, ring_for(done.began), holders)
         wanted = layout.only(pairs, layout.again(plan.target, plan.refined), plan.target)
+        layout = layout.also(chosen, most, plan.target)
+        corrections: dict[str, dict[str, Tensor]] = {name: {} for name in holders}
+        if Across(layout):
+            widen, word = Widen(pairs=pairs, triples=chosen, inbox={}), pairs_word(wanted, layout)
+            inboxes, corrections = tables_across(
+                parties, layout, done.began, self.terms, widen, inboxes, word
+            )
+        replies = parties.ask(
+            {
+                name: Refine(pairs=pairs, triples=chosen, inbox=inboxes[name], corrections=corrections[name])
+                for name in holders
+            }
+        )
+        server = Adder(layout, ring_for(done.began), holders)
         matrices, triples = (
             server.add(replies, wanted, spread, sigma),
             server.triples(replies, spread, sigma),

@@ -114,6 +114,11 @@ class Terms:
         """How many three-way tables may be named with the last release."""
         return self.layout.choosable(self.ask.target, self.ask.chosen_triples)
 
+    @property
+    def names_pairs(self) -> bool:
+        """Whether pairs or tables are named later: else they follow from what was agreed on."""
+        return bool(self.ask.refined or self.chosen)
+
     def also(self, layout: Layout, pairs: Tensor) -> Layout:
         """This layout with the three-way tables of these pairs and the target, if they are what was agreed on."""
         return replace(layout, triples=self.layout.triples).also(pairs, self.chosen, self.ask.target)
