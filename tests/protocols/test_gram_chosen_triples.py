@@ -236,10 +236,11 @@ def test_a_server_that_asks_for_more_tables_than_the_settings_say_is_refused() -
 
 
 def test_a_whole_run_chooses_by_what_was_released_and_its_plan_says_so() -> None:
-    tables, schemas = by_rows(2)
+    tables, schemas = by_columns(2)
     parties = all_parties(tables, schemas, budget=(budget := replace(BUDGET, epsilon=200.0)))
     config = gram.Config(target=TARGET, chosen_triples=2, fine=0, **SMALL)
-    outcome = gram.train(config, LocalParties(parties), schemas)
+    outcome = gram.train(config, seen := Seen(parties), schemas)
+    assert seen.replies(Widen), "some lie across holders"
     release_card = outcome.generator.card["release"]
     assert "three-way tables" in str(release_card)
     for name, one in parties.items():
