@@ -335,6 +335,7 @@ class Trial:
             return True
         return self.case.same_people and (reply.kind(), name) in (
             ("gram.shared", "blocks"),
+            ("gram.shared", "triples"),
             ("tied.shared", "blocks"),
             ("dplt.tables", "cross"),
             ("visits.counted", "shared"),
