@@ -96,6 +96,9 @@ def test_rows_have_the_law_of_the_effects_and_less_than_its_sampling_error(told:
     assert ((drawn - truth).abs() <= 5 * (truth * (1 - truth) / n).sqrt()).all()
     for own, other in zip(with_target(drawn), with_target(truth), strict=True):
         assert ((own - other).abs() <= 2 * (other * (1 - other) / n).sqrt()).all()
+    share = float(truth.sum((0, 1, 3))[1])
+    apart = [float(told.levels(500, uniform(seed))[:, TARGET].double().mean()) - share for seed in range(20)]
+    assert sum(gap**2 for gap in apart) / 20 <= 0.1 * share * (1 - share) / 500
 
 
 @pytest.mark.parametrize("n", [0, 1, 3])

@@ -13,9 +13,10 @@ Rows are drawn by Latin hypercubes, one for each component (McKay, Beckman, Cono
 all components alike, and within one on all n_k quantiles of every column. Every single row has the mixture's law; all
 together have its one- and two-way tables with less of a sampling error than independent ones.
 
-A column to predict may be drawn last, by the row's other columns (`target_effects`), in seven rows of ten: the two-way
-tables stay those of the mixture, other tables with it do not. Effects say too little of rows that are surely one or the
-other, components too much. All that is asked of the mixture in closed form is the mixture's own.
+A column to predict may be drawn last, by the row's other columns (`target_effects`), in seven rows of ten: two-way
+tables with it are the mixture's, or nearer to the released ones, and other tables with it are its own. Effects say too
+little of rows that are surely one or the other, components too much. All that is asked of the mixture in closed form is
+the mixture's own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,7 @@ _MOST_PARAMETERS = 1 << 28  # 1 GiB: a description from elsewhere cannot ask for
 MOST_COMPONENTS = 1 << 20  # beyond it a float32 latent no longer reaches every component evenly
 _LAST = 1 - 2.0**-30  # of [0, 1): a component's number may be added without rounding up to the next
 _GOLDEN = 0.5 * (5**0.5 - 1)
-KEPT = 0.3  # of all rows: so many have the target of their component
+KEPT = 0.3  # of all rows: so many have the target by the odds of their component
 
 
 class MixtureOfProducts(nn.Module):
@@ -106,9 +107,10 @@ class MixtureOfProducts(nn.Module):
         odds = torch.split(self.odds().detach().cpu().double(), list(self.sizes), 1)
         levels = latin(pick, odds, uniform)
         if self.target is not None and self.effects is not None:
-            effects = self.effects.detach().cpu().double()
-            drawn = told(self.terms(levels), effects, uniform)
-            levels[:, self.target] = torch.where(uniform(n) < KEPT, levels[:, self.target], drawn)
+            own = odds[self.target]
+            chance = said(self.terms(levels), self.effects.detach().cpu().double())
+            kinds = torch.argsort(torch.argsort(own[:, -1]))[pick]  # rising with a component's own odds
+            levels[:, self.target] = evenly(KEPT * own[pick] + (1 - KEPT) * chance, kinds, uniform)
         return levels[torch.argsort(uniform(n))]
 
     def terms(self, levels: Tensor) -> Tensor:
@@ -177,16 +179,22 @@ def latin(pick: Tensor, odds: Sequence[Tensor], uniform: Callable[[int], Tensor]
     return levels
 
 
-def told(terms: Tensor, effects: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
-    """The target's level in each row, by the sum of these of the `effects`: (n, terms) → int32 (n,).
-
-    Every single row has these odds; rows in the order of their odds take numbers that are spread evenly over [0, 1)
-    wherever a run of them begins and ends (multiples of the golden section), so that all together are near them.
-    """
+def said(terms: Tensor, effects: Tensor) -> Tensor:
+    """The odds of the target's levels in each row, by the sum of these of the `effects`: (n, terms) → (n, levels)."""
     scores = effects.new_zeros(len(terms), effects.shape[1])
     for some in terms.T:
         scores += effects[some]
-    odds = torch.softmax(scores, 1)
-    draw = torch.empty(len(terms), dtype=torch.float64)
-    draw[torch.argsort(odds[:, -1])] = (torch.arange(len(terms)) * _GOLDEN + uniform(1)) % 1
+    return torch.softmax(scores, 1)
+
+
+def evenly(odds: Tensor, kinds: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+    """A level for each row, by its own odds (n, levels): int32 (n,).
+
+    Every single row has these odds. Rows, kind by kind and then in the order of their odds, take numbers that are
+    spread evenly over [0, 1) wherever a run of them begins and ends (multiples of the golden section), so that each
+    kind, and all together, are near them.
+    """
+    draw = torch.empty(len(odds), dtype=torch.float64)
+    order = torch.argsort(kinds + odds[:, -1].clamp(max=_LAST))
+    draw[order] = (torch.arange(len(odds)) * _GOLDEN + uniform(1)) % 1
     return (odds.cumsum(1)[:, :-1] <= draw[:, None]).sum(1).int()
