@@ -12,6 +12,7 @@ from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.given_rules import Tie
 from understudy.models.tables.loss import Triple
 from understudy.models.tables.mixture import KEPT, MixtureOfProducts
+from understudy.models.tables.noisy_tables import read_tables
 from understudy.models.tables.target_effects import with_effects
 
 SIZES, TARGET = (2, 3, 2, 2), 2
@@ -71,6 +72,49 @@ def test_pairs_with_the_target_stay_and_it_is_drawn_by_no_two_columns_together(
         )
     apart = (before[:, :, 1] / before[:, :, 0]).log()
     assert apart.diff(dim=0).diff(dim=1).abs().max() > 0.5
+
+
+@pytest.fixture(scope="module")
+def stronger(told: MixtureOfProducts) -> Tensor:
+    """The Gram matrix, in shares, of rows whose effects are twice as strong, the target's shares as they were."""
+    twice = MixtureOfProducts(SIZES, 6, TARGET)
+    twice.load_state_dict(told.state_dict())
+    share, shift = law(told, kept=0).sum((0, 1, 3)), torch.zeros(2)
+    assert twice.effects is not None
+    assert told.effects is not None
+    for _ in range(50):
+        with torch.no_grad():
+            twice.effects.copy_(2 * told.effects + shift / 3)
+        shift += (share / law(twice, kept=0).sum((0, 1, 3))).log().float()
+    rows = torch.cat([torch.nn.functional.one_hot(ROWS[:, c], size) for c, size in enumerate(SIZES)], 1)
+    return rows.double().T @ (law(twice).detach().reshape(-1, 1) * rows)
+
+
+def effects(mixture: MixtureOfProducts) -> Tensor:
+    """What levels of the same column differ by in the log-odds of the target."""
+    assert mixture.effects is not None
+    odds = mixture.effects.double().diff(dim=1)[:, 0]
+    return torch.cat([odds[block].diff() for c, block in enumerate(BLOCKS) if c != TARGET])
+
+
+@pytest.mark.parametrize("unknown", [False, True])
+def test_effects_are_as_strong_as_the_released_pairs_with_the_target_say(
+    mixture: MixtureOfProducts, told: MixtureOfProducts, stronger: Tensor, unknown: bool
+) -> None:
+    noise = torch.full((9, 9), 20.0)
+    if unknown:
+        noise[:2] = noise[:, :2] = torch.inf  # the first column was not measured
+    tables = read_tables(stronger * 100_000, SIZES, noise=noise, people=100_000)
+    ratio = effects(with_effects(mixture, TARGET, [], uniform(1), tables)) / effects(told)
+    torch.testing.assert_close(ratio, torch.full((4,), 2.0, dtype=torch.float64), atol=0.1, rtol=0)
+
+
+def test_pairs_that_show_no_more_than_noise_leave_effects_nearly_as_the_mixture_has_them(
+    mixture: MixtureOfProducts, told: MixtureOfProducts, stronger: Tensor
+) -> None:
+    tables = read_tables(stronger * 100, SIZES, noise=50.0, people=100)
+    again = with_effects(mixture, TARGET, [], uniform(1), tables)
+    torch.testing.assert_close(effects(again), effects(told), atol=0, rtol=0.02)
 
 
 def test_a_three_way_table_stays_where_its_columns_have_effects_together(

@@ -111,7 +111,11 @@ def fit_gram(
             [c for c in triple.columns if c != target] for triple in triples if target in triple.columns
         ]
         fitted = with_effects(
-            fitted, target, together, lambda n: torch.rand(n, generator=generator, dtype=torch.float64)
+            fitted,
+            target,
+            together,
+            lambda n: torch.rand(n, generator=generator, dtype=torch.float64),
+            tables,
         )
     return fitted if coarse is None else coarse.parted(fitted)
 
