@@ -221,7 +221,7 @@ def test_a_refused_beginning_leaves_nothing_begun() -> None:
     held = federation(20)
     parties = LocalParties(held.parties("verti-gan", run="r"))
     ledger = held.holders["clinic"].ledger
-    ledger.charge(PureDp(BUDGET.epsilon / 2), run="earlier", what="half of all")
+    ledger.charge(PureDp(BUDGET.epsilon / 5), run="earlier", what="a fifth: less than the alignment foresees")
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         verti_gan.train(verti_gan.Config(**SMALL), parties, held.schemas)
     party = parties.parties["clinic"]
