@@ -131,3 +131,6 @@ def test_at_a_small_price_everyone_of_the_second_round_is_asked_about_a_column_a
     assert not Plan.rule(1.0, [2] * 100, 100_000, target=True).paired, (
         "so few people a pair tell less than sets of rare bits"
     )
+    assert not Plan.rule(1.0, [2] * 50, 100_000, target=True, classes=10).paired, (
+        "ten classes are told from each other by what columns have in common"
+    )

@@ -7,8 +7,8 @@ A report about K cells costs the same whatever K is, and tells of each cell as m
 beyond it, the noise of every cell grows. So a set grows as long as `reach`·e^ε of its likeliest cells, by round 1
 and as if its columns were independent, hold nearly all people; what is not among them shares one cell. At ε = 8 that is
 four or five columns of Adult or twenty rare bits. With a target and ε below 3 a set is a column and the target, but
-for wide tables of bits. Rare levels of a column share one group, where round 2 could not tell them from noise; levels
-in order, such as those of a number, share it with their neighbours.
+for wide tables of bits and for targets of many levels. Rare levels of a column share one group, where round 2 could not
+tell them from noise; levels in order, such as those of a number, share it with their neighbours.
 
 Sets are chosen one after another, each for the pairs of columns that were asked about least (greedy, as a covering
 design). Pairs with a named `target` are wanted more than others; at small ε they alone are, since few pairs can be
@@ -35,6 +35,7 @@ Array = NDArray[np.float64]
 _LARGE = 6.0  # ε from which pairs without the target are worth people
 _MIDDLE = 3.0  # ε from which any pairs are, where no target is named, and more levels can be told from noise
 _WIDE = 60  # columns beyond which few sets would have the target by themselves, and few people a pair with it
+_FEW_CLASSES = 3  # beyond which what columns have in common tells more of the target than each by itself
 _PEOPLE_A_LEVEL = 10  # so many at least are asked about single columns
 _LEAST_CELLS = 4
 _SETS = 120
@@ -70,13 +71,18 @@ class Plan:
     anchored: bool
 
     @classmethod
-    def rule(cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool) -> "Plan":
-        """By ε, columns and people, and whether a target is named; without one a small ε is for single columns."""
+    def rule(
+        cls, epsilon: float, levels: Sequence[int], people: int, *, target: bool, classes: int = 2
+    ) -> "Plan":
+        """By ε, columns and people, and whether a target is named; without one a small ε is for single columns.
+
+        `classes`: levels of the target.
+        """
         large = epsilon >= _LARGE
         share = 0.15 if large else 0.4 if epsilon >= _MIDDLE else 0.5 if target else 1.0
         few = _PEOPLE_A_LEVEL * sum(size - 1 for size in levels) / max(people, 1)
         others = min(1 / 3, 5 / len(levels)) if large else 0.0
-        paired = target and epsilon < _MIDDLE and len(levels) <= _WIDE
+        paired = target and epsilon < _MIDDLE and len(levels) <= _WIDE and classes <= _FEW_CLASSES
         return cls(
             share=min(1.0, max(share, few)),
             others=others if target else 1.0,

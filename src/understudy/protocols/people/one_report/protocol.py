@@ -70,8 +70,9 @@ class _Run(TwoRounds):
         self.target = _place(schema, self.levels, config.target)
         super().__init__(config, parties, schema, checkpoint, resume=resume)
         self.plan = Plan.rule(
-            config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None
-        )
+            config.epsilon_total, self.levels, sum(self.hosted.values()), target=self.target is not None,
+            classes=2 if self.target is None else self.levels[self.target],
+        )  # fmt: skip
         if config.share is not None:
             self.plan = replace(self.plan, share=config.share)
         self.divide(self.plan.share)
