@@ -48,6 +48,7 @@ EQUAL = {"avd2": "2-way", "tstr_boosting_auc": "AUC", "tstr_boosting_f1": "F1"}
 BESIDE = {"Gram+target": "two holders", "one holder": "one holder", "AIM-equal": "AIM", "MST-equal": "MST"}
 CUTS = tuple(f"{name}@{people}" for name in ("credit", "randhie") for people in (4000, 2000, 1000))
 TOLD = ("bank", "credit", "diabetes")  # on which it was chosen how a target is drawn
+WIDE = ("census", "a9a", "w8a-124", "har")
 SMALL = ("adult_pgm", "adult", "bank", "credit", "diabetes", "randhie")  # at most 30 columns
 
 
@@ -393,6 +394,7 @@ def told() -> str:
         (TOLD, ", ".join(TOLD)),
         (apart, ", ".join(apart)),
         (CUTS, "4,000 people and fewer"),
+        (WIDE, ", ".join(WIDE)),
     ):
         for holders, part in rows[rows.dataset.isin(names)].groupby("holders"):
             cells = [str(len(part))]

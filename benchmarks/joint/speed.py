@@ -4,6 +4,7 @@
 
     codes    20 columns, 3,000 levels together, 2,000 of them codes of one column, of which the second is the first part
     many     42 columns, 476 levels together, in six groups that each follow a rank of their own
+    named    as many, and a column of two levels is to be predicted
     copies   10 columns of 10 levels, two of them the same
 
 Each fit is a process of its own, on one simulated release (δ = 1e-5, one noise for all cells), so that its memory is
@@ -27,7 +28,7 @@ from common.options import options, quick
 from common.rows import said, write
 
 QUICK, HERE = quick(), Path(__file__).parent
-CASES = ("copies", "many", "codes")
+CASES = ("copies", "many", "named", "codes")
 FIELDS = (
     "case", "width", "columns", "people", "epsilon", "threads", "steps", "seconds", "cpu_seconds", "peak_mb", "avd2",
     "ratio", "avd2_ratio",
@@ -50,13 +51,15 @@ def fit_one(case: str, epsilon: float) -> dict[str, Any]:
         people, sizes, groups = 40_000, [2_000, 50, *[53] * 17, 49], 3
     elif case == "many":
         people, sizes, groups = 20_000, [*[12] * 35, *[8] * 7], 6
+    elif case == "named":
+        people, sizes, groups = 20_000, [*[12] * 36, *[8] * 4, 10, 2], 6
     else:
         people, sizes, groups = 5_000, [10] * 10, 1
     ranks = rng.random((people, groups))[:, np.arange(len(sizes)) % groups]
     follows = rng.random((people, len(sizes))) < 0.6
     levels = np.where(follows, ranks, rng.random((people, len(sizes)))) ** 2 * sizes
     codes = levels.astype(np.int64)
-    if case != "many":
+    if case not in ("many", "named"):
         codes[:, 1] = codes[:, 0] * sizes[1] // sizes[0]
     cells = len(sizes) * (len(sizes) + 1) // 2
     sigma = calibrate(lambda s: {DiscreteGaussian(sigma=s): cells}, epsilon=epsilon, delta=1e-5)
@@ -71,7 +74,7 @@ def fit_one(case: str, epsilon: float) -> dict[str, Any]:
     begun, worked = time.perf_counter(), time.process_time()
     fitted = fit_gram(
         released, sizes, noise=sigma, people=people, steps=30 if QUICK else 1200, seed=0,
-        watch=lambda step, residual: seen.append(step),
+        target=len(sizes) - 1 if case == "named" else None, watch=lambda step, residual: seen.append(step),
     )  # fmt: skip
     seconds, worked = time.perf_counter() - begun, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # KiB on Linux
