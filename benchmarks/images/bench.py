@@ -130,7 +130,7 @@ def drawn_images(
     settings = {"private": bool(job["epsilon"]), "upright": job["method"] == UPRIGHT}
     if offered:
         pool = {"epsilon": budget.epsilon, "delta": DELTA, "leave_out": "nothing"}
-        result = train("sgde", federation, kind="moments", **pool)
+        result = train("sgde", federation, kind="moments", **pool, **settings)
     else:
         result = train("moments", federation, **settings)
     rows = result.transcript.rows(result.privacy)
@@ -151,7 +151,7 @@ def jobs(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
         cells = [("one holder", method, epsilon) for method in methods for epsilon in (*args.epsilons, 0.0)]
         cells += [("one holder", "real", 0.0)]
         if dataset in IMAGES:
-            cells += [("20 silos", "moments", 1.5), ("offers", "moments", 1.5)]
+            cells += [("20 silos", "moments", 1.5), *(("offers", method, 1.5) for method in methods)]
         for split, method, epsilon in cells:
             for seed in range(args.seeds if epsilon else 1):
                 yield common | {

@@ -1,4 +1,5 @@
-"""Sheets of drawn images: a column for each class, four rows for each ε, one file for each data set.
+"""Sheets of drawn images: a column for each class, four rows for each ε, one file for each data set. Handwriting is
+turned upright.
 
 python benchmarks/images/sheets.py --data data --datasets mnist fashion_mnist
 """
@@ -29,8 +30,10 @@ def main() -> None:
     for dataset in args.datasets:
         x, y, *_ = bench.load(dataset, args.data)
         classes, images = int(y.max()) + 1, []
+        method = bench.UPRIGHT if dataset in bench.HANDWRITING else "moments"
         for epsilon in EPSILONS:
-            job = {"split": "one holder", "epsilon": epsilon, "seed": 0, "drawn": 100 * classes}
+            job = {"split": "one holder", "method": method, "epsilon": epsilon, "seed": 0}
+            job["drawn"] = 100 * classes
             drawn, labels, *_ = bench.drawn_images(job, x, y, classes)
             images += [drawn[labels == c][n] for n in range(4) for c in range(classes)]
         print(sample_sheet(np.stack(images), args.out / f"{dataset}.png", columns=classes))

@@ -46,26 +46,50 @@ def accuracies() -> str:
 def silos() -> str:
     """20 silos beside one holder, at SGDE's ε. Of offers that were added also what the fit itself tells."""
     every = measured()
-    every = every[(every.epsilon == 1.5) & (every.method == "moments")]
-    ours = every[every.classifier == "cnn"]
-    alone = every[(every.split == "offers") & (every.classifier != "cnn")]
-    lines = [
-        (
-            NAMES[dataset],
-            *(_mean(rows[rows.split == split].accuracy) for split in ("one holder", "20 silos")),
-            _most(rows[rows.split == "20 silos"].up_mb),
-            _mean(rows[rows.split == "offers"].accuracy),
-            *(
-                _mean(alone[(alone.dataset == dataset) & (alone.classifier == one)].accuracy)
-                for one in ("mlp", "logistic", "fit")
-            ),
-            _most(rows[rows.split == "offers"].up_mb),
+    every = every[(every.epsilon == 1.5) & every.method.isin(METHODS)]
+    lines = []
+    for (dataset, method), rows in every.groupby(["dataset", "method"], sort=False):
+        offers, drawn = rows[rows.split == "offers"], rows[rows.classifier == "cnn"]
+        if not len(offers):
+            continue
+        lines.append(
+            (
+                NAMES[dataset] + method.removeprefix("moments"),
+                *(_mean(drawn[drawn.split == split].accuracy) for split in ("one holder", "20 silos")),
+                _most(rows[rows.split == "20 silos"].up_mb),
+                *(
+                    _mean(offers[offers.classifier == one].accuracy)
+                    for one in ("cnn", "mlp", "logistic", "fit")
+                ),
+                _most(offers.up_mb),
+            )
         )
-        for dataset, rows in ours.groupby("dataset", sort=False)
-        if (rows.split == "20 silos").any()
-    ]
     columns = ("one holder", "20 silos, sums under pads", "sent by a silo", "20 silos, offers added")
     return table(("data", *columns, "mlp", "logistic", "the fit's own rule", "an offer has"), lines)
+
+
+def veil() -> str:
+    """Offers by how much variance is drawn besides: what a CNN learns from them, and what the fit itself tells."""
+    rows = pd.read_csv(HERE / "offers.csv")
+    rows = rows[rows.classifier.isin(("cnn", "fit"))]
+    lines = [
+        (
+            f"{NAMES[str(dataset)]}{str(method).removeprefix('moments')}, {silos} silos, ε = {step:g}",
+            who,
+            *(_mean(some[some.veil == times].accuracy) for times in (0, 3, 8, 20)),
+        )
+        for (dataset, method, silos, step, who), some in rows.groupby(
+            ["dataset", "method", "silos", "epsilon", "classifier"], sort=False
+        )
+    ]
+    return table(
+        (
+            "offers of",
+            "",
+            *(f"{times} times the variance" if times else "nothing besides" for times in (0, 3, 8, 20)),
+        ),
+        lines,
+    )
 
 
 def published() -> str:
@@ -94,11 +118,13 @@ def others() -> str:
         measured(),
         *(pd.read_csv(HERE.parent / name / "ours.csv") for name in ("sgde", "gen_fl")),
     )
-    ours = ours[(ours.method == "moments") & (ours.classifier == "cnn")]
+    ours = ours[ours.classifier == "cnn"]
+    turned, ours = (ours[ours.method == method] for method in reversed(METHODS))
     pool = sgde[(sgde.method == "synthetic") & (sgde.table == "III")].assign(accuracy=sgde.accuracy / 100)
     found = {
         "SGDE's β-VAEs, 20 silos": (1.5, pool),
         "moments, 20 silos, offers added": (1.5, ours[(ours.split == "offers") & (ours.epsilon == 1.5)]),
+        "moments, upright, 20 silos, offers added": (1.5, turned[turned.split == "offers"]),
         "moments, 20 silos, sums under pads": (1.5, ours[(ours.split == "20 silos") & (ours.epsilon == 1.5)]),
         "DP-GenFL's private GAN, drawn images alone": (
             4,
@@ -185,6 +211,7 @@ TABLES = {
     "speed": speed,
     "accuracies": accuracies,
     "silos": silos,
+    "veil": veil,
     "published": published,
     "others": others,
     "tried": tried,

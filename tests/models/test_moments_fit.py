@@ -31,7 +31,7 @@ WIDE = Frame((64, 64), 2, 40)
 
 def crowd(people: float) -> Centres:
     """So many people of one class."""
-    return Centres(torch.tensor([people]).double(), torch.zeros(1, 1), 1.0, 1.2)
+    return Centres(torch.tensor([people]).double(), torch.zeros(1, 1), torch.zeros(1), 1.0, 1.2)
 
 
 def symmetric(d: int, scale: float) -> torch.Tensor:
@@ -95,6 +95,11 @@ def test_means_that_are_noise_become_the_mean_of_all_and_others_stay() -> None:
     assert (found.means - apart).square().mean() < 2 * (noise / 100) ** 2
     quiet = centres(first | {"sums": sums * 0 + noise * torch.randn(8, 40, generator=RNG).double()}, WIDE)
     assert quiet.means.std(0).mean() < 0.5 * noise / 100
+    # What noise has left in the means: all of it where they lie apart, little where they are shrunk away.
+    own = (noise / 100) ** 2
+    assert ((found.marks[:10] > 0.9 * own) & (found.marks <= own).all()).all()
+    assert quiet.marks.mean() < 0.3 * own
+    assert not centres(first | {"sums_noise": torch.tensor(0.0)}, WIDE).marks.any()
 
 
 def test_a_class_without_people_and_without_energy_is_no_error() -> None:
@@ -138,6 +143,26 @@ def test_histograms_of_noise_are_left_aside() -> None:
     torch.testing.assert_close(
         network.rows(z).flatten(), network.raw(z).clamp(0, 1).flatten(), rtol=0, atol=1e-5
     )
+
+
+def test_loud_histograms_of_series_move_values_by_what_all_channels_have_in_common() -> None:
+    frame, people, noise = Frame((8, 20), 1, 40), 400.0, 12.0
+    low = torch.tensor([0.5, 0.3, 0.15, 0.05]).repeat_interleave(4).double() / 4
+    loud = noise * torch.randn(20, 16, generator=RNG, dtype=torch.float64)
+    moved = {}
+    for name, shares in (("low", low), ("own", None)):
+        network = CellGaussians(frame, classes=1, cells=1, directions=1).requires_grad_(False)
+        network.tail.fill_(1000.0)
+        z = torch.randn(2000, network.latent, generator=RNG)
+        before = network.rows(z).mean()
+        if shares is None:
+            shares = torch.histc(network.raw(z), 16, 0, 1).double() / network.raw(z).numel()
+        assert not match_shades(network, people * shares + loud, noise, people), "too loud for a channel"
+        moved[name] = float(network.rows(z).mean() - before)
+    wanted = float((low * (torch.arange(16) + 0.5) / 16).sum()) - 0.5
+    assert wanted < -0.15
+    assert moved["low"] == pytest.approx(wanted, abs=0.03)
+    assert moved["own"] == pytest.approx(0.0, abs=0.02), "noise alone moves nothing"
 
 
 def test_shares_are_the_nearest_ones() -> None:

@@ -21,7 +21,8 @@ from understudy.data.table import read_table
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.federation import Federation
 from understudy.generator import Generator
-from understudy.models.moments import CellGaussians, OfferedMoments, added
+from understudy.models.moments import CellGaussians, OfferedMoments, added, centres
+from understudy.models.moments.offered import VEIL
 from understudy.models.pool import Pool
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget
@@ -489,3 +490,18 @@ def test_offers_of_upright_images_are_added_to_each_other_alone_and_draw_what_le
         unpack_offer(pool_of, pack_offer(lied, made[0].network))
     with pytest.raises(ConfigError, match="alone"):
         replace(turned, kind="gram")
+
+
+def test_images_vary_by_more_than_noise_has_left_in_the_means_of_their_classes() -> None:
+    sums = [offer(400, f"s{n}", n).network for n in range(2)]
+    read = [one.read() for one in sums]  # type: ignore[operator]
+    first = {
+        key: sum(each[0][key] for each in read)
+        if not key.endswith("_noise")
+        else math.sqrt(2) * read[0][0][key]
+        for key in read[0][0]
+    }
+    marks = centres(first, sums[0].frame).marks  # type: ignore[arg-type]
+    fit = added(sums)  # type: ignore[arg-type]
+    assert marks.max() > 0.5 * float(first["sums_noise"] / first["people"].max()) ** 2
+    assert (fit.tail.double().square() >= 0.999 * VEIL * marks).all()

@@ -50,6 +50,7 @@ class Centres:
 
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)
+    marks: Tensor  # (features,): the variance that noise has left in the means of classes; 0 of several labels
     spread: float  # the mean squared distance
     pull: float  # where rows are pulled in to, in parts of its root
     poses: int = 0  # the first of the features that say how an image was turned, and have no neighbours
@@ -77,13 +78,13 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
     if labels is not None and len(labels.sizes) > 1:
         found = by_labels(first, labels)
         people, whole, loud, beside = found.people, found.whole, found.whole_noise, found.beside
-        total = people.sum()
+        total, marks = people.sum(), torch.zeros_like(whole)
     else:
         people = first["people"].clamp(min=1.0)
         total = people.sum()
         whole = first["sums"].sum(0) / total
         loud = float(first["sums_noise"] / total) * math.sqrt(len(people))
-        beside = _told_apart(first, people, whole)
+        beside, marks = _told_apart(first, people, whole)
     middle = series_mean(whole, loud, frame.channels) if frame.sides == 1 else without_noise(whole, loud)
     means = middle + beside
     norms = means.square().sum(1, keepdim=True).sqrt()
@@ -92,17 +93,20 @@ def centres(first: Released, frame: Frame, labels: Labels | None = None) -> Cent
     least = max(float(first["energy_noise"] / total), 1e-4 * most**2)  # less than its noise cannot be told
     spread = float((first["energy"] / total - own).clamp(min=min(least, most**2), max=most**2))
     each = 1 if labels is None else labels.each
-    return Centres(people, means, spread, RADIUS[frame.sides], frame.poses, each)
+    return Centres(people, means, marks, spread, RADIUS[frame.sides], frame.poses, each)
 
 
-def _told_apart(first: Released, people: Tensor, whole: Tensor) -> Tensor:
-    """Means of classes about that of all, shrunk to it by the share of their spread that is noise."""
+def _told_apart(first: Released, people: Tensor, whole: Tensor) -> tuple[Tensor, Tensor]:
+    """Means of classes about that of all, shrunk to it by the share of their spread that is noise, and the variance
+    that noise has left in them.
+    """
     beside = first["sums"] / people[:, None] - whole
     if len(people) == 1:
-        return beside
+        return beside, torch.zeros_like(whole)
     noise = (first["sums_noise"] / people).square()[:, None]
     signal = (smoothed(beside.square().mean(0)) - noise.mean()).clamp(min=0)
-    return beside * signal / (signal + noise).clamp(min=1e-300)
+    weight = signal / (signal + noise).clamp(min=1e-300)
+    return beside * weight, (weight.square() * noise).mean(0)
 
 
 @dataclass(frozen=True)

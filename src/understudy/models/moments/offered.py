@@ -11,12 +11,16 @@ all. What differs are the centres. By the law of total covariance, with n_c peop
 
 where S is about a, and the silo's classes are all taken to lie by a − m from where they lie elsewhere.
 
+Every silo has the whole noise, and what of it is left in the mean of a class all images drawn of it share: a network
+that learns from them takes it for a mark of the class. So images are drawn with `VEIL` times its variance besides.
+
 Guarantee: reads released numbers alone. The same numbers give the same fit.
 Edges: one silo is a pool of one. More noise in one of them is more noise in the sum.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -35,6 +39,7 @@ MOST_FEATURES = 512
 MOST_VALUES = 1 << 14  # of a row
 MOST_SCALE = 1 << 10
 MOST_NOISE = 1 << 52  # its square is still a number
+VEIL = 8.0  # of the variance that noise has left in the means of classes: images are drawn with it besides
 
 
 class OfferedMoments(nn.Module):
@@ -167,6 +172,8 @@ def added(offers: Sequence[OfferedMoments]) -> CellGaussians:
         pooled["moments"] += moved.sum(0)
         cells["moments"] += moved
     kept = directions(pooled, centre)
+    if one.frame.sides == 2:
+        kept = replace(kept, tail=kept.tail + VEIL * centre.marks)
     cells["moments"] = kept.basis.T @ cells["moments"] @ kept.basis
     network = fit_cells(one.frame, centre, kept, cells)
     match_shades(network, first["shades"], float(first["shades_noise"]), float(centre.people.sum()))

@@ -4,9 +4,13 @@ A Gaussian in the frame has no notion of a value that most places share (the bla
 Its values are therefore mapped, rank by rank, to those of the noisy histogram of all rows: contrast comes back. The
 network's own spread is known by drawing from it, which costs nothing.
 
+Histograms whose noise would move a share by more than `LOUD` of all values are not believed channel by channel. Of
+series what all channels have in common is still looked at: how their histograms differ from the network's own, wave by
+wave over the bins, on average over the channels, and shrunk by the share of it that is not noise. Prices that were low
+for most of the time are low in all channels.
+
 Guarantee: reads released numbers alone, and is the same for the same numbers.
-Edges: histograms whose noise would move a share by more than `LOUD` of all values are left aside, and values are cut
-to [0, 1] as they are.
+Edges: loud histograms of images are left aside, and values are cut to [0, 1] as they are.
 """
 
 import math
@@ -14,12 +18,15 @@ import math
 import torch
 from torch import Tensor
 
+from understudy.data.frame import dct
 from understudy.models.moments.gaussians import KNOTS, CellGaussians, mapped_through
 
 LOUD = 0.02  # of all values: what the noise of half of the bins together may have
 _DRAWN = 4096  # rows by which a network's own spread is known
 _MOST = 1 << 22  # values of them
 _BENT = 4.0
+_WARY = 2.0  # how often the variance of noise is counted in what all channels have in common
+_FINE = 1025  # values at which the spread of a channel is known
 
 
 def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: float) -> bool:
@@ -29,10 +36,13 @@ def match_shades(network: CellGaussians, shades: Tensor, noise: float, people: f
     with torch.no_grad():
         raw = network.raw(torch.randn(rows, network.latent, generator=generator))
         found = shades_map(raw, shades, noise, people)
+        quiet = found is not None
+        if found is None and network.frame.sides == 1:
+            found = _common_map(raw.double(), shades / people, noise / people)
         if found is not None:
             network.inner.copy_(found[0])
             network.outer.copy_(found[1])
-    return found is not None
+    return quiet
 
 
 def shades_map(
@@ -57,6 +67,29 @@ def shades_map(
         inner.append(own[(at * (len(own) - 1)).round().long()].float())
         outer.append(_placed(at, shares, edges, None if means is None else float(means[channel])).float())
     return torch.stack(inner), torch.stack(outer)
+
+
+def _common_map(raw: Tensor, shares: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    """The points through which values (n, places, channels) are mapped, so that they differ from what they were by what
+    all histograms (channels, bins), under noise of this deviation, have in common.
+    """
+    channels, bins = shares.shape
+    own = raw.permute(2, 0, 1).flatten(1).sort(1).values.contiguous()  # (channels, n · places)
+    cells = (own.clamp(0, 1) * bins).long().clamp(max=bins - 1)
+    spread = torch.stack([torch.bincount(some, minlength=bins) for some in cells]) / own.shape[1]
+    waves = torch.from_numpy(dct(bins))[1:]  # the first is their sum, and no difference
+    found = ((shares - spread) @ waves.T).mean(0)
+    loud = _WARY * noise**2 / channels
+    squares = found.square()
+    signal = (torch.cat([squares[:1], squares, squares[-1:]]).unfold(0, 3, 1).mean(1) - loud).clamp(min=0)
+    more = (found * signal / (signal + loud).clamp(min=1e-300)) @ waves
+    more = torch.cat([more.new_zeros(1), more.cumsum(0)])
+    at = (torch.arange(KNOTS, dtype=torch.float64) + 0.5) / KNOTS
+    edges, values = (torch.linspace(0, 1, n, dtype=torch.float64) for n in (bins + 1, _FINE))
+    below = torch.searchsorted(own, values.expand(channels, -1).contiguous(), right=True) / own.shape[1]
+    below = (below + mapped_through(values, edges, more)).clamp(0, 1).cummax(1).values
+    inner = own[:, (at * (own.shape[1] - 1)).round().long()]
+    return inner.float(), torch.stack([mapped_through(at, some, values) for some in below]).float()
 
 
 def _placed(at: Tensor, shares: Tensor, edges: Tensor, mean: float | None) -> Tensor:

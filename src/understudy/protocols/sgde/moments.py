@@ -38,7 +38,7 @@ from understudy.protocols.sgde.offer import Requirements
 from understudy.protocols.sgde.quality import MOVED
 from understudy.protocols.sgde.rows import Held
 
-SHARES = (0.3, 0.3, 0.4)  # of the budget: means, second moments of all rows, and of each class
+SHARES = (0.5, 0.3, 0.2)  # of the budget: means, second moments of all rows, and of each class
 
 
 @lru_cache(maxsize=64)
