@@ -19,7 +19,7 @@ KINDS = {
     "dplt.quantify", "dplt.tables",
     "gan.begin", "gan.begun", "gan.gradient", "gen-fl.made", "gen-fl.make",
     "gram.agree", "gram.agreed", "gram.begin", "gram.begun", "gram.fine", "gram.propose", "gram.propose-levels",
-    "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken",
+    "gram.proposed", "gram.refine", "gram.share", "gram.shared", "gram.take-levels", "gram.taken", "gram.widen",
     "lopub.begin", "lopub.round",
     "moments.agree", "moments.agreed", "moments.begin", "moments.begun", "moments.cells", "moments.means",
     "moments.norms", "moments.pooling", "moments.summed",

@@ -50,7 +50,7 @@ class Centres:
 
     people: Tensor  # (classes,)
     means: Tensor  # (classes, features)
-    marks: Tensor  # (features,): the variance that noise has left in the means of classes; 0 of several labels
+    marks: Tensor  # (features,): the variance that noise has left in means of classes; 0 of several labels
     spread: float  # the mean squared distance
     pull: float  # where rows are pulled in to, in parts of its root
     poses: int = 0  # the first of the features that say how an image was turned, and have no neighbours
