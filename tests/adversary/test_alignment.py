@@ -244,3 +244,37 @@ def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str)
     assert last.ledger.entries() == before
     told = {entry.what for holder in others for entry in holder.ledger.entries() if entry.run == "r"}
     assert told <= {"alignment: how many people are held is disclosed, outside ε"}
+
+
+class Mismatching(LocalParties):
+    """A server that says of two people of the last holder that each is the other."""
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        last = self.names[-1]
+        if isinstance(message, dict) and isinstance(found := message.get(last), Found):
+            assert found.positions is not None
+            positions = found.positions.clone()
+            positions[:2] = positions[:2].flip(0)
+            message = message | {last: Found(positions=positions)}
+        return super().ask(message, at_least=at_least)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gram, columns, three parties",
+        "Gram, a grid",
+        "DPLT, two parties",
+        "Tied, a table, images and series, two releases",
+        "Visits, a grid, events that are drawn",
+        "VertiGAN, coupled",
+    ],
+)
+def test_people_who_are_matched_with_others_are_in_no_joint_release(name: str) -> None:
+    """Such a person would move it in two places, and pay for one."""
+    case = next(case for case in CASES if case.name.startswith(name))
+    federation = case.federation(seed=None)
+    parties = Mismatching(federation.parties(case.protocol, run="r", config=case.config()))
+    with pytest.raises(MessageError, match=r"were told different things|told other"):
+        case.module.train(case.config(), parties, federation.schemas)
+    assert not any(holder.ledger.spend(run="r") for holder in federation.holders.values())

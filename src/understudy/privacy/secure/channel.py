@@ -109,14 +109,24 @@ class Channel:
         self.sent, self.received = int(state["sent"]), int(state["received"])
 
 
-def connect(own: str, pair: KeyPair, keys: Mapping[str, bytes], *, context: bytes) -> dict[str, Channel]:
-    """A channel to every other holder. Edges: keys in which the own one is missing or another → MessageError."""
+def connect(
+    own: str,
+    pair: KeyPair,
+    keys: Mapping[str, bytes],
+    *,
+    context: bytes,
+    shared: Mapping[str, bytes] | None = None,
+) -> dict[str, Channel]:
+    """A channel to every other holder; `shared`: what this end and one other must agree on besides.
+
+    Edges: keys in which the own one is missing or another → MessageError.
+    """
     if keys.get(own) != pair.public:
         raise MessageError(f"{own}: the list of keys does not hold the key of {own}. Nothing was sent.")
     if len(set(keys.values())) < len(keys):
         raise MessageError(f"{own}: two holders are listed with one key. Nothing was sent.")
     return {
-        peer: Channel(own, pair, peer, public, context=context)
+        peer: Channel(own, pair, peer, public, context=context + (shared or {}).get(peer, b""))
         for peer, public in keys.items()
         if peer != own
     }

@@ -180,6 +180,25 @@ class AlignedParty(Party):
             return None
         return _foreseen(self.sure * budget.epsilon, budget.delta)
 
+    def shared_with(self, people: Sequence[tuple[int, int, Iterable[str]]]) -> dict[str, bytes]:
+        """Of each other holder a digest of the ids of the people that both share, in their common order: 32 bytes.
+
+        `people`: those from one place to another, and who else holds them; nobody over rows.
+        Guarantee: two holders find the same only if each place is one and the same person at both. A server that
+        matched a person with somebody else would have both in a joint release twice, at the price of once. It is for
+        lines between the two (`KeyedParty.lines`), and leaves nobody.
+        Edges: row by row nobody has an id → nothing.
+        """
+        if not people or self.table.schema.person is None or not len(self.aligned):
+            return {}
+        kind, ids = canonical_ids(self.aligned[self.table.schema.person].to_numpy())
+        found: dict[str, Any] = {}
+        for start, stop, peers in people:
+            told = b"".join(len(one).to_bytes(4, "big") + one for one in ids[start:stop])
+            for peer in peers:
+                found.setdefault(peer, hashlib.sha256(f"understudy people {kind} ".encode())).update(told)
+        return {peer: digest.digest() for peer, digest in found.items()}
+
     def forget(self) -> None:
         """Drop what was begun about the people as they were; they are aligned anew."""
 

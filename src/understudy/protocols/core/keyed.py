@@ -8,9 +8,10 @@
 A family's messages are subclasses of those here, with kinds of their own. The server's side stands in `agreeing`.
 
 Guarantee: nothing is charged, and so nothing that is paid for leaves, before every other holder has shown that it was
-told the same (`products.told_alike`). A release is charged once under its keys, whatever state the party is put back
-to: two releases under the same pads would differ by one party's own sums. With the last one the keys are dropped. From
-`Begin` until then the state is not saved on the server's word (`Keep`).
+told the same (`products.told_alike`), and where people are aligned that it has the same ones in the same places
+(`AlignedParty.shared_with`). A release is charged once under its keys, whatever state the party is put back to: two
+releases under the same pads would differ by one party's own sums. With the last one the keys are dropped. From `Begin`
+until then the state is not saved on the server's word (`Keep`).
 Edges: an ask that is repeated or out of turn → an error, and nothing is charged or sent; a session that is lost begins
 again with `Begin`, new keys, and a new price.
 """
@@ -259,12 +260,20 @@ class KeyedParty(Party, Generic[H]):
                     "Nothing was charged or sent."
                 )
 
-    def lines(self, ask: Any, *besides: Any, own: Iterable[str] = ("seeds",)) -> dict[str, Channel]:
-        """A channel to every other holder, under all that this one was told, but for what is each one's `own`."""
+    def lines(
+        self,
+        ask: Any,
+        *besides: Any,
+        own: Iterable[str] = ("seeds",),
+        shared: Mapping[str, bytes] | None = None,
+    ) -> dict[str, Channel]:
+        """A channel to every other holder, under all that this one was told, but for what is each one's `own`, and
+        under what it has in common with that one (`AlignedParty.shared_with`).
+        """
         if self.begun is None or self.pair is None:
             raise self.unexpected(ask)
         context = told_alike(self.run, self.begun, ask, *besides, own=own)
-        return connect(self.name, self.pair, ask.keys, context=context)
+        return connect(self.name, self.pair, ask.keys, context=context, shared=shared)
 
     # The state, as it is saved
 

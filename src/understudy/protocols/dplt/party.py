@@ -157,8 +157,8 @@ class DpltParty(KeyedParty[Agreement], AlignedParty):
         epsilon = math.inf if ask.epsilon is None else ask.epsilon
         if ask.epsilon is not None:
             positive(epsilon=epsilon)
-        channels = self.lines(ask, len(self.aligned))
-        peers = self.schemas.keys() - {self.name}
+        people, peers = len(self.aligned), self.schemas.keys() - {self.name}
+        channels = self.lines(ask, people, shared=self.shared_with([(0, people, peers)]))
         if not peers or channels.keys() != peers or ask.seeds.keys() != peers:
             raise MessageError(f"{self.name}: a party's key or seed is missing or new. Nothing was sent.")
         return Agreement(ask, channels, plan=Plan(self.config, self.schemas, epsilon))

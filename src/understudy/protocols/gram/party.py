@@ -30,11 +30,12 @@ from understudy.data.table import Table
 from understudy.errors import MessageError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json
 from understudy.privacy.accounts.ledger import Ledger, Receipt
-from understudy.privacy.secure import Bits, Words, fingerprint
+from understudy.privacy.secure import Bits, Ring, Words, fingerprint
 from understudy.protocols.core import (
     AlignedParty,
     Ask,
     Beginnings,
+    Chunk,
     KeyedParty,
     Message,
     Paid,
@@ -168,7 +169,8 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
         self.enough_noise(ask.sigmas, "noise")
         check_shares(self.terms.layout, ask, self.terms.spreads)
         whole(chunk=ask.chunk)
-        agreement = Agreement(ask, self.lines(ask, own=("seeds", "cells")), rows=self.rows)
+        shared = self.shared_with(self._chunks(ask, self.rows))
+        agreement = Agreement(ask, self.lines(ask, own=("seeds", "cells"), shared=shared), rows=self.rows)
         products = self._products(agreement)
         agreement.products = None if self.terms.layout.buys else products
         return agreement
@@ -194,11 +196,16 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
         Of a further product: the `bits` of people, from and to, each group's `widths`, and what it is about.
         """
         ask, rows, layout = agreement.agree, agreement.rows, agreement.layout
-        people = 0 if layout.grid.partition == "rows" else len(rows)
-        chunk = layout.chunk(ask.chunk, agreement.ring, widths)
-        chunks = chunks_of(self.name, layout.grid.groups, ask.cells, chunk, people)
+        chunks = self._chunks(ask, rows, widths)
         factors = factors_of(self.name, layout, ask, chunks, widths, again)
         return Products(agreement.ring, agreement.channels, factors, bits or rows.bits, chunks)
+
+    def _chunks(self, ask: Agree, rows: Rows, widths: Sequence[int] = ()) -> list[Chunk]:
+        """The chunks in which people are swapped, with whom: none over rows."""
+        layout = rows.layout
+        people = 0 if layout.grid.partition == "rows" else len(rows)
+        chunk = layout.chunk(ask.chunk, Ring(ask.bits), widths)
+        return chunks_of(self.name, layout.grid.groups, ask.cells, chunk, people)
 
     # Levels, where they are bought
 

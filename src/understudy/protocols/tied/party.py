@@ -168,7 +168,9 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
             raise MessageError(f"{self.name}: a party's key is missing or new. Nothing was sent.")
         whole(chunk=ask.chunk)
         Ring(ask.bits)
-        return Agreement(ask, self.lines(ask))
+        return Agreement(
+            ask, self.lines(ask, shared=self.shared_with([(0, len(self.aligned), layout.names)]))
+        )
 
     def ready(self, agreement: Agreement) -> str:
         return masked_rows(agreement.peers)

@@ -141,7 +141,8 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         if ask.seeds.keys() != peers or len(set(ask.seeds.values())) < len(peers):
             raise MessageError(f"{self.name}: a seed is missing or new. Nothing was sent.")
         terms = holders.terms(ask.multiplier, self._setting("most_holders"))
-        return Agreement(ask, self.lines(ask, own=("seeds", "cells")), terms=terms, chunks=chunks)
+        lines = self.lines(ask, own=("seeds", "cells"), shared=self.shared_with(chunks))
+        return Agreement(ask, lines, terms=terms, chunks=chunks)
 
     def _chunks(self, ask: Agree, split: Split | None) -> list[Chunk]:
         """The chunks in which people are swapped, with whom: none over rows."""
