@@ -124,9 +124,12 @@ def neighbours(case: Case, rng: random.Random) -> tuple[dict[str, Any], dict[str
         others[name] = changed
     for name, table in tables.items():
         if isinstance(table, Population):
-            rows = table.rows.clone()
-            rows[rng.randrange(len(rows))] = rng.choice((-3e38, 3e38, 1e-40, 0.3, -1e6, 1e9, 1e18))
-            others[name] = Population.from_arrays(rows, table.codes, classes=2, rows_per_person=8)
+            rows, inside = table.rows.clone(), (0.0, 1.0, 1e-40, 0.3)
+            ends = (
+                () if case.protocol == "sgde" else (-3e38, 3e38, -1e6, 1e9, 1e18)
+            )  # which takes pixels alone
+            rows[rng.randrange(len(rows))] = rng.choice((*inside, *ends))
+            others[name] = replace(table, rows=rows)
         if isinstance(table, ArrayTable) and case.protocol == "moments":
             others[name] = _another(table, rng, rng.randrange(len(table.ids)))
         if isinstance(table, ArrayTable) and case.protocol == "tied" and person in table.ids:
