@@ -355,8 +355,8 @@ def _vectors(real: Any) -> Any:
 
 
 def _choice(sites: Sites, real: Any) -> Any:
-    def choose(party: Any, scores: Tensor, sensitivity: int) -> Any:
-        chosen = real(party, scores, sensitivity)
+    def choose(party: Any, plan: Any, scores: Tensor, sensitivity: int) -> Any:
+        chosen = real(party, plan, scores, sensitivity)
         return sites.through("choice", scores, chosen, lambda d: d.abs().max(), 2.0 * float(sensitivity))
 
     return choose

@@ -35,6 +35,7 @@ def kinds(tally: Tally) -> set[str]:
 def test_a_short_campaign_finds_nothing() -> None:
     tally = tried(*FEW, seed=1, trials=len(FEW))
     assert not tally.found, tally.text()
+    assert not any(kind == "failed inside" for _, kind in tally.tried), tally.text()
     assert sum(n for (_, kind), n in tally.tried.items() if kind == "paid") > 10
     assert sum(n for (_, kind), n in tally.tried.items() if kind == "refused") > 2
 
