@@ -424,6 +424,46 @@ def test_edges_that_are_no_tree_are_refused_and_nothing_is_charged() -> None:
     assert set(spent) == set(Plan(Config(group=1), fed.schemas, 3.0).events[:2])
 
 
+def test_tables_of_another_tree_than_the_other_holder_was_told_cannot_be_read() -> None:
+    """A server that deals the masks could else put together shares of different pairs, and test guesses of rows."""
+    mine = [[0, 3], [0, 1], [1, 2], [3, 4], [4, 5]]
+    other = [[0, 3], [0, 1], [0, 2], [3, 4], [4, 5]]  # the same pair across the two
+    frame = bits_frame(40, 6)
+    true = [[int(((frame["b0"] == a) & (frame["b1"] == b)).sum()) for b in (0, 1)] for a in (0, 1)]
+
+    class Two(Seen):
+        told = other
+
+        def ask(self, message: Any) -> dict[str, Any]:
+            if isinstance(message, Quantify):
+                trees = {"holder 0": mine, "holder 1": self.told}
+                super().ask({name: Quantify(edges=torch.tensor(tree)) for name, tree in trees.items()})
+                raise InterruptedError
+            return super().ask(message)
+
+    for told, readable in ((mine, True), (other, False)):
+        fed = federation(frame)
+        parties = Two(fed.parties("dplt", run="r"))
+        parties.told = told
+        with pytest.raises(InterruptedError):
+            dplt.grow(Config(private=False, group=1), parties, fed.schemas)
+        across = unmasked(parties.tables()[-1])[-1]
+        assert (across.tolist() == true) is readable
+
+
+@pytest.mark.parametrize("edges", [torch.zeros(7, dtype=torch.int64), torch.zeros(3, 2), torch.zeros(())])
+def test_edges_that_are_no_pairs_are_refused_and_nothing_is_charged(edges: torch.Tensor) -> None:
+    fed = federation(bits_frame(30, 4), 2, Budget(3.0, 0.0))
+
+    class Odd(LocalParties):
+        def ask(self, message: Any) -> dict[str, Any]:
+            return super().ask(Quantify(edges=edges) if isinstance(message, Quantify) else message)
+
+    with pytest.raises(MessageError, match="no tree"):
+        dplt.train(Config(group=1), Odd(fed.parties("dplt", run="r")), fed.schemas)
+    assert len(fed.holders["holder 0"].ledger.spend()) == 2
+
+
 def test_another_schema_is_refused() -> None:
     inside, _, begin = parties_at("begin")
     strange = begin.schemas | {"holder 0": begin.schemas["holder 1"]}

@@ -12,6 +12,7 @@ honest-but-curious, and holders who fear it compare `fingerprint`s, which stand 
 """
 
 import hashlib
+import hmac
 import json
 import os
 from collections.abc import Mapping
@@ -91,12 +92,14 @@ class Channel:
         self.received += 1
         return data
 
-    def pad(self, ring: Ring, stream: int, *shape: int) -> Words:
+    def pad(self, ring: Ring, stream: int, *shape: int, about: bytes = b"") -> Words:
         """Uniform words that cancel: this end's and the peer's add up to zero.
 
+        `about`: what both must have been told of the message; where they were not, nothing cancels.
         Guarantee: for everybody else they are random. Edges: a stream is for one message alone.
         """
-        words = ring.uniform(self._pad, stream, *shape)
+        seed = hmac.digest(self._pad, about, "sha256") if about else self._pad
+        words = ring.uniform(seed, stream, *shape)
         return words if self.first else ring.negative(words)
 
     def _header(self, sender: str, receiver: str, number: int) -> bytes:

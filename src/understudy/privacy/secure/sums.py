@@ -37,14 +37,14 @@ from understudy.privacy.secure.ring import Ring, Words
 _LEAST = 4.0  # of a share's scale, where several shares must look like one discrete Gaussian
 
 
-def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int) -> Words:
-    """The words under a pad with each peer; over all ends the pads add up to zero.
+def blind(words: Words, channels: Iterable[Channel], ring: Ring, *, stream: int, about: bytes = b"") -> Words:
+    """The words under a pad with each peer; over all ends that were told the same `about` them, pads add up to zero.
 
     Guarantee: with at least one channel whose peer does not help the onlooker, the result is uniform to it, whatever
     the words. Edges: no channels → the words as they are; a stream is for one message alone.
     """
     for channel in channels:
-        words = words + channel.pad(ring, stream, *words.shape)
+        words = words + channel.pad(ring, stream, *words.shape, about=about)
     return words
 
 

@@ -194,12 +194,16 @@ class DpltParty(KeyedParty[Agreement], AlignedParty):
 
     def _quantify(self, ask: Quantify, agreement: Agreement) -> Tables:
         plan = agreement.plan
-        edges = [(int(known), int(new)) for known, new in ask.edges.view(-1, 2).tolist()]
-        if not is_tree(edges, sum(plan.latents.values())):
+        pairs_due = ask.edges.dtype == torch.int64 and ask.edges.ndim == 2 and ask.edges.shape[1] == 2
+        edges = [(known, new) for known, new in ask.edges.tolist()] if pairs_due else []
+        if not pairs_due or not is_tree(edges, sum(plan.latents.values())):
             raise MessageError(f"{self.name}: these edges are no tree. Nothing was charged or sent.")
         receipt = self._pay(agreement, f"{plan.moved[2]:,} tables over all parties")
         pairs = split_edges(edges, plan.latents)
-        reply = self._release(agreement, pairs, leaves_of(agreement.groups), step=2, receipt=receipt)
+        # Who was told another tree has other pads: shares of different pairs would tell of rows to who deals the masks.
+        reply = self._release(
+            agreement, pairs, leaves_of(agreement.groups), step=2, receipt=receipt, about=repr(edges).encode()
+        )
         self.forget()
         return reply
 
@@ -218,6 +222,7 @@ class DpltParty(KeyedParty[Agreement], AlignedParty):
         *,
         step: int,
         receipt: Receipt,
+        about: bytes = b"",
     ) -> Tables:
         ring, plan, latent, blinded = agreement.ring, agreement.plan, agreement.latent, {}
         for peer, share in (agreement.shares or {}).items():
@@ -226,7 +231,8 @@ class DpltParty(KeyedParty[Agreement], AlignedParty):
             cells = share.reshape(-1, 2, plan.latents[second], 2)[one, :, other]  # (pairs, 2, 2)
             noisy = cells + ring.words(self._noise(plan, step, cells.shape))
             # A pad is for one message alone: each step has its own stream.
-            blinded[peer] = ring.signed(blind(noisy, [agreement.channels[peer]], ring, stream=step))
+            lines = [agreement.channels[peer]]
+            blinded[peer] = ring.signed(blind(noisy, lines, ring, stream=step, about=about))
         own = [(latent[a], latent[b]) for a, b in pairs[self.name, self.name]]
         counts = self._counts(own + leaves)
         mine, theirs = torch.tensor_split(counts + self._noise(plan, step, counts.shape), [len(own)])
