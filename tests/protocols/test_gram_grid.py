@@ -181,9 +181,9 @@ def test_every_two_who_have_a_part_in_a_block_pad_it_and_no_pad_is_used_twice(
     drawn = Counter[tuple[str, str, int]]()
     pad = Channel.pad
 
-    def counted(line: Channel, ring: Any, stream: int, *shape: int) -> Any:
+    def counted(line: Channel, ring: Any, stream: int, *shape: int, about: bytes) -> Any:
         drawn[line.own, line.peer, stream] += 1
-        return pad(line, ring, stream, *shape)
+        return pad(line, ring, stream, *shape, about=about)
 
     monkeypatch.setattr(Channel, "pad", counted)
     tables, schemas = by_grid()
