@@ -5,7 +5,7 @@
 Moments with its default settings, one holder, δ = 10⁻⁵. `labels`: the digit alone; with its parity and its size, which
 follow from it (40 combinations, of which ten have people); or with its ink, of six shades, which is drawn for every
 image by itself and makes it paler (60 combinations: sums of each label's classes are released). `fit`: Bayes' rule on
-what was fitted; `cnn`: a network that learned from drawn images.
+what was fitted; `cnn`: a network that learned from drawn images, if `--epochs` are not 0.
 """
 
 import argparse
@@ -68,11 +68,15 @@ def measure(job: dict[str, Any]) -> list[dict[str, Any]]:
     lines = []
     for name in names:
         sets = ((images, known[name].to_numpy(np.int64)) for images, known in ((drawn, made), (test_x, test)))
-        learned = accuracy("cnn", *sets, SIZES[name], device, job["epochs"], job["seed"])
+        learned = (
+            round(accuracy("cnn", *sets, SIZES[name], device, job["epochs"], job["seed"]), 4)
+            if job["epochs"]
+            else ""
+        )
         told = generator.classifier(name).score(test_x, test[name])
         lines.append(
             {key: job[key] for key in KEY[:-1]}
-            | {"label": name, "people": len(x), "fit": round(told, 4), "cnn": round(learned, 4)}
+            | {"label": name, "people": len(x), "fit": round(told, 4), "cnn": learned}
             | {"together": right, "device": str(device)}
         )
     return lines
@@ -100,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--most", type=int, help="images to use at most")
     parser.add_argument("--drawn", type=int, default=50_000)
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=6, help="of the cnn; 0: without it")
     return parser
 
 

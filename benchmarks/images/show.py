@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 SERIES = {"sine": "Sine", "energy": "Energy", "air": "Air", "stock": "Stock"}
 BOUNDS = ("largest", "declared", "bought")
 METHODS = ("moments", "moments, upright")
+BESIDE = ("digit", "digit, parity, size", "digit, ink")
 NAMES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "usps": "USPS", "emnist": "EMNIST, 47 classes"}
 
 
@@ -206,7 +207,24 @@ def norms() -> str:
     )
 
 
+def labels() -> str:
+    """What the fit tells of each label, by the labels that there are; a line for each data set and ε."""
+    ours = pd.read_csv(HERE / "labels.csv")
+    columns = [(names, label) for names in BESIDE for label in names.split(", ")]
+    lines = []
+    for dataset, name in NAMES.items():
+        for number, (step, rows) in enumerate(ours[ours.dataset == dataset].groupby("epsilon")):
+            cells = [
+                rows[(rows["labels"] == names) & (rows["label"] == label)].fit for names, label in columns
+            ]
+            people = "" if number else f"{name}, {rows.people.max():,} people"
+            lines.append((people, f"{step:g}", *map(_mean, cells)))
+    heads = ("digit, alone", "digit", "parity", "size", "digit, of six inks", "ink")
+    return table(("data", "ε", *heads), lines)
+
+
 TABLES = {
+    "labels": labels,
     "norms": norms,
     "speed": speed,
     "accuracies": accuracies,
