@@ -5,17 +5,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, PoissonSampledDpEvent
+from dp_accounting import (
+    DpEvent,
+    GaussianDpEvent,
+    LaplaceDpEvent,
+    PoissonSampledDpEvent,
+    get_epsilon_gaussian,
+)
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.pld.common import compute_self_convolve_bounds
-from dp_accounting.rdp import RdpAccountant
+from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
-from understudy.privacy.accounts.accounting import _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
+from understudy.privacy.accounts.accounting import _ORDERS, _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
 from understudy.privacy.accounts.losses import (
     _kept,
     _repeated,
+    composed,
+    converted,
     discrete_gaussian,
+    gaussian,
+    gaussian_epsilon,
+    least_epsilon,
     repeated,
     sampled_divergence,
     sampled_gaussian,
@@ -103,3 +114,77 @@ def test_discrete_gaussian_noise_has_the_library_s_losses(
 def test_sampled_gaussian_noise_has_the_library_s_losses(rate: float, noise: float, grid: float) -> None:
     theirs = plds.from_gaussian_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
     assert_same(sampled_gaussian(rate, noise, grid), theirs)
+
+
+@pytest.mark.parametrize("grid", [2.0**-4, 2.0**-9])
+@pytest.mark.parametrize("noise", [0.4, 1.0, 20.0, 1e6])
+def test_gaussian_noise_has_the_library_s_losses(noise: float, grid: float) -> None:
+    assert_same(
+        gaussian(noise, grid), plds.from_gaussian_mechanism(noise, value_discretization_interval=grid)
+    )
+
+
+@pytest.mark.parametrize("other", EVENTS, ids=repr)
+@pytest.mark.parametrize("one", EVENTS, ids=repr)
+def test_two_uses_together_have_the_library_s_losses(one: DpEvent, other: DpEvent) -> None:
+    """Losses of who left and of who joined that differ, or do not, and lists that are short, long or both."""
+    parts = repeated(_pld(one, 2.0**-7), 3), _pld(other, 2.0**-7)
+    assert_same(composed(*parts), parts[0].compose(parts[1]))
+
+
+def test_masses_too_small_to_keep_are_counted_and_not_lost() -> None:
+    masses = np.array([1e-16, 1e-16, 1e-15, 0.5, 0.5 - 1e-3, 1e-15, 1e-16, 1e-16])
+    one, other = (
+        plds.PrivacyLossDistribution(pld_pmf.DensePLDPmf(0.5, -2, masses[:n], 1e-3, True)) for n in (8, 6)
+    )
+    assert_same(ours := composed(one, other), one.compose(other))
+    assert ours._pmf_remove.size < 13
+
+
+def test_lists_on_different_grids_are_not_put_together() -> None:
+    with pytest.raises(ValueError, match="Discretization intervals are different"):
+        composed(gaussian(1.0, 0.25), gaussian(1.0, 0.5))
+
+
+def test_the_least_epsilon_is_the_library_s() -> None:
+    """Short lists, all above 0 or below it, endless losses, losses whose e^−loss is no float, none that counts."""
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(60):
+        size, first = int(rng.integers(1, 9)), int(rng.integers(-8, 8))
+        endless = float(rng.choice([0.0, 1e-7, 1e-3, 0.3]))
+        grid = float(rng.choice([0.125, 0.5, 400.0]))
+        masses = rng.dirichlet(np.full(size, 0.3)) * (1 - endless) * (rng.random(size) < 0.8)
+        dense = pld_pmf.DensePLDPmf(grid, first, masses, endless, True)
+        sparse = pld_pmf.SparsePLDPmf(
+            {first + 2 * int(place): float(masses[place]) for place in rng.permutation(size)},
+            grid,
+            endless,
+            True,
+        )
+        for sides in ([dense], [sparse], [dense, sparse]):
+            distribution = plds.PrivacyLossDistribution(*sides)
+            for delta in (1e-9, 1e-7, 1e-3, 0.2, 0.9):
+                theirs = distribution.get_epsilon_for_delta(delta) if grid < 400 or first > 0 else None
+                ours = least_epsilon(distribution, delta)
+                if theirs is not None:  # its e^−loss ends in an error where a loss is far below 0
+                    assert ours == pytest.approx(theirs, rel=1e-12, abs=1e-15)
+                seen.add((grid, ours == 0, math.isinf(ours)))
+    assert len(seen) == 9
+
+
+@pytest.mark.parametrize("delta", [1e-15, 1e-5, 0.4])
+def test_divergences_cost_what_the_library_says(delta: float) -> None:
+    orders = np.array(_ORDERS)
+    for scale in (0.0, 1e-12, 1e-7, 1e-3, 1.0, 1e3):
+        divergence = scale * orders
+        divergence[5] = math.inf
+        theirs, _ = compute_epsilon(_ORDERS, divergence, delta)
+        assert converted(divergence, orders, delta) == pytest.approx(theirs, rel=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-30, 1e-5, 0.4])
+@pytest.mark.parametrize("noise", [1e-4, 0.3, 5.0, 1e4, 1e8])
+def test_gaussian_noise_costs_what_the_library_says(noise: float, delta: float) -> None:
+    with np.errstate(all="ignore"):
+        theirs = get_epsilon_gaussian(noise, delta)
+        assert gaussian_epsilon(noise, delta) == pytest.approx(theirs, rel=1e-12, abs=1e-12)

@@ -36,12 +36,11 @@ from dp_accounting import (
     NonPrivateDpEvent,
     PoissonSampledDpEvent,
     ZCDpEvent,
-    get_epsilon_gaussian,
 )
 from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
-from dp_accounting.rdp import RdpAccountant, compute_epsilon
+from dp_accounting.rdp import RdpAccountant
 from scipy.special import expit
 
 from understudy.check import one_of, positive
@@ -59,7 +58,12 @@ from understudy.privacy.accounts.events import (
     pure_sum,
 )
 from understudy.privacy.accounts.losses import (
+    composed,
+    converted,
     discrete_gaussian,
+    gaussian,
+    gaussian_epsilon,
+    least_epsilon,
     repeated,
     sampled_divergence,
     sampled_gaussian,
@@ -133,14 +137,14 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
         return _gaussian(merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
-    composed = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
-    left = delta - composed * _ROUNDING
-    coarse = delta < _LEAST_DELTA or left < delta / 2 or composed > _MOST_USES
+    folded = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
+    left = delta - folded * _ROUNDING
+    coarse = delta < _LEAST_DELTA or left < delta / 2 or folded > _MOST_USES
     if method == "rdp" or coarse or any(map(_listless, spend)):
         return min(plain, _renyi(uses, delta, _ORDERS))
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
-    return min(plain, float(_composed(spend, _grid(bound, composed)).get_epsilon_for_delta(left)))
+    return min(plain, least_epsilon(_losses(spend, _grid(bound, folded)), left))
 
 
 def _drawn(spend: Spend) -> float:
@@ -155,7 +159,7 @@ def _gaussian(noise: float, delta: float) -> float:
     """The analytic ε (Balle and Wang 2018); where its root finder is too coarse, that of zCDP (Bun, Steinke 2016)."""
     if 1e-4 <= noise <= 1e8:
         with np.errstate(all="ignore"):
-            return float(get_epsilon_gaussian(noise, delta)) + 1e-12  # its root finder's tolerance
+            return gaussian_epsilon(noise, delta) + 1e-12  # its root finder's tolerance
     return (0.5 / noise + math.sqrt(-2 * math.log(delta))) / noise * (1 + 1e-12)
 
 
@@ -167,13 +171,13 @@ def _grid(size: float, uses: int) -> float:
     return 2.0 ** math.floor(math.log2(max(_FINEST_GRID, min(size / 1000, math.sqrt(size / 1000 / uses)))))
 
 
-def _composed(spend: Spend, grid: float) -> Any:
+def _losses(spend: Spend, grid: float) -> Any:
     """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
     gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
     parts = [repeated(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
         parts.append(_pld(GaussianDpEvent(merged_noise(gaussians)), grid))
-    return reduce(lambda one, other: one.compose(other), parts)
+    return reduce(composed, parts)
 
 
 @lru_cache(maxsize=64)
@@ -190,7 +194,7 @@ def _pld(event: DpEvent, grid: float) -> Any:
             noise = inner.noise_multiplier
             if rate < 1:
                 return sampled_gaussian(rate, noise, grid)
-            return plds.from_gaussian_mechanism(noise, value_discretization_interval=grid)
+            return gaussian(noise, grid)
         case LaplaceDpEvent():
             noise = inner.noise_multiplier
             return plds.from_laplace_mechanism(noise, sampling_prob=rate, value_discretization_interval=grid)
@@ -220,7 +224,8 @@ def _randomized_response(epsilon: float, grid: float) -> Any:
 
 def _renyi(uses: frozenset[tuple[DpEvent, int]], delta: float, orders: tuple[float, ...]) -> float:
     with np.errstate(all="ignore"):
-        return float(compute_epsilon(orders, sum(n * _rdp(event, orders) for event, n in uses), delta)[0])
+        total = np.asarray(sum(n * _rdp(event, orders) for event, n in uses))
+        return converted(total, np.array(orders), delta)
 
 
 @lru_cache(maxsize=1024)

@@ -13,18 +13,43 @@ import numpy.typing as npt
 from dp_accounting.pld import pld_pmf
 from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.pld.privacy_loss_mechanism import (
+    AdditiveNoisePrivacyLoss,
     AdjacencyType,
     DiscreteGaussianPrivacyLoss,
     GaussianPrivacyLoss,
 )
 from scipy import fft
-from scipy.special import gammaln
+from scipy.optimize import brentq
+from scipy.special import gammaln, log_ndtr, ndtr, ndtri
 
 Floats = npt.NDArray[np.float64]
 
 _TAIL = 1e-15  # of the mass, cut off and counted as an endless loss
 _CHERNOFF = np.arange(1, 21)  # orders of the bound, over the length of the list
 _SHORT = 1000  # losses that dp_accounting multiplies out
+
+
+class _Normal:
+    """Noise of this deviation: what dp_accounting asks of scipy's `norm`, which takes long to make and to ask."""
+
+    def __init__(self, deviation: float) -> None:
+        self._deviation = deviation
+
+    def cdf(self, x: Any) -> Any:
+        return ndtr(np.divide(x, self._deviation))
+
+    def logcdf(self, x: Any) -> Any:
+        return log_ndtr(np.divide(x, self._deviation))
+
+    def ppf(self, chance: float) -> float:
+        return float(ndtri(chance)) * self._deviation
+
+
+class _Gaussian(GaussianPrivacyLoss):  # type: ignore[misc]
+    def __init__(self, noise: float, rate: float, kind: Any) -> None:
+        self._standard_deviation, self._gaussian_random_variable = noise, _Normal(noise)
+        self._pessimistic_estimate, self._log_mass_truncation_bound = True, -50
+        AdditiveNoisePrivacyLoss.__init__(self, 1, False, rate, kind)
 
 
 def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
@@ -39,22 +64,29 @@ def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
     return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, dots, deltas))
 
 
+def gaussian(noise: float, grid: float) -> Any:
+    """That of Gaussian noise: `from_gaussian_mechanism`, quickly."""
+    return plds.PrivacyLossDistribution(_sampled(1.0, noise, grid, AdjacencyType.REMOVE))
+
+
 def sampled_gaussian(rate: float, noise: float, grid: float) -> Any:
-    """That of Gaussian noise on a Poisson sample, at a rate below 1: `from_gaussian_mechanism`, quickly."""
+    """That of Gaussian noise on a Poisson sample, at a rate below 1, likewise."""
     sides = (_sampled(rate, noise, grid, kind) for kind in (AdjacencyType.REMOVE, AdjacencyType.ADD))
     return plds.PrivacyLossDistribution(*sides)
 
 
 def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
-    noise = GaussianPrivacyLoss(sigma, sampling_prob=rate, adjacency_type=kind)
+    noise = _Gaussian(sigma, rate, kind)
     ends = noise.connect_dots_bounds()
     low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
     epsilons, side = np.arange(low, high + 1) * grid, 1 if kind == AdjacencyType.REMOVE else -1
-    edge = math.log1p(-rate)  # no loss is further down than this for who left, or further up for who joined
+    edge = (
+        math.log1p(-rate) if rate < 1 else -math.inf
+    )  # no loss is below it for who left, or above for who joined
     lost = side * epsilons  # of who left
     # Without sampling it were log(1 + (e^lost − 1)/q).
     with np.errstate(all="ignore"):
-        plain = lost - math.log(rate) + np.log1p(-np.exp(math.log1p(-rate) - lost))
+        plain = lost - math.log(rate) + np.log1p(-np.exp(edge - lost))
     plain[np.isnan(plain) | np.isclose(lost, edge, rtol=1e-9, atol=0)] = -math.inf
     last = (side < 0) - 0.5 - side * plain * sigma**2
     deltas = np.where(
@@ -77,19 +109,37 @@ def repeated(distribution: Any, times: int) -> Any:
     """
     if times == 1:
         return distribution
-    sides = (
-        [distribution._pmf_remove]
-        if distribution._symmetric
-        else [distribution._pmf_remove, distribution._pmf_add]
+    return plds.PrivacyLossDistribution(*(_repeated(side, times) for side in _sides(distribution)))
+
+
+def _sides(distribution: Any) -> list[Any]:
+    """The losses of who left, and of who joined where they are others."""
+    sides = [distribution._pmf_remove, distribution._pmf_add]
+    return sides[:1] if distribution._symmetric else sides
+
+
+def _dense(losses: Any) -> Any:
+    """A mass for every loss between the least and the largest."""
+    if isinstance(losses, pld_pmf.DensePLDPmf):
+        return losses
+    places, masses = _listed(losses._loss_probs)
+    low = int(places.min())
+    dense = np.zeros(int(places.max()) - low + 1)
+    dense[places - low] = masses
+    return pld_pmf.DensePLDPmf(
+        losses._discretization, low, dense, losses._infinity_mass, losses._pessimistic_estimate
     )
-    return plds.PrivacyLossDistribution(*(_repeated(side, times) for side in sides))
+
+
+def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:
+    return np.fromiter(masses, np.int64, len(masses)), np.fromiter(masses.values(), np.float64, len(masses))
 
 
 def _repeated(losses: Any, times: int) -> Any:
     if not isinstance(losses, pld_pmf.DensePLDPmf):
         if times * math.log(losses.size) <= math.log(_SHORT):
             return losses.self_compose(times)
-        losses = losses.to_dense_pmf()
+        losses = _dense(losses)
     masses = losses._probs
     low, high = _kept(masses, times)
     length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)  # beyond it masses wrap around
@@ -124,6 +174,112 @@ def _moments(masses: Floats, step: Floats) -> Floats:
         power *= step
         found.append(power @ masses)
     return np.array(found)
+
+
+def composed(one: Any, other: Any) -> Any:
+    """The privacy loss distribution of one use of each: `compose`, quickly.
+
+    Guarantee: what is cut off at either end has a mass of at most 10⁻¹⁵ / 2, and is counted as endless above the list
+    and as its first loss below it.
+    """
+    if one._symmetric and other._symmetric:
+        return plds.PrivacyLossDistribution(_convolved(one._pmf_remove, other._pmf_remove))
+    return plds.PrivacyLossDistribution(
+        _convolved(one._pmf_remove, other._pmf_remove), _convolved(one._pmf_add, other._pmf_add)
+    )
+
+
+def _convolved(one: Any, other: Any) -> Any:
+    sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses in (one, other))
+    if sparse and one.size * other.size <= _SHORT:
+        return one.compose(other, _TAIL)
+    one, other = _dense(one), _dense(other)
+    one.validate_composable(other)
+    size = one.size + other.size - 1
+    length = fft.next_fast_len(size, real=True)
+    masses = fft.irfft(fft.rfft(one._probs, length) * fft.rfft(other._probs, length), length)[:size]
+    low = _prefix(masses)
+    high = max(size - _prefix(masses[::-1]), low + 1)
+    kept = masses[low:high]
+    kept[0] += masses[:low].sum()
+    endless = one._infinity_mass + other._infinity_mass - one._infinity_mass * other._infinity_mass
+    return pld_pmf.DensePLDPmf(
+        one._discretization,
+        one._lower_loss + other._lower_loss + low,
+        kept,
+        endless + masses[high:].sum(),
+        one._pessimistic_estimate,
+    )
+
+
+def _prefix(masses: Floats) -> int:
+    """How many of the first have a mass of at most half a tail together."""
+    above = np.cumsum(masses) > _TAIL / 2
+    return int(above.argmax()) if above.any() else len(masses)
+
+
+def least_epsilon(distribution: Any, delta: float) -> float:
+    """The least ε at which δ is enough: `get_epsilon_for_delta`, quickly."""
+    return max(_least_epsilon(side, delta) for side in _sides(distribution))
+
+
+def _least_epsilon(losses: Any, delta: float) -> float:
+    """δ(ε) = P(loss is endless) + Σ p (1 − e^(ε − loss)) over losses above ε, from the largest down: those up to 0
+    have no part in any ε.
+    """
+    if losses._infinity_mass > delta:
+        return math.inf
+    if isinstance(losses, pld_pmf.DensePLDPmf):
+        places, masses = np.arange(losses._lower_loss, losses._lower_loss + losses.size), losses._probs
+    else:
+        places, masses = _listed(losses._loss_probs)
+        order = places.argsort()
+        places, masses = places[order], masses[order]
+    first = int(np.searchsorted(places, 0, "right"))
+    lost, masses = places[first:][::-1] * losses._discretization, masses[first:][::-1]
+    upper = np.cumsum(np.concatenate([[losses._infinity_mass], masses]))  # of the losses before each
+    lower = np.cumsum(np.concatenate([[0.0], np.exp(-lost) * masses]))
+    with np.errstate(all="ignore"):
+        there = (upper > delta) & (lower > 0) & (np.log((upper - delta) / lower) >= np.append(lost, 0))
+    last = int(there.argmax()) if there.any() else len(lost)
+    unseen = (upper[1 : last + 1] >= delta) & (
+        lower[1 : last + 1] == 0
+    )  # e^−loss is 0: the loss itself is a bound
+    if unseen.any():
+        return float(lost[unseen.argmax()])
+    if upper[last] <= lower[last] + delta:
+        return 0.0
+    return math.log((upper[last] - delta) / lower[last])
+
+
+def converted(divergence: Floats, orders: Floats, delta: float) -> float:
+    """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all orders at once.
+
+    Canonne, Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use).
+    """
+    large = orders > 1.01
+    alpha, lost = orders[large], divergence[large]
+    if np.any(delta**2 + np.expm1(-divergence) > 0):
+        return 0.0
+    found = lost + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
+    return max(0.0, float(found.min()))
+
+
+def gaussian_epsilon(noise: float, delta: float) -> float:
+    """The ε of Gaussian noise at 0 < δ < 1 (Balle and Wang 2018, Thm 8): `get_epsilon_gaussian`, quickly."""
+    most = math.log(delta)
+
+    def excess(epsilon: float) -> float:
+        edge = epsilon * noise + 0.5 / noise
+        x, y = log_ndtr(1 / noise - edge), epsilon + log_ndtr(-edge)
+        return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - most
+
+    if excess(0.0) < 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while excess(high) > 0:
+        low, high = high, high * 10
+    return float(brentq(excess, low, high, xtol=1e-12))
 
 
 def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
