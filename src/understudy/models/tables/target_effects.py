@@ -107,22 +107,18 @@ def _as_strong(
 ) -> NDArray[Any]:
     """The effects times their strength, at least 1, the target's shares as they were."""
     from scipy.optimize import minimize_scalar
-    from scipy.special import softmax
 
     n, each = rows.shape[0], rows.nnz // rows.shape[0]
     released, weight = (
         part[:, block].cpu().numpy() for part in (tables.plain(tables.measured), tables.weight)
     )
     scores, share = rows @ effects, chance.mean(0).clip(_TINY)
-
-    def shift(strength: float) -> NDArray[Any]:
-        found = np.zeros(len(share))
-        for _ in range(_TURNS):
-            found += np.log(share / softmax(strength * scores + found, axis=1).mean(0).clip(_TINY))
-        return found
+    scores -= scores.max(1, keepdims=True)
 
     def pairs(strength: float) -> NDArray[Any]:
-        drawn = softmax(strength * scores + shift(strength), axis=1)
+        odds = np.exp(strength * scores)
+        odds *= _tilt(odds, share)
+        drawn = odds / odds.sum(1, keepdims=True)
         found: NDArray[Any] = (rows.T @ (KEPT * chance + (1 - KEPT) * drawn))[: len(weight)] / n
         return found
 
@@ -131,5 +127,15 @@ def _as_strong(
 
     found = minimize_scalar(loss, bounds=(0, np.log(_STRONGEST)), method="bounded", options={"xatol": 0.01})
     strength = float(np.exp(found.x))
-    stronger: NDArray[Any] = strength * effects + shift(strength) / each
+    shift = np.log(_tilt(np.exp(strength * scores), share))
+    stronger: NDArray[Any] = strength * effects + shift / each
     return stronger
+
+
+def _tilt(odds: NDArray[Any], share: NDArray[Any]) -> NDArray[Any]:
+    """What to take each level's odds (n, levels) times, so that all rows together have these shares of the levels."""
+    tilt = np.ones(len(share))
+    for _ in range(_TURNS):
+        had = tilt * (odds.T @ (1 / (odds @ tilt))) / len(odds)
+        tilt *= share / had.clip(_TINY)
+    return tilt
