@@ -84,16 +84,9 @@ class NearestCodes:
 
     @cached_property
     def length(self) -> float:
-        """How long the named codeword is, on the mean, along the person's own vector of length 1.
-
-        Of K normal numbers the largest k are on the mean (K/k) ∫ x φ(x) P(at most k − 1 of the others are larger).
-        """
-        grid = np.linspace(-9, 9, 2001)
-        density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
-        fewer = bdtr(self.near - 1, self.codes - 1, ndtr(-grid))
-        high = (grid * density * fewer).sum() * (grid[1] - grid[0]) * self.codes / self.near
+        """How long the named codeword is, on the mean, along the person's own vector of length 1."""
         named = self.kept / _GRAIN
-        return float(high) * (named - (1 - named) * self.near / (self.codes - self.near))
+        return _largest(self.codes, self.near) * (named - (1 - named) * self.near / (self.codes - self.near))
 
     def __call__(self, scores: Tensor, rng: Rng) -> Tensor:
         """The codeword that each report names: int64 (n,), for the codewords' scores (n, codes)."""
@@ -137,6 +130,15 @@ class Codebook:
         counters[..., 0] = places[:, None, None]
         counters[..., 1] = first[..., None] + np.arange(step)
         return _normal(keystream_at(self._key, counters)).reshape(len(places), self.blocks, self.width)
+
+
+@cache
+def _largest(codes: int, near: int) -> float:
+    """Of K normal numbers the largest k are on the mean (K/k) ∫ x φ(x) P(at most k − 1 of the others are larger)."""
+    grid = np.linspace(-9, 9, 2001)
+    density = np.exp(-(grid**2) / 2) / math.sqrt(2 * math.pi)
+    fewer = bdtr(near - 1, codes - 1, ndtr(-grid))
+    return float((grid * density * fewer).sum() * (grid[1] - grid[0]) * codes / near)
 
 
 @cache
