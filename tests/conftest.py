@@ -5,12 +5,13 @@ import gc
 import hashlib
 import importlib
 import importlib.util
+import os
 import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,6 +21,7 @@ import tomli_w
 from hypothesis import HealthCheck, settings
 
 from forker import Forker, light_product, stand_by
+from nursery import bear
 from postgres import postgres
 from workers import pytest_addoption, pytest_collection, pytest_runtestloop  # noqa: F401  hooks
 
@@ -107,6 +109,17 @@ def commands_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", once)
         patch.setattr(typer.testing, "_get_command", once)  # the name by which it was imported
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What looks at offers is forked from one process for all tests, where they were collected from files that ask for
+    looks. The command that serves an exchange starts its own.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if (checker := sys.modules.get("understudy.exchange.checker")) and hasattr(os, "pidfd_open"):
+            patch.setattr(checker, "_started", partial(bear, tmp_path_factory.getbasetemp()))
         yield
 
 

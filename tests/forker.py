@@ -30,6 +30,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nursery import bear
+
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
@@ -232,6 +234,9 @@ def _order(line: socket.socket) -> bytes:
 
 def serve(listener: socket.socket) -> None:
     """Until the last who was connected is gone; or nobody came."""
+    from understudy.exchange import checker
+
+    checker._started = functools.partial(bear, Path(listener.getsockname()).parent)
     lines: list[socket.socket] = []
     children: dict[int, str] = {}
     nobody = time.monotonic() + 60
@@ -263,6 +268,7 @@ def load() -> None:
     import pydantic.type_adapter  # noqa: F401  typer loads it for every command
     import typer.main
 
+    import understudy.exchange.checker
     import understudy.network.status
     import understudy.report.page
     import understudy.run

@@ -167,15 +167,10 @@ class _Nursery:
     """
 
     def __init__(self) -> None:
-        here = str(Path(understudy.__file__).parents[1])
-        path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
         self._lock = threading.Lock()
         self.line, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "understudy.exchange.check_worker"], stdin=theirs.fileno(),
-                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-            )  # fmt: skip
+            self.process = _started(theirs)
 
     @property
     def alive(self) -> bool:
@@ -196,6 +191,16 @@ class _Nursery:
         self.line.close()
         self.process.kill()
         self.process.wait()
+
+
+def _started(line: socket.socket) -> subprocess.Popen[bytes]:
+    """The process that forks, with this line as its input."""
+    here = str(Path(understudy.__file__).parents[1])
+    path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "understudy.exchange.check_worker"], stdin=line.fileno(),
+        env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+    )  # fmt: skip
 
 
 class _Worker:
