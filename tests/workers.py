@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import strategies
 
 _PIECES = 4  # so many for each worker, if they all were as large as the first
 _WAITING = {"runtime", "exchange", "collect", "console"}  # folders whose tests wait for other processes
@@ -42,7 +41,8 @@ def pytest_collection(session: pytest.Session) -> None:
     if session.config.getoption("workers") and not sys.dont_write_bytecode and os.fork() == 0:
         with suppress(Exception):  # they would do it all by themselves
             _rewrite(session.config)
-            strategies.text().validate()
+            if strategies := sys.modules.get("hypothesis.strategies"):
+                strategies.text().validate()
         os._exit(0)
 
 
@@ -129,12 +129,12 @@ class Foreman:
                 some.append(todo.popleft())
             given.extend(some)
             line.send(some)
-        elif said == "done":
-            item = self.session.items[given.popleft()]
-            hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        else:
-            report = hook.pytest_report_from_serializable(config=self.session.config, data=said)
+            return
+        for told in said:
+            report = hook.pytest_report_from_serializable(config=self.session.config, data=told)
             hook.pytest_runtest_logreport(report=report)
+        item = self.session.items[given.popleft()]
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _file(self, place: int) -> Path:
         return self.session.items[place].path
@@ -162,13 +162,14 @@ class Foreman:
 
 
 class Teller:
-    """Sends what came of a test to the process that prints."""
+    """Keeps what came of a test for the process that prints, which is woken once for each. Prints nothing itself."""
 
-    def __init__(self, config: pytest.Config, line: Connection) -> None:
-        self.config, self.line = config, line
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.said = config, list[Any]()
+        self._tw = config.get_terminal_writer()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.line.send(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
+        self.said.append(self.config.hook.pytest_report_to_serializable(config=self.config, report=report))
 
 
 def work(session: pytest.Session, line: Connection) -> None:
@@ -176,8 +177,10 @@ def work(session: pytest.Session, line: Connection) -> None:
     code = 1
     try:
         _settle(session.config)
-        session.config.pluginmanager.register(Teller(session.config, line))
-        _work(session, line)
+        plugins, teller = session.config.pluginmanager, Teller(session.config)
+        plugins.unregister(name="terminalreporter")
+        plugins.register(teller, "terminalreporter")
+        _work(session, line, teller)
         code = 0
     except Exception:
         traceback.print_exc()
@@ -194,7 +197,7 @@ def _settle(config: pytest.Config) -> None:
     capture.suspend_global_capture()
 
 
-def _work(session: pytest.Session, line: Connection) -> None:
+def _work(session: pytest.Session, line: Connection, teller: Teller) -> None:
     held: list[int] = []
     ended = False
     while True:
@@ -206,4 +209,5 @@ def _work(session: pytest.Session, line: Connection) -> None:
             return
         item, after = session.items[held.pop(0)], session.items[held[0]] if held else None
         session.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-        line.send("done")
+        line.send(teller.said)
+        teller.said.clear()
