@@ -11,6 +11,7 @@ from dp_accounting.dp_event import NoOpDpEvent
 
 import understudy as us
 from test_cli import Run
+from understudy.cli.console import err, out, plain, plain_err, wide
 from understudy.data.infer import draft
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
@@ -183,3 +184,10 @@ def test_a_run_that_did_not_end_has_no_page(understudy: Run, tmp_path: Path) -> 
     assert code == 1
     assert "has not ended" in err
     assert not list(tmp_path.glob("*.html"))
+
+
+def test_names_between_colons_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for console in (out, err, plain, plain_err, wide):
+        console.print("column :dog: of :ward:")
+    said = capsys.readouterr()
+    assert (said.out + said.err).splitlines() == ["column :dog: of :ward:"] * 5

@@ -1,6 +1,7 @@
 """Where the commands print."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +10,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Grid
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
-plain = Console(highlight=False, soft_wrap=True, markup=False)  # for what others may have worded
-plain_err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-wide = Console(highlight=False, markup=False, width=500)  # for tables: a long line is better than a cut one
+_new = partial(Console, emoji=False, highlight=False)  # what stands between colons is a name, and no picture
+out = _new(soft_wrap=True)
+err = _new(stderr=True, soft_wrap=True)
+plain = _new(soft_wrap=True, markup=False)  # for what others may have worded
+plain_err = _new(stderr=True, soft_wrap=True, markup=False)
+wide = _new(markup=False, width=500)  # for tables: a long line is better than a cut one
 FileArg = Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True)]
 
 
