@@ -20,7 +20,7 @@ import pytest
 import tomli_w
 from hypothesis import HealthCheck, settings
 
-from forker import Forker, light_product, stand_by
+from forker import Forker, light_point, light_product, stand_by
 from nursery import bear
 from postgres import postgres
 from workers import pytest_addoption, pytest_collection, pytest_runtestloop  # noqa: F401  hooks
@@ -113,6 +113,15 @@ def commands_once() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def trusted_once() -> Iterator[None]:
+    """Browsers that ask this machine alone share the authorities of the world, which each would read anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        if transport := sys.modules.get("httpx._transports.default"):
+            patch.setattr(transport, "create_ssl_context", lru_cache(transport.create_ssl_context))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def one_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What looks at offers is forked from one process for all tests, where they were collected from files that ask for
     looks. The command that serves an exchange starts its own.
@@ -125,13 +134,15 @@ def one_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def light_masks() -> Iterator[None]:
-    """Ids are masked by products, which commute as points of the curve do and hide nothing: thousands of people in a
-    moment, where they are shared among holders of a page or of a benchmark and hiding them is not the matter.
+    """Ids are masked by products with their hashes, which commute as points of the curve do and hide nothing: thousands
+    of people in a moment, where they are shared among holders of a page or of a benchmark and hiding them is not the
+    matter.
     """
     from understudy.privacy.secure import set_intersection
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(set_intersection, "crypto_scalarmult", light_product)
+        patch.setattr(set_intersection, "crypto_core_ed25519_from_uniform", light_point)
         yield
 
 

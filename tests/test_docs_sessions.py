@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 from test_exchange_load import certificate
+from torch import Tensor
 
 from forker import Forker, Terminal
 from pages import ROOT, Block, Step, blocks, differs, steps
 from test_cli import Run
+from understudy.classifier import Classifier
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.generator import Generator
 from understudy.models.tables.offered import added_grams
-from understudy.protocols.sgde import recipe
+from understudy.protocols.sgde import figure, recipe
 
 FEW = "\n[settings]\ncomponents = 32\nsteps = 20\n"  # how good rows are is not what this is about
 
@@ -206,7 +208,12 @@ def follow(blocks: list[Block], understudy: Run, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How good an offer is is not what this is about."""
+    """How good an offer is is not what this is about, nor that a row's class is said by itself."""
+
+    def said(classifier: Classifier, rows: Tensor) -> Tensor:
+        return classifier.network.forward(classifier.weights, classifier.features.expand(rows)).argmax(1)
+
+    monkeypatch.setattr(figure, "_said", said)
     monkeypatch.setitem(recipe.Recipe.__init__.__kwdefaults__, "steps", 2)  # type: ignore[index]
     monkeypatch.setitem(added_grams.__kwdefaults__, "steps", 20)
     monkeypatch.setitem(Generator.classifier.__kwdefaults__, "rows", 500)
