@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen, all_parties, pick, upper
+from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen, all_parties, upper
+from torch import Tensor
 
 from understudy.data.fine import fine_schema
 from understudy.data.grid import Grid
@@ -42,11 +43,12 @@ OPENED = {
     "income": Real(name="income", low=0.0, high=1000.0, decimals=1, ends=True),
     "joined": Date(name="joined", low=date(2020, 1, 1), high=date(2023, 12, 31), nullable=True),
 }
+SCHEMA = SCHEMA.drop(["grade", "treated"])
 WIDE = replace(SCHEMA, columns=tuple(OPENED.get(column.name, column) for column in SCHEMA.columns))
 MOVED = (
-    4 + 2 + 2 + 4 + 6
+    2 + 2 + 2 + 4 + 6
 )  # columns as declared; 100 and 121 numbers by eights; 1,461 days; 10,001 incomes, and ends
-PAIRS = 8 * 7 // 2
+PAIRS = 6 * 5 // 2
 
 
 def rows(parties: int = 2, frame: pd.DataFrame = FRAME) -> tuple[Parts, Schemas]:
@@ -61,12 +63,16 @@ def columns(parties: int = 2) -> tuple[Parts, Schemas]:
 
 
 def grid() -> tuple[Parts, Schemas]:
-    held = {"a0": WIDE.names[:5], "a1": WIDE.names[:5], "b": WIDE.names[5:]}
+    held = {"a0": WIDE.names[:3], "a1": WIDE.names[:3], "b": WIDE.names[3:]}
     people = {"a0": FRAME.iloc[::2], "a1": FRAME.iloc[1::2], "b": FRAME}
     return (
         {name: people[name][["id", *names]] for name, names in held.items()},
         {name: WIDE.select(names) for name, names in held.items()},
     )
+
+
+def pick(found: Released, chosen: Tensor) -> Tensor:
+    return torch.tensor([[0, 1], [0, 5], [1, 4]])
 
 
 every_cut = pytest.mark.parametrize("cut", [rows, columns, grid])
@@ -110,11 +116,11 @@ def test_all_releases_together_cost_the_budget_once_and_each_its_share(cut: Any)
     price = Counter[DiscreteGaussian]()
     for sigma, count in done.releases:
         price[DiscreteGaussian(sigma)] += int(count)
-    assert price.total() == MOVED + PAIRS + 7
+    assert price.total() == MOVED + PAIRS + 5
     assert 0.98 * BUDGET.epsilon <= epsilon(price, BUDGET.delta) <= BUDGET.epsilon
     assert all(one.ledger.spend() == price for one in parties.values())
     each, counts = [], [int(count) for _, count in done.releases]
-    for total in (MOVED, PAIRS, 7):
+    for total in (MOVED, PAIRS, 5):
         part = 0.0
         while total:
             total -= counts.pop(0)
@@ -155,7 +161,7 @@ def test_where_all_levels_are_declared_nothing_is_bought() -> None:
     done = release(LocalParties(parties), schemas, Plan(fine=0.2))
     assert not done.levels
     assert done.made == 1
-    assert sum(count for _, count in done.releases) == PAIRS + 8
+    assert sum(count for _, count in done.releases) == PAIRS + 6
 
 
 def test_a_table_of_one_column_is_released_finely_and_on_its_levels() -> None:
@@ -198,36 +204,31 @@ def levels_of(change: Any) -> Any:
 
 
 AGE = str(WIDE.names.index("age"))
+WRONG: list[dict[str, Tensor]] = [
+    {AGE: torch.zeros(99, dtype=torch.int32)},
+    {AGE: torch.ones(100, dtype=torch.int32)},
+    {AGE: torch.full((100,), -1, dtype=torch.int32)},
+    {AGE: torch.full((100,), 2**31 - 1, dtype=torch.int32)},
+    {AGE: torch.arange(0, 200, 2, dtype=torch.int32)},
+    {AGE: torch.zeros(100, dtype=torch.float32)},
+    {AGE: torch.zeros(100, 1, dtype=torch.int32)},
+    {"6": torch.zeros(1)},
+    {"1": torch.tensor([0, 0], dtype=torch.int32)},
+]
 
 
-def with_age(groups: Any) -> Any:
-    return levels_of(lambda name, message: replace(message, groups=message.groups | {AGE: groups}))
-
-
-@pytest.mark.parametrize(
-    "meddle",
-    [
-        with_age(torch.zeros(99, dtype=torch.int32)),
-        with_age(torch.ones(100, dtype=torch.int32)),
-        with_age(torch.full((100,), -1, dtype=torch.int32)),
-        with_age(torch.full((100,), 2**31 - 1, dtype=torch.int32)),
-        with_age(torch.arange(0, 200, 2, dtype=torch.int32)),
-        with_age(torch.zeros(100, dtype=torch.float32)),
-        with_age(torch.zeros(100, 1, dtype=torch.int32)),
-        levels_of(lambda name, message: replace(message, groups={})),
-        levels_of(lambda name, message: replace(message, groups=message.groups | {"8": torch.zeros(1)})),
-        levels_of(
-            lambda name, message: replace(
-                message, groups=message.groups | {"2": torch.tensor([0, 0], dtype=torch.int32)}
-            )
-        ),
-    ],
-)
-def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_charged(meddle: Any) -> None:
+def test_levels_that_do_not_fit_the_columns_are_refused_and_nothing_more_is_charged() -> None:
     tables, schemas = rows()
     parties = all_parties(tables, schemas)
+
+    def change(name: str, message: ProposeLevels) -> ProposeLevels:
+        for groups in WRONG:
+            with pytest.raises(MessageError, match="Nothing was charged or sent"):
+                parties[name].answer(replace(message, groups={**message.groups, **groups}))
+        return replace(message, groups={})
+
     with pytest.raises(MessageError, match="Nothing was charged or sent"):
-        release(Seen(parties, meddle), schemas, Plan(fine=0.2))
+        release(Seen(parties, levels_of(change)), schemas, Plan(fine=0.2))
     assert all(one.ledger.spend().total() == MOVED for one in parties.values())
 
 
@@ -240,8 +241,8 @@ def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_o
     def change(name: str, message: Any) -> Any:
         if name != next(iter(tables)):
             return message
-        halves = torch.arange(100, dtype=torch.int32) // 50
-        return replace(message, groups=message.groups | {place: halves})
+        last = (torch.arange(100) > 98).int()  # alone, as by no levels of thirty people
+        return replace(message, groups=message.groups | {place: last})
 
     with pytest.raises(MessageError, match="was told other levels"):
         release(Seen(parties, levels_of(change)), schemas, Plan(fine=0.2))
@@ -249,7 +250,7 @@ def test_other_levels_for_one_holder_are_found_out_before_anything_is_released_o
 
 
 def test_too_many_levels_are_refused() -> None:
-    schema = Schema(person="id", columns=(Integer(name="age", low=0, high=4999), *WIDE.columns[:3]))
+    schema = Schema(person="id", columns=(Integer(name="age", low=0, high=4999), *WIDE.columns[:2]))
     tables, schemas = {"host 0": FRAME}, {"host 0": schema}
     parties = all_parties(tables, schemas)
 
@@ -436,17 +437,17 @@ def test_people_too_few_for_the_noise_end_in_a_generator_and_not_in_an_error(cut
     tables, schemas = cut()
     tables = {name: table.head(20) for name, table in tables.items()}
     poor = replace(BUDGET, epsilon=0.02)
-    for seed in range(2):
-        parties = all_parties(tables, schemas, budget=poor, seed=seed)
-        outcome = gram.train(gram.Config(**SMALL), LocalParties(parties), schemas)
-        assert len(outcome.generator.sample(5, seed=0)) == 5
-        assert "tells little of them" in outcome.generator.card["warning"]
+    outcome = gram.train(
+        gram.Config(**SMALL), LocalParties(all_parties(tables, schemas, budget=poor)), schemas
+    )
+    assert len(outcome.generator.sample(5, seed=0)) == 5
+    assert "tells little of them" in outcome.generator.card["warning"]
 
 
 def test_what_a_holder_could_not_pay_for_cannot_be_had_as_a_refinement() -> None:
     tables, schemas = rows()
     parties = all_parties(tables, schemas)
-    pairs = torch.tensor([[0, 1], [0, 7], [2, 5]])
+    pairs = torch.tensor([[0, 1], [0, 5], [1, 4]])
 
     def poorer(name: str, message: Any) -> Any:
         if isinstance(message, Share):
