@@ -34,7 +34,7 @@ SCHEMA = replace(  # of all kinds, and of few levels
     SCHEMA,
     columns=tuple(replace(c, bins=3) if isinstance(c, Binned) else c for c in SCHEMA.columns),
 )
-SMALL: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu"}
+SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 
 Schemas = dict[str, Schema]
 Parts = dict[str, pd.DataFrame]
