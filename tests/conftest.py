@@ -28,7 +28,9 @@ from workers import pytest_addoption, pytest_collection, pytest_runtestloop  # n
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 # How long an example takes depends on who else uses the machine.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "patient", deadline=None, max_examples=40, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("patient")
 gc.disable()  # until all is imported: what comes in stays
 atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
@@ -58,6 +60,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         # After that: programs start without it. Else each worker loads it with the first optimiser of torch.
         importlib.import_module("torch._dynamo")
         importlib.import_module("understudy.report.page")._template()
+        # Numbers and words of all our files, which it tries: each worker would look for them anew.
+        importlib.import_module("hypothesis.internal.conjecture.providers")._get_local_constants()
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)  # little of what a test makes is in cycles

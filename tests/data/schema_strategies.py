@@ -109,31 +109,36 @@ labels = st.sampled_from(
 )
 
 
+KINDS = st.one_of(
+    st.tuples(st.sampled_from((Categorical, Ordinal)), st.fixed_dictionaries({"categories": categories})),
+    st.tuples(st.just(Boolean), st.fixed_dictionaries({"labels": labels})),
+    st.tuples(st.just(Integer), _integer()),
+    st.tuples(st.just(Real), _real()),
+    st.tuples(st.just(Date), _date()),
+    st.tuples(st.just(Datetime), _datetime()),
+)  # here: what is made anew in each draw is looked through anew
+NULLABLE = st.booleans()
+
+
 @st.composite
 def columns(draw: st.DrawFn, name: str) -> Column:
-    kind, keys = draw(
-        st.one_of(
-            st.tuples(
-                st.sampled_from((Categorical, Ordinal)), st.fixed_dictionaries({"categories": categories})
-            ),
-            st.tuples(st.just(Boolean), st.fixed_dictionaries({"labels": labels})),
-            st.tuples(st.just(Integer), _integer()),
-            st.tuples(st.just(Real), _real()),
-            st.tuples(st.just(Date), _date()),
-            st.tuples(st.just(Datetime), _datetime()),
-        )
-    )
-    return kind(name=name, nullable=draw(st.booleans()), **keys)
+    kind, keys = draw(KINDS)
+    return kind(name=name, nullable=draw(NULLABLE), **keys)
+
+
+NAMES = st.lists(words.filter(lambda word: word != "person"), min_size=1, max_size=5, unique=True)
+PERSONS = st.sampled_from((None, "person"))
+ORIGINS = st.sampled_from(("public", "rows"))
+NOTES = st.text(max_size=8)
 
 
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
-    names = draw(st.lists(words.filter(lambda w: w != "person"), min_size=1, max_size=5, unique=True))
     return Schema(
-        columns=tuple(draw(columns(name)) for name in names),
-        person=draw(st.sampled_from((None, "person"))),
-        origin=draw(st.sampled_from(("public", "rows"))),
-        note=draw(st.text(max_size=8)),
+        columns=tuple(draw(columns(name)) for name in draw(NAMES)),
+        person=draw(PERSONS),
+        origin=draw(ORIGINS),
+        note=draw(NOTES),
     )
 
 

@@ -58,7 +58,7 @@ def test_without_an_order_nothing_is_counted_of_consecutive_events() -> None:
     assert count_visits(codes, layout, 10).shape == (layout.size,)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(0, 5000),
     unit=st.sampled_from([1, 2, 60, 2520, 27_720, 2**15]),

@@ -63,7 +63,7 @@ described = st.one_of(
 
 
 @given(described)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60)
 def test_a_plan_names_the_tensors_of_the_network_and_the_rows_that_it_draws(
     description: dict[str, Any],
 ) -> None:

@@ -34,7 +34,7 @@ def people_with(numbers: list[int]) -> Visits:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(
     numbers=st.lists(st.integers(0, 5000), min_size=1, max_size=12),
     percent=st.integers(1, 99),

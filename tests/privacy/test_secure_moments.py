@@ -34,7 +34,7 @@ ANY = st.floats(width=64, allow_nan=True, allow_infinity=True)
 FRAME = Frame((2, 3), 2, 6)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 @given(arrays(np.float64, (3, 4), elements=ANY), ANY, st.sampled_from([1, 8, 181, 4096]))
 def test_no_row_comes_out_longer_than_the_scale(rows: Any, radius: float, scale: int) -> None:
     with np.errstate(all="ignore"):
@@ -107,7 +107,7 @@ def test_a_row_of_any_length_is_in_one_cell_of_norms(odd: float) -> None:
     assert found[0] == COUNT * (2 if abs(odd) < 1 else 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=2, max_size=5))
 def test_one_person_moves_a_release_by_no_more_than_its_reach(seed: int, sizes: list[int]) -> None:
     rng = np.random.default_rng(seed)

@@ -44,7 +44,7 @@ def shares(x: Bits, y: Bits, ring: Ring, chunk: int, seeds: tuple[bytes, bytes] 
 
 
 @given(ring_of, st.integers(0, 70), st.integers(1, 9), st.integers(1, 9), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 def test_products_modulo_two_to_the_b_are_those_of_whole_numbers(
     ring: Ring, n: int, p: int, q: int, seed: int
 ) -> None:
@@ -66,7 +66,7 @@ def test_the_largest_words_over_more_rows_than_a_block_are_still_exact(ring: Rin
 @given(
     ring_of, st.integers(0, 60), st.integers(1, 7), st.integers(1, 7), st.integers(1, 80), st.integers(0, 99)
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 def test_the_two_shares_add_up_to_the_product_for_every_chunking(
     ring: Ring, n: int, p: int, q: int, chunk: int, seed: int
 ) -> None:

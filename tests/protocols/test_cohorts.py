@@ -21,7 +21,7 @@ from understudy.protocols.people.reporting import (
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=60)
 @given(
     people=st.integers(1, 12),
     rounds=st.integers(1, 12),

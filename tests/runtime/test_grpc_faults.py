@@ -283,7 +283,7 @@ def test_random_and_damaged_frames_leave_the_service_up(network: Network, servic
         st.sampled_from(["type", "size", "number"]), st.none() | st.integers() | st.text() | st.floats()
     )
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60)
 def test_a_head_is_taken_only_with_a_type_and_a_size_that_fits(head: dict[str, Any]) -> None:
     text = json.dumps(head).encode()
     data = len(text).to_bytes(4, "big") + text

@@ -109,7 +109,7 @@ def test_a_receipt_with_other_fields_is_refused() -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80)
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(MessageError):
         decode(data, [Question, Answer])
