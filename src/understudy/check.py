@@ -14,24 +14,31 @@ from itertools import islice
 from understudy.errors import ConfigError, UnderstudyError
 
 
+def is_number(value: object) -> bool:
+    """Whether it is a number that a float holds, and no truth value: a whole number may be too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
+
+
 def positive(**values: float) -> None:
     """Every value is a finite number above zero."""
     for name, value in values.items():
-        if not _number(value) or not value > 0:
+        if not is_number(value) or not value > 0:
             raise ConfigError(f"{name} must be above 0, not {value!r}.")
 
 
 def not_negative(**values: float) -> None:
     """Every value is a finite number, zero or above."""
     for name, value in values.items():
-        if not _number(value) or value < 0:
+        if not is_number(value) or value < 0:
             raise ConfigError(f"{name} must be 0 or above, not {value!r}.")
 
 
 def in_range(low: float, high: float, /, **values: float) -> None:
     """Every value lies in [low, high]."""
     for name, value in values.items():
-        if not _number(value) or not low <= value <= high:
+        if not is_number(value) or not low <= value <= high:
             raise ConfigError(f"{name} must lie between {low} and {high}, not {value!r}.")
 
 
@@ -155,10 +162,3 @@ _NOT_IN_NAMES = '/\\:"'
 def _quoted(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
-
-
-def _number(value: object) -> bool:
-    """Whether it is a number that a float holds: a whole number may be too large for one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return abs(value) <= sys.float_info.max

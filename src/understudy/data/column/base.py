@@ -1,6 +1,5 @@
 """What every column has: a name, whether a value may be missing, and a short list of levels."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -64,11 +63,6 @@ def shorten(values: Sequence[object], between: str = ", ", most: int = 6) -> str
     """The first few of the values as text."""
     shown = between.join(map(str, values[:most]))
     return shown if len(values) <= most else f"{shown}{between}… ({len(values)} in all)"
-
-
-def is_number(value: object) -> bool:
-    """Whether it is a finite number, and no truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _plain(value: Any) -> Any:

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from understudy.data.column.base import EXACT, Column, is_number, shorten
+from understudy.check import is_number
+from understudy.data.column.base import EXACT, Column, shorten
 
 Category = str | int | float
 

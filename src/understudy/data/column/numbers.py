@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.column.base import EXACT, Column, is_number, shorten
+from understudy.check import is_number
+from understudy.data.column.base import EXACT, Column, shorten
 from understudy.data.forms import A_DAY, NUMBER_FORMS, TIME_FORMS, read_time, write_time
 
 OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
@@ -123,7 +124,7 @@ class Integer(Binned):
         if isinstance(value, str | time) and self.written is not None:
             return self._time(value, self.written)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > EXACT:
-            raise self.error(f"bounds and edges must be whole numbers within ±2^53, not {value!r}.")
+            raise self.error(f"bounds and edges must be whole numbers within ±2^53, not {value!r:.60}.")
         return value
 
     def _time(self, value: object, form: str) -> int:
@@ -204,7 +205,7 @@ class Real(Binned):
 
     def _bound(self, value: Any) -> float:
         if not is_number(value) or abs(value) > 1e300:  # so that high - low is finite
-            raise self.error(f"bounds and edges must be numbers within ±1e300, not {value!r}.")
+            raise self.error(f"bounds and edges must be numbers within ±1e300, not {value!r:.60}.")
         return float(value)
 
 

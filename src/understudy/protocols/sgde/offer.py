@@ -26,14 +26,13 @@ the silo's ledger says is the silo's word: no server can verify it, and its peop
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 import torch
 
-from understudy.check import in_range, one_of, positive, whole
+from understudy.check import in_range, is_number, one_of, positive, whole
 from understudy.data.classes import one_label
 from understudy.data.codec import Codec
 from understudy.data.column import shorten
@@ -209,7 +208,7 @@ def check_price(requirements: Requirements, epsilon: float, delta: float) -> Non
     for name, value, limit in (
         ("ε", epsilon, requirements.epsilon), ("δ", delta, requirements.delta),
     ):  # fmt: skip
-        if not _number(value) or not 0 <= value <= limit:
+        if not is_number(value) or not 0 <= value <= limit:
             raise PrivacyError(
                 f"{name}={value!r}, but this pool takes {name} from 0 to {limit:g}. Nothing was exchanged."
             )
@@ -363,7 +362,3 @@ def label_place(requirements: Requirements, label: Label) -> int:
 
 def _same(one: Label, other: object) -> bool:
     return type(one) is type(other) and one == other  # True is no 1
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
