@@ -12,6 +12,7 @@ Edges: more than 2¹⁴ values in a row, or a side above 2¹² → ConfigError.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -182,6 +183,12 @@ class Frame:
         """Plain values that say the frame."""
         told = {"shape": list(self.shape), "sides": self.sides, "features": self.features}
         return told | ({"upright": True} if self.upright else {})
+
+    @classmethod
+    def from_description(cls, told: Mapping[str, Any]) -> "Frame":
+        """The inverse of `describe`; other keys are ignored."""
+        upright = told.get("upright", False)
+        return cls(tuple(told["shape"]), told["sides"], told["features"], upright=upright)
 
     @staticmethod
     def _basis(n: int) -> Whole:

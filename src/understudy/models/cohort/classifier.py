@@ -77,10 +77,7 @@ class Dense(Classifier):
         return self.features + 4 * sum(self.widths)
 
     def prepare(self, x: Tensor) -> Tensor:
-        rows = x.flatten(2)
-        if rows.shape[-1] != self.features:
-            raise ConfigError(f"A {self.kind} takes rows of {self.features} features, not {rows.shape[-1]}.")
-        return rows
+        return _flat(x, self.features, self.kind)
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, *tail = self.views(params).values()
@@ -192,10 +189,7 @@ class Quadratic(Classifier):
         return 2 * self.features + (self.directions + 2) * self.cells * self.classes
 
     def prepare(self, x: Tensor) -> Tensor:
-        rows = x.flatten(2)
-        if rows.shape[-1] != self.features:
-            raise ConfigError(f"A {self.kind} takes rows of {self.features} features, not {rows.shape[-1]}.")
-        return rows
+        return _flat(x, self.features, self.kind)
 
     def scores(self, params: Tensor, prepared: Tensor) -> Tensor:
         weight, bias, centre, directions, factors, shifts = self.views(params).values()
@@ -271,3 +265,11 @@ def from_description(description: Mapping[str, object]) -> Classifier:
             f"kind must be one of {', '.join(NETWORKS)}, not {kind!r}.{nearest(kind, NETWORKS)}"
         )
     return network.from_description(description)
+
+
+def _flat(x: Tensor, features: int, kind: str) -> Tensor:
+    """Rows (clients, rows, …) as vectors. ConfigError where they have another number of features."""
+    rows = x.flatten(2)
+    if rows.shape[-1] != features:
+        raise ConfigError(f"A {kind} takes rows of {features} features, not {rows.shape[-1]}.")
+    return rows

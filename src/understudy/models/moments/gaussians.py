@@ -108,9 +108,10 @@ class CellGaussians(nn.Module):
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "CellGaussians":
         """The inverse of `describe`, before weights are loaded."""
-        sizes = (tuple(description["shape"]), description["sides"], description["features"])
-        frame = Frame(*sizes, upright=description.get("upright", False))
-        return cls(frame, **{key: description[key] for key in ("classes", "cells", "directions")})
+        return cls(
+            Frame.from_description(description),
+            **{key: description[key] for key in ("classes", "cells", "directions")},
+        )
 
 
 def mapped_through(values: Tensor, inner: Tensor, outer: Tensor) -> Tensor:

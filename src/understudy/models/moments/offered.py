@@ -108,9 +108,10 @@ class OfferedMoments(nn.Module):
     @classmethod
     def from_description(cls, description: Mapping[str, Any]) -> "OfferedMoments":
         """The inverse of `describe`, before the numbers are loaded."""
-        sizes = (tuple(description["shape"]), description["sides"], description["features"])
-        frame = Frame(*sizes, upright=description.get("upright", False))
-        return cls(frame, **{key: description[key] for key in ("classes", "scales", "noise")})
+        return cls(
+            Frame.from_description(description),
+            **{key: description[key] for key in ("classes", "scales", "noise")},
+        )
 
 
 def moment_shapes(

@@ -13,7 +13,7 @@ numbers with a given correlation, each then sent through the one-way table of it
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -178,7 +178,7 @@ def invert(odds: Tensor, uniform: Tensor) -> Tensor:
 
 def one_hot(codes: Tensor, sizes: Sequence[int]) -> Tensor:
     """Codes (n, columns) as one-hot rows, float32, (n, width)."""
-    starts = torch.tensor([start for start, _ in pairwise(accumulate(sizes, initial=0))], device=codes.device)
+    starts = torch.tensor([*accumulate(sizes, initial=0)][:-1], dtype=torch.int64, device=codes.device)
     rows = torch.zeros(len(codes), sum(sizes), device=codes.device)
     return rows.scatter_(1, codes + starts, 1.0)
 

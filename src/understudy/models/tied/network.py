@@ -23,6 +23,7 @@ from understudy.data.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.moments.gaussians import KNOTS, mapped_through
 from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.bayes import one_hot
 from understudy.models.tables.mixture import MOST_COMPONENTS
 
 _MOST_PARAMETERS = 1 << 28
@@ -130,10 +131,7 @@ class TiedGaussians(nn.Module):
 
     def one_hot(self, levels: Tensor) -> Tensor:
         """Levels (n, columns) as 0/1, (n, width)."""
-        parts = [
-            nn.functional.one_hot(own, size) for own, size in zip(levels.unbind(1), self.sizes, strict=True)
-        ]
-        return torch.cat([torch.zeros(len(levels), 0, device=levels.device), *parts], 1).float()
+        return one_hot(levels, self.sizes)
 
     def raw(self, z: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Latent points (n, latent) → one-hot levels, and of each array its values before they are mapped."""
@@ -185,7 +183,7 @@ class TiedGaussians(nn.Module):
         parts: list[Part] = [
             tuple(part["sizes"])
             if "sizes" in part
-            else ArrayPart(Frame(tuple(part["shape"]), part["sides"], part["features"]), part["directions"])
+            else ArrayPart(Frame.from_description(part), part["directions"])
             for part in description["parts"]
         ]
         return cls(parts, components=description["components"], label=description["label"])

@@ -175,17 +175,17 @@ def _factors(
 
     lefts = [torch.ones_like(z)]  # the score by itself: 1
     for (weight, _), z in zip(reversed(deeper), reversed(hidden), strict=True):
-        lefts.insert(0, _through(lefts[0] @ weight, z, slope))
+        lefts.insert(0, through_activation(lefts[0] @ weight, z, slope))
 
     tangent = lefts[0][2] @ first  # ∇D(x̂), (batch, width)
     rights = [torch.cat([inputs[0], tangent[None]])]
     for (weight, _), z, a in zip(layers[:-1], hidden, inputs[1:], strict=True):
-        tangent = _through(tangent @ weight.T, z[2], slope)
+        tangent = through_activation(tangent @ weight.T, z[2], slope)
         rights.append(torch.cat([a[:2], tangent[None]]))
     return lefts, rights
 
 
-def _through(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
+def through_activation(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
     """Times the activation's derivative at z, in one pass."""
     result: Tensor = torch.ops.aten.leaky_relu_backward(gradient, z, slope, False)
     return result

@@ -18,11 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError
 from understudy.pack import Value
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.messages import Begin, Upload
 from understudy.protocols.aggregators.upload import Format
@@ -42,10 +40,6 @@ class Box(Protocol):
 
 class CollectingParty(PassingOn, UploadParty):
     """Guarantee and edges: see the module."""
-
-    def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, data, ledger, **more)  # type: ignore[arg-type]  # of rows, a schema is all it asks for
-        self.schema, self.box = data.schema, data.box
 
     def open(self, ask: Begin) -> Hosting:
         if not isinstance(schema := self.schema, Schema):

@@ -17,6 +17,7 @@ from torch.nn import functional
 from understudy.models.cohort import times_transposed
 from understudy.models.nets import Critic
 from understudy.models.nets.rmsprop import DECAY, TINY
+from understudy.privacy.gradients.critic import through_activation
 from understudy.privacy.gradients.critic_kernel import FLAT
 from understudy.privacy.noise import Rng
 
@@ -136,7 +137,7 @@ def critic_gradients(
     rights = [torch.cat([inputs[0], tangent], 1)]
     steepness = tangent.norm(dim=2)
     for (weight, _), z, a in zip(layers, hidden, inputs[1:], strict=False):
-        tangent = _through(times_transposed(tangent, weight), z[:, 2 * n :], slope)
+        tangent = through_activation(times_transposed(tangent, weight), z[:, 2 * n :], slope)
         rights.append(torch.cat([a[:, : 2 * n], tangent], 1))
     pull = torch.where(steepness > FLAT, 2 * penalty * (1 - 1 / steepness), 0)
     signs = (torch.cat([torch.ones_like(pull), -torch.ones_like(pull), pull], 1) * share)[..., None]
@@ -162,20 +163,14 @@ def slopes(layers: Layers, rows: Tensor, slope: float) -> Tensor:
 
 def _backward(deeper: Sequence[Tensor], last: Tensor, hidden: Sequence[Tensor], slope: float) -> list[Tensor]:
     """The score's gradient before each activation, first layer first."""
-    lefts = [_through(last.expand_as(hidden[-1]), hidden[-1], slope)]
+    lefts = [through_activation(last.expand_as(hidden[-1]), hidden[-1], slope)]
     for weight, z in zip(reversed(deeper), reversed(hidden[:-1]), strict=True):
-        lefts.insert(0, _through(torch.bmm(lefts[0], weight), z, slope))
+        lefts.insert(0, through_activation(torch.bmm(lefts[0], weight), z, slope))
     return lefts
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return times_transposed(x, weight).add_(bias[:, None])
-
-
-def _through(gradient: Tensor, z: Tensor, slope: float) -> Tensor:
-    """Times the activation's derivative at z, in one pass."""
-    result: Tensor = torch.ops.aten.leaky_relu_backward(gradient, z, slope, False)
-    return result
 
 
 def _part(layers: Layers, part: slice) -> Layers:

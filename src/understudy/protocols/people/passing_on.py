@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from understudy.data.no_rows import NoRows
 from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.slots import Slots
 from understudy.errors import BudgetExceeded, LedgerError, PrivacyError
-from understudy.privacy.accounts.ledger import Receipt
+from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.protocols.people.host import Call, HostParty
 
 
@@ -23,6 +24,10 @@ class PassingOn(HostParty):
     """Guarantee: see the module."""
 
     context: bytes  # what the uploads were made for
+
+    def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
+        super().__init__(name, data, ledger, **more)  # type: ignore[arg-type]  # of rows, a schema is all it asks for
+        self.schema, self.box = data.schema, data.box
 
     def pay(self, ask: Call, people: NDArray[Any]) -> Receipt:
         batch = hashlib.sha256(

@@ -26,11 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.codec import Codec
-from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import PureDp
-from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.protocols.core import Paid
 from understudy.protocols.people.host import Call, Hosting, Reported
@@ -101,10 +99,6 @@ class CollectingReports(PassingOn, OneReportParty):
     """Guarantee and edges: see the module."""
 
     what = "one report each, made on people's own devices"
-
-    def __init__(self, name: str, data: NoRows, ledger: Ledger, **more: Any) -> None:
-        super().__init__(name, data, ledger, **more)  # type: ignore[arg-type]  # of rows, a schema is all it asks for
-        self.schema, self.box = data.schema, data.box
 
     def open(self, ask: Begin) -> Hosting:
         config, schema = Config(**ask.config), self.schema

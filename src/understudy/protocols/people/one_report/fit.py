@@ -30,6 +30,7 @@ from torch import Tensor
 
 from understudy.models.adam import Adam
 from understudy.models.tables import MixtureOfProducts
+from understudy.models.tables.bayes import one_hot
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import FastRng
 from understudy.protocols.people.one_report.sets import ColumnSet
@@ -288,8 +289,7 @@ def noise_edge(
 
 def _indicators(listed: Tensor, sizes: Sequence[int]) -> Tensor:
     """Of each listed cell the groups that it is made of: (all groups, cells)."""
-    parts = [torch.nn.functional.one_hot(column, size) for column, size in zip(listed.T, sizes, strict=True)]
-    return torch.cat(parts, 1).T.float().contiguous()
+    return one_hot(listed, sizes).T.contiguous()
 
 
 def _outer(one: Tensor, other: Tensor) -> Tensor:
