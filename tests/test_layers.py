@@ -1,5 +1,6 @@
 """Imports point down only, and heavy outside libraries stay in the one place that needs them."""
 
+import ast
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -105,6 +106,12 @@ def k():
         r)
 """
     assert list(imports(program)) == ["a", "b.c", "e.f", "m", "understudy.o", "understudy.r"]
+
+
+def test_every_folder_says_what_lives_in_it() -> None:
+    for file in FILES:
+        if file.name == "__init__.py":
+            assert ast.get_docstring(ast.parse(file.read_text())), f"{file.parent} is a room without a sign"
 
 
 def test_every_part_has_a_layer() -> None:

@@ -1,4 +1,4 @@
-"""Errors that cross the line: what the other side may know of one, and how it is raised there."""
+"""Errors that are told to the other side: what it may know of one, and how it is raised there."""
 
 import json
 
