@@ -27,7 +27,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.aggregators.first import card_of, collected
 from understudy.protocols.aggregators.moments_host import MomentsAggregator, MomentsHost
 from understudy.protocols.aggregators.moments_plan import KINDS, Config, MomentsPlan
-from understudy.protocols.core import Outcome, Parties, Progress, Watcher
+from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
 
 __all__ = ["KINDS", "SAME_PEOPLE", "Config", "build_party", "train"]
 
@@ -61,11 +61,10 @@ def train(
     """
     plan = MomentsPlan.joint(config, {name: schemas[name] for name in parties.names})
     saved, privacy = collected(plan, parties, schemas, checkpoint, resume=resume)
-    if watch is not None:
-        watch(Progress(1, 2, privacy.per_party))
+    look = two_steps(watch, privacy.per_party)
+    look(1)
     network = fit_one_release(plan.frame, *plan.read(saved["sums"]))
-    if watch is not None:
-        watch(Progress(2, 2, privacy.per_party))
+    look(2)
     noise = zip(("of counts and means", "of second moments"), plan.sigmas, strict=True)
     card = card_of("shared-moments", plan, saved, privacy)
     card |= {

@@ -39,7 +39,7 @@ from understudy.protocols.aggregators.first import ADJACENCY, card_of, collected
 from understudy.protocols.aggregators.host import UploadParty
 from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.protocols.aggregators.second import SecondAggregator
-from understudy.protocols.core import Outcome, Parties, Progress, Watcher
+from understudy.protocols.core import Outcome, Parties, Watcher, two_steps
 
 SAME_PEOPLE = False  # each person is with one host
 
@@ -72,12 +72,8 @@ def train(
     plan = Plan.joint(config, {name: schemas[name] for name in parties.names})
     schema = with_rules(plan.schema, dict.fromkeys(rule for one in schemas.values() for rule in one.rules))
     saved, privacy = collected(plan, parties, schemas, checkpoint, resume=resume)
-
-    def look(done: int = 1) -> None:
-        if watch is not None:
-            watch(Progress(done, 2, privacy.per_party))
-
-    look()
+    look = two_steps(watch, privacy.per_party)
+    look(1)
     sizes, device = Codec(plan.schema).sizes, pick_device(config.device)
     gram, spread = plan.matrix(saved["sums"].numpy()), mirrored(plan.matrix(plan.spread))
     network = fit_gram(
@@ -91,7 +87,7 @@ def train(
         steps=config.steps,
         rate=config.rate,
         seed=config.seed,
-        watch=lambda step, residual: look(),
+        watch=lambda step, residual: look(1),
     )
     look(2)
     card = card_of("two-aggregators", plan, saved, privacy)

@@ -25,7 +25,7 @@ from understudy.protocols.core.base import (
 from understudy.protocols.core.checkpoint import Checkpoint
 from understudy.protocols.core.common_rule import common_features
 from understudy.protocols.core.keyed import Beginnings, Greeted, KeyedParty, Keys, Stated
-from understudy.protocols.core.loop import run_rounds
+from understudy.protocols.core.loop import run_rounds, two_steps
 from understudy.protocols.core.outcome import ModelOutcome, Outcome
 from understudy.protocols.core.present import Present, remarks
 from understudy.protocols.core.products import (
@@ -91,5 +91,6 @@ __all__ = [
     "said",
     "settled",
     "swap_all",
+    "two_steps",
     "watch_alignment",
 ]

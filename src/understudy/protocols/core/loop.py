@@ -2,7 +2,8 @@
 
     ended = run_rounds(config.rounds, step, done=self.done, save=self.save, every=100, watch=watch, spent=prices)
 
-A protocol says what a round is (`step`) and what is kept of it (`save`); nothing else differs between their loops.
+A protocol says what a round is (`step`) and what is kept of it (`save`); nothing else differs between their loops. One
+without rounds is watched in two steps (`two_steps`): what is released, and what is fitted to it.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,3 +47,13 @@ def run_rounds(
         raise
     save()
     return ended
+
+
+def two_steps(watch: Watcher | None, spent: Callable[[], Mapping[str, float]]) -> Callable[[int], None]:
+    """What such a protocol calls with 1 when all is released, as often as it fits on, and with 2 at the end."""
+
+    def look(done: int) -> None:
+        if watch is not None:
+            watch(Progress(done, 2, spent))
+
+    return look

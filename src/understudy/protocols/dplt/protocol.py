@@ -60,13 +60,13 @@ from understudy.protocols.core import (
     Dealing,
     Outcome,
     Parties,
-    Progress,
     Swap,
     Watcher,
     align_people,
     public_values,
     relayed,
     settled,
+    two_steps,
 )
 from understudy.protocols.core.agreeing import greetings_of, keys_of, same_number, stated_prices
 from understudy.protocols.dplt.messages import Agree, Begin, Correlate, Group, Quantify
@@ -136,11 +136,7 @@ def train(
             store.over()
     privacy = _statement(grown, parties)
     people = int(next(iter(grown.begun.values()))["people"])
-
-    def look(done: int) -> None:
-        if watch is not None:
-            watch(Progress(done, 2, privacy.per_party))
-
+    look = two_steps(watch, privacy.per_party)
     look(1)
     edges = [(int(parent), int(child)) for parent, child in grown.edges.tolist()]
     tables = dict(zip(edges, grown.tables.double().numpy(), strict=True))

@@ -28,7 +28,7 @@ _FAR = 64  # noise beyond so many σ would wrap around: once in e^2048
 
 
 @dataclass(frozen=True)
-class Terms:
+class ServerTerms:
     """The server's own: people per message at most, how many must stay, and what masks are dealt by."""
 
     chunk: int
@@ -50,7 +50,7 @@ class Began:
     greetings: Inboxes = field(default_factory=dict)
 
 
-def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
+def over_rows(parties: Parties, begin: Begin, terms: ServerTerms) -> Began:
     """Until all who are still there have agreed with each other."""
 
     def agree(everybody: Begun, left: Begun) -> Agree:
@@ -60,7 +60,7 @@ def over_rows(parties: Parties, begin: Begin, terms: Terms) -> Began:
     return Began(begun, _told(everybody, None).sigmas, greetings=greetings)
 
 
-def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -> Began:
+def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: ServerTerms) -> Began:
     """Align, and agree with all of them; the seeds of their masks go with it."""
     cells = align_grid(parties, layout.grid.groups)
     began = _told(public_values(parties.ask(begin)), cells)
@@ -79,7 +79,7 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: Terms) -
     return replace(began, greetings=greetings_of(agreed))
 
 
-def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> dict[str, Share]:
+def products(parties: Parties, layout: Layout, began: Began, terms: ServerTerms) -> dict[str, Share]:
     """Where columns are split: relay what the holders of each cell send each other, and end with the asks for their
     shares.
     """
@@ -89,7 +89,13 @@ def products(parties: Parties, layout: Layout, began: Began, terms: Terms) -> di
 
 
 def tables_across(
-    parties: Parties, layout: Layout, began: Began, terms: Terms, widen: Widen, words: Inboxes, about: bytes
+    parties: Parties,
+    layout: Layout,
+    began: Began,
+    terms: ServerTerms,
+    widen: Widen,
+    words: Inboxes,
+    about: bytes,
 ) -> tuple[Inboxes, dict[str, dict[str, Tensor]]]:
     """Multiply pairs of levels for the three-way tables that lie across holders: last messages, and corrections.
 
@@ -128,6 +134,6 @@ def _told_all(began: Began, begun: Begun) -> dict[str, Any]:
     return {"keys": keys_of(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
 
 
-def _dealing(layout: Layout, began: Began, terms: Terms) -> Dealing:
+def _dealing(layout: Layout, began: Began, terms: ServerTerms) -> Dealing:
     widths = {name: layout.width_of(name) for name in layout.schemas}
     return Dealing(ring_for(began), widths, began.cells, secret=terms.secret, keys=keys_of(began.begun))

@@ -46,7 +46,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure import spend_of
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.gram.forecast import forecast as forecast
 from understudy.protocols.gram.layout import LEAST_FINE, MOST_FINE
@@ -241,16 +241,12 @@ def train(
     there = [name for name in measured.begun if name not in measured.gone]
     spends = settled(parties, there, at_least=config.at_least)
     privacy = _statement(measured, spends, config.most_holders)
-
-    def look(done: int = 1) -> None:
-        if watch is not None:
-            watch(Progress(done, 2, privacy.per_party))
-
-    look()
+    look = two_steps(watch, privacy.per_party)
+    look(1)
     network = fit(
         measured,
         triples=[Triple(**{**one, "table": one["table"].to(device)}) for one in measured.triples],
-        watch=lambda step, residual: look(),
+        watch=lambda step, residual: look(1),
     )
     look(2)
     people, codec = _people(measured, len(schema.columns)), _codec(measured, schema)

@@ -28,7 +28,7 @@ from understudy.protocols.gram.adder import Adder, together
 from understudy.protocols.gram.agreement import pairs_word
 from understudy.protocols.gram.beginnings import (
     Began,
-    Terms,
+    ServerTerms,
     over_columns,
     over_rows,
     products,
@@ -157,7 +157,7 @@ def release(
         layout.choosable(plan.target, plan.chosen_triples),
     )
     spreads = layout.spreads(colluding, across=plan.across, refined=again, chosen=chosen)
-    terms = Terms(chunk, at_least, secret or os.urandom(32))
+    terms = ServerTerms(chunk, at_least, secret or os.urandom(32))
     server = _Server(parties, layout, plan, spreads, terms, choose, choose_triples)
     done = first
     if done is None:
@@ -198,7 +198,7 @@ class _Server:
     layout: Layout
     plan: Plan
     spreads: tuple[Spread, ...]
-    terms: Terms
+    terms: ServerTerms
     choose: Choose | None
     choose_triples: ChooseTriples | None
 

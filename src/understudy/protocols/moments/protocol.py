@@ -33,7 +33,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.moments.forecast import forecast as forecast
 from understudy.protocols.moments.messages import Begin
@@ -156,11 +156,7 @@ def train(
     )
     there = [name for name in done.begun if name not in done.gone]
     privacy = _statement(done, settled(parties, there, at_least=config.at_least), config.most_holders)
-
-    def look(made: int) -> None:
-        if watch is not None:
-            watch(Progress(made, 2, privacy.per_party))
-
+    look = two_steps(watch, privacy.per_party)
     look(1)
     if "pooled" not in done.found:
         words = "counts and means" if "means" in done.found else "norms"

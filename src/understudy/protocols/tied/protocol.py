@@ -34,7 +34,7 @@ from understudy.privacy.accounts.accounting import Spend
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.gram.party import DEALT
 from understudy.protocols.tied.forecast import forecast as forecast
@@ -133,11 +133,7 @@ def train(
     )
     norms = done.multipliers[layout.releases :]
     privacy = _statement(done, norms, settled(parties, done.begun, at_least=0 if done.ended else None))
-
-    def look(number: int) -> None:
-        if watch is not None:
-            watch(Progress(number, 2, privacy.per_party))
-
+    look = two_steps(watch, privacy.per_party)
     look(1)
     tied = tie(server.joint(done))
     shades = {

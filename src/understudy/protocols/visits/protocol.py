@@ -51,7 +51,7 @@ from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.accounts.statement import OUTSIDE, PrivacyStatement
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
-from understudy.protocols.core import Checkpoint, Outcome, Parties, Progress, Watcher, settled
+from understudy.protocols.core import Checkpoint, Outcome, Parties, Watcher, settled, two_steps
 from understudy.protocols.core.agreeing import stated_prices
 from understudy.protocols.core.forecast import Error, Forecast, Stage
 from understudy.protocols.gram.party import DEALT
@@ -181,15 +181,11 @@ def train(
             store.note(SAVED, dict(vars(done)) | {"plan": told})
     spends = settled(parties, list(done.begun), at_least=config.at_least)
     privacy = _statement(done, spends, holders, config.most_holders)
-
-    def look(made: int = 1) -> None:
-        if watch is not None:
-            watch(Progress(made, 2, privacy.per_party))
-
-    look()
+    look = two_steps(watch, privacy.per_party)
+    look(1)
     tables = done.tables(holders)
     settings: dict[str, Any] = {key: getattr(config, key) for key in FITTED}
-    settings |= {"device": device, "watch": lambda step, residual: look()}
+    settings |= {"device": device, "watch": lambda step, residual: look(1)}
     network: MixtureOfChains | ChainsTogether
     bounds, ties = zip(
         *((number_bounds(part), fitted_ties(schema, part)) for part in schema.parts), strict=True
