@@ -20,6 +20,9 @@ from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import DiscreteGaussian, PureDp, epsilon
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.statement import PartyPrivacy, PrivacyStatement
+from understudy.privacy.secure import spend_of
+from understudy.privacy.secure.set_intersection import match
+from understudy.protocols.core import alignment
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.releases import Plan, Released, release
 from understudy.run import run_file, train
@@ -157,6 +160,54 @@ def test_most_holders_is_for_rows_and_for_no_more_than_there_are() -> None:
     schemas = {"one": SCHEMA.select(["a"]), "two": SCHEMA.select(["b"])}
     with pytest.raises(ConfigError, match="where columns are split"):
         released(Federation.rehearsal(tables, schemas, budget=BUDGET), most_holders=2)
+
+
+# A grid, where alignment sees such a person, and a server that departs from it does not say so
+
+
+def two_by_two(everywhere: int, budget: Budget = BUDGET) -> Federation:
+    """Two holders of the column a and two of b, of nine people each; person 0 is with as many of each as is said."""
+    tables, schemas = dict[str, pd.DataFrame](), dict[str, Schema]()
+    for column in "ab":
+        for n in range(2):
+            ids = [0] * (n < everywhere) + [*range(100 * n + 101, 100 * n + 110)]
+            tables[f"{column}{n}"] = rows(ids)[["id", column]]
+            schemas[f"{column}{n}"] = SCHEMA.select([column])
+    return Federation.rehearsal(tables, schemas, budget=budget, seed=3)
+
+
+def matched_twice(sets: Mapping[str, Any], groups: Sequence[Sequence[str]]) -> tuple[Any, Any]:
+    """A server that matches the first holders of the groups with each other, and the second ones, too."""
+    positions, cells = dict[str, Any](), dict[tuple[str, ...], int]()
+    for names in zip(*groups, strict=True):
+        found = match({name: sets[name] for name in names})
+        positions |= found
+        cells[names] = len(found[names[0]])
+    return positions, cells
+
+
+def test_over_a_grid_a_departing_server_counts_a_person_as_often_as_every_column_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every two holders share the same people, so that they notice nothing. Noise for one is too little then."""
+    monkeypatch.setattr(alignment, "match_grid", matched_twice)
+    free, seen = Budget(math.inf, 0.0), list[Released]()
+    for everywhere in (0, 2):
+        fed = two_by_two(everywhere, free)
+        parties = fed.parties("gram", run="r", config=gram.Config(private=False, fine=0.0))
+        seen.append(release(LocalParties(parties), fed.schemas, Plan(private=False)))
+    assert (seen[1].gram - seen[0].gram).max() == 2
+    with pytest.raises(ConfigError, match="so many holders or more"):
+        released(two_by_two(2), most_holders=3)
+    privacy, card = released(two_by_two(2), most_holders=2)
+    stated = privacy.epsilon(against="server")
+    assert stated <= BUDGET.epsilon
+    (sigma, within), (louder, across) = sorted(card["releases"])
+    assert (across, within) == (1, 2)
+    for moved in ways(2):
+        assert true_delta(louder, moved, stated) <= BUDGET.delta
+        assert true_delta(sigma, moved * 2, stated) <= BUDGET.delta
+    assert epsilon(spend_of(card["releases"], 2), BUDGET.delta) == pytest.approx(stated)
 
 
 # Parties that release by themselves

@@ -408,6 +408,9 @@ def test_what_is_no_grid_is_refused_before_anything_is_charged() -> None:
     fed = Federation.rehearsal(tables, schemas, budget=USUAL, seed=1)
     with pytest.raises(ConfigError, match="a person is with one holder of each column"):
         train("visits", fed, **SMALL, most_holders=2)
+    Holders.of(split_rows(*beside_visits(), registry=2, clinic=3, bank=2)[1]).check(
+        asdict(visits.Config(most_holders=2))
+    )  # every column is with two holders or more
     with pytest.raises(ConfigError, match="colluding must lie between 1 and 4"):
         train("visits", fed, **SMALL, colluding=5)
     assert not charged(fed)

@@ -10,7 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from typing import TypeVar
 
+from understudy.check import whole
 from understudy.data.schema import Schema, join
+from understudy.errors import ConfigError
 
 T = TypeVar("T")
 Block = tuple[int, int]  # two groups, the lower number first
@@ -58,6 +60,16 @@ class Grid:
     def one_each(self, values: Mapping[str, T]) -> dict[str, T]:
         """What the first holder of each group has, by its name."""
         return {group[0]: values[group[0]] for group in self.groups}
+
+    def check_most_holders(self, most_holders: int) -> None:
+        """ConfigError unless a person can be with so many holders of every column."""
+        whole(most_holders=most_holders)
+        if most_holders > (most := min(map(len, self.groups))):
+            raise ConfigError(
+                f"most_holders={most_holders} is for rows at so many holders or more, and here {most} have the same "
+                "columns; where columns are split, alignment makes sure that a person is with one holder of each "
+                "column. Nothing was charged."
+            )
 
     def join(self, schemas: Mapping[str, Schema]) -> Schema:
         """The columns of all groups side by side. Edges: a column in two groups → SchemaError."""

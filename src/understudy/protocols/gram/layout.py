@@ -25,7 +25,6 @@ from itertools import accumulate, islice
 import torch
 from torch import Tensor
 
-from understudy.check import whole
 from understudy.data.codec import Codec
 from understudy.data.fine import fine_schema, is_bought
 from understudy.data.grid import Block, Grid
@@ -263,13 +262,12 @@ class Layout:
         return replace(self, triples=(*self.triples, *((names[a], names[b], target) for a, b in named)))
 
     def together(self, most_holders: int) -> int:
-        """By how much a person moves a cell at most: over rows, by one for each holder that they are with."""
-        whole(most_holders=most_holders)
-        if most_holders > 1 and (self.grid.partition != "rows" or most_holders > len(self.schemas)):
-            raise ConfigError(
-                f"most_holders={most_holders} is for rows at so many holders or more; where columns are split, "
-                "alignment makes sure that a person is with one holder of each column. Nothing was charged."
-            )
+        """By how much a person moves a cell at most: by one for each holder of the same columns that they are with.
+
+        Over a grid alignment refuses such people; a server that departs from it counts nobody more often than there are
+        holders in every group.
+        """
+        self.grid.check_most_holders(most_holders)
         return most_holders
 
     def chunk(self, most: int, ring: Ring, widths: Sequence[int] = ()) -> int:

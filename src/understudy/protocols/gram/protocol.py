@@ -97,7 +97,8 @@ class Config:
     `rules`: what every row keeps across holders, besides the rules of their schemas (`data/rules.py`). Nothing is
     measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
-    holders state it; noise is for a person who moves every count by so much.
+    holders state it; noise is for a person who moves every count by so much. Over a grid alignment refuses such people,
+    and it is for who fears a server that does not.
     ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """

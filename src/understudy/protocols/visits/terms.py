@@ -12,6 +12,7 @@ from itertools import combinations
 from typing import Any
 
 from understudy.check import in_range, whole
+from understudy.data.grid import Grid
 from understudy.data.visits import SeveralLayout, SeveralVisits, VisitLayout, VisitSchema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.secure import noise_share
@@ -67,17 +68,13 @@ class Holders:
 
     def check(self, config: Mapping[str, Any]) -> None:
         """The settings that a price depends on."""
-        whole(colluding=config["colluding"], most_holders=config["most_holders"])
+        whole(colluding=config["colluding"])
         if self.split is not None:
             in_range(1, len(self.names) - 1, colluding=config["colluding"])
         if type(config["private"]) is not bool:
             raise ConfigError(f"private is true or false, not {config['private']!r}. Nothing was charged.")
-        if config["most_holders"] > (len(self.names) if self.split is None else 1):
-            raise ConfigError(
-                f"most_holders={config['most_holders']} is for rows at so many holders or more, and there are "
-                f"{len(self.names)}; where columns are split, alignment makes sure that a person is with one holder of "
-                "each column. Nothing was charged."
-            )
+        grid = Grid((self.names,)) if self.split is None else self.split.grid
+        grid.check_most_holders(config["most_holders"])
 
     def terms(self, multiplier: float, most_holders: int) -> "Terms":
         """Noise of this multiplier for a person who is with so many holders.
