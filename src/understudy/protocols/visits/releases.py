@@ -101,7 +101,7 @@ def _over_columns(
     replies = parties.ask(
         {name: Count(inbox=box, corrections=dealing.corrections(name)) for name, box in inbox.items()}
     )
-    terms = holders.terms(multiplier, 1)
+    terms = holders.terms(multiplier, begin.config["most_holders"])
     noise = holders.noise(terms, begin.config["colluding"], len(begun))
     return Released(
         begun, multiplier, terms.unit, _together(split, replies), _numbers(noise), sum(cells.values())
