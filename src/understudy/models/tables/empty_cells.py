@@ -154,10 +154,17 @@ class _Pairs:
 
     def _floor(self, there: Tensor) -> Tensor:
         """f, from what lies there and from what all people but those elsewhere leave, by 1/variance: (m, m)."""
-        held = self.summed(there * self.mean).clamp(min=_TINY)
-        seen, left = self.summed(there * self.counts), self.total - self.summed((1 - there) * self.counts)
-        own, other = (self.summed(part.square() * self.noise).clamp(min=_TINY) for part in (there, 1 - there))
-        other = torch.where(self.whole, other, torch.inf)
+        rest = 1 - there
+        parts = (
+            there * self.mean,
+            there * self.counts,
+            rest * self.counts,
+            there**2 * self.noise,
+            rest**2 * self.noise,
+        )
+        held, seen, gone, own, other = self.summed(torch.stack(parts))
+        held, left = held.clamp(min=_TINY), self.total - gone
+        own, other = own.clamp(min=_TINY), torch.where(self.whole, other.clamp(min=_TINY), torch.inf)
         floor = (seen / own + left / other) / (1 / own + 1 / other) / held
         return torch.where(floor > _ABOVE * (1 / own + 1 / other).rsqrt() / held, floor, 0).clamp(max=1)
 

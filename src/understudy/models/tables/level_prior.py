@@ -32,6 +32,7 @@ _SHARES = (0.5, 0.9, 1.0)  # ρ
 _FEWEST = 5  # levels, below which an order has little to say
 _FACTORS = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 10.0)  # of the v that matches the second moments
 _SWEEPS = 2  # over all columns: the best K of one depends on those of the others
+_AT_ONCE = 1 << 15  # cells: fewer take as long to be called for as to compute
 _EXACT = 1e-6  # stands in for the variance of exact counts
 _TINY = 1e-30
 
@@ -140,8 +141,8 @@ class _Pairs:
             turned,
             axes[0][:, :, None] * scale,
             self.noise[levels[0], there],
-            lambda cells: cells.sum(1) @ others,
-            lambda pairs: (pairs @ others.T)[:, None],
+            lambda cells: cells.sum(-2) @ others,
+            lambda pairs: (pairs @ others.T)[..., None, :],
         )[1].sum(1)
 
     def prior(self) -> LevelPrior:
@@ -174,11 +175,12 @@ def _likeliest(
     square = turned.square()
     moment = summed((square - noise) * scale) / summed(scale.square()).clamp(min=_TINY)
     moment = moment.clamp(min=0)
+    factors = torch.tensor(_FACTORS, dtype=moment.dtype, device=moment.device).view(-1, *[1] * moment.ndim)
     best_v, best = torch.zeros_like(moment), torch.full_like(moment, -torch.inf)
-    for factor in _FACTORS:
-        total = spread_out(factor * moment) * scale + noise
-        likely = -summed(total.log() + square / total) / 2
-        best_v = torch.where(likely > best, factor * moment, best_v)
+    for some in torch.split(factors, max(1, _AT_ONCE // max(1, square.numel()))):
+        total = spread_out(some * moment) * scale + noise
+        likely, chosen = (summed(total.log() + square / total) / -2).max(0)
+        best_v = torch.where(likely > best, some.view(-1)[chosen] * moment, best_v)
         best = torch.maximum(likely, best)
     return best_v, best
 

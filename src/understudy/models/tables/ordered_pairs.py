@@ -81,10 +81,10 @@ def _copulas(ways: Tensor, columns: Tensor, total: float) -> Iterator[Tensor]:
     mass = torch.exp(-nodes.square() / 2)
     mass = (mass / mass.sum() * total).sqrt()[:, None]
     place = torch.arange(columns.shape[1], dtype=ways.dtype, device=ways.device)
-    upper = (ways.cumsum(0) / total - columns @ place).clamp(0, 1)
-    ends = torch.special.ndtri(torch.stack([(upper - ways / total).clamp(min=0), upper]))[:, None]
+    ends = torch.special.ndtri((ways.cumsum(0) / total - columns @ place).clamp(0, 1))  # of levels, upward
+    inner = (columns * columns.cumsum(0)).sum(1) > 1  # levels that begin where another one ends
     for shared in _SHARED:
-        low, high = torch.special.ndtr((ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5)
-        odds = mass * (high - low)  # (nodes, width)
+        below = torch.special.ndtr((ends - shared**0.5 * nodes[:, None]) / (1 - shared) ** 0.5)
+        odds = mass * (below - below.roll(1, 1) * inner)  # (nodes, width)
         yield odds.T @ odds
         yield odds.T @ odds.flip(0)
