@@ -82,8 +82,7 @@ def build_app(exchange: Exchange) -> FastAPI:
     app.add_exception_handler(HTTPException, _not_served)
     app.add_exception_handler(SQLAlchemyError, _out_of_order)
     app.add_middleware(Guard, pushing=_pushing)
-    app.include_router(api)
-    app.include_router(pages)
+    app.router.routes += [*api.routes, *pages.routes]  # as they are: `include_router` makes each anew
     return app
 
 
