@@ -20,7 +20,6 @@ from torch import Tensor
 
 from understudy.data.schema import Boolean, Ordinal, Schema
 from understudy.errors import ConfigError
-from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file, plain_case
 from understudy.evaluate.audit.auditing import AuditResult, Case, Score, audit_mechanism, audit_protocol
 from understudy.evaluate.audit.bounds import (
@@ -94,6 +93,13 @@ def test_the_threshold_is_chosen_by_the_pilot_scores_alone() -> None:
     cut = int(PILOT * 100)
     shuffled = [np.concatenate([side[:cut], side[cut:][::-1]]) for side in (present, absent)]
     assert separate(present, absent) == separate(*shuffled)
+
+
+def test_two_pilot_scores_of_a_side_are_enough_to_cut_between_them() -> None:
+    """So few promise nothing, wherever the cut is."""
+    absent = np.arange(10) / 100
+    errors = separate(absent + 1, absent)
+    assert errors.false_alarm == errors.miss == pytest.approx(1 - 0.025 ** (1 / 8))
 
 
 def test_scores_that_tell_nothing_prove_nothing() -> None:
@@ -436,12 +442,6 @@ def test_a_run_in_miniature_keeps_its_sampling_rate(batch: int, people: int) -> 
     assert few >= 2
     assert min(1.0, config.batch / few) == pytest.approx(min(1.0, batch / people), rel=0.06)
     assert config.rounds * config.critic_steps <= 20
-
-
-@pytest.fixture
-def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As few as a bound can be made of, where what it proves is not the matter."""
-    monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
 
 
 def run_file(folder: Path) -> SimpleNamespace:

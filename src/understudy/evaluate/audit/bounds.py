@@ -41,6 +41,7 @@ Aim = Callable[[Numbers, Numbers], Numbers]
 PILOT, PILOT_CONFIDENCE = 0.2, 0.8  # the share of the scores that chooses the threshold, and how cautiously
 _TOUCH = (0.1, 1.0)  # ε at which a curve is held against the rates
 _FAR = 5.0  # noise is scaled by 2⁻⁵ to 2⁵
+_NEAR = 0.04  # and this exactly, in powers of two
 _PROVABLE = 30.0
 
 
@@ -92,7 +93,8 @@ def separate(
 ) -> Errors:
     """Bound the errors of the rule "a score of at least t: the person was there".
 
-    The first scores of each side choose the t that promises the most of `aim`; the others alone are counted.
+    The first scores of each side choose the t that promises the most of `aim`, and of several the one with the fewest
+    errors: a handful of scores promises nothing at any t. The others alone are counted.
     Scores are independent of one another, and in the order in which they were drawn.
     """
     in_range(0, 1, confidence=confidence)
@@ -103,7 +105,8 @@ def separate(
     counted = [side[int(PILOT * len(side)) :] for side in sides]
     values = np.unique(np.concatenate(pilots))
     thresholds = (values[1:] + values[:-1]) / 2 if len(values) > 1 else values
-    best = int(np.argmax(aim(*_rates(pilots, thresholds, PILOT_CONFIDENCE))))
+    alarms, misses = _rates(pilots, thresholds, PILOT_CONFIDENCE)
+    best = int(np.lexsort((alarms + misses, -aim(alarms, misses)))[0])
     alarm, miss = _rates(counted, thresholds[best : best + 1], confidence)
     return Errors(float(alarm[0]), float(miss[0]))
 
@@ -148,7 +151,7 @@ def explained(errors: Errors, claimed: Spend, delta: float) -> float:
         low, high = low - 1, low
         if low < -_FAR:
             return math.inf
-    return epsilon(scaled(flat, 2.0 ** _border(allows, low, high, 0.04)[1]), delta)
+    return epsilon(scaled(flat, 2.0 ** _border(allows, low, high, _NEAR)[1]), delta)
 
 
 def scaled(spend: Spend, factor: float) -> dict[DpEvent, int]:
