@@ -49,7 +49,7 @@ from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=1.5, delta=1e-5)
-SMALL: dict[str, Any] = {"target": "smoker", "steps": 6, "latent": 2, "device": "cpu"}
+SMALL: dict[str, Any] = {"target": "smoker", "steps": 3, "latent": 2, "device": "cpu"}
 LEVELS = ("a", "b", "c")
 SCHEMA = Schema(
     columns=(
@@ -89,10 +89,10 @@ def exchange(**settings: Any) -> sgde.PoolOutcome:
     """Four silos whose classes show, with little noise."""
     tables = {f"silo {k}": told_apart(k) for k in range(4)}
     federation = Federation.rehearsal(
-        tables, dict.fromkeys(tables, SCHEMA), budget=Budget(20.0, 1e-5), seed=1, same_people=False
+        tables, dict.fromkeys(tables, SCHEMA), budget=Budget(100.0, 1e-5), seed=1, same_people=False
     )
     config = sgde.Config(
-        target="class", epsilon=20.0, steps=25, rate=0.3, learning_rate=0.08, latent=2, device="cpu", **settings
+        target="class", epsilon=100.0, steps=12, rate=0.5, learning_rate=0.14, latent=2, device="cpu", **settings
     )  # fmt: skip
     return sgde.train(config, LocalParties(federation.parties("sgde", run="r")), federation.schemas)
 
@@ -102,7 +102,7 @@ def test_a_silo_pays_once_for_all_its_classes() -> None:
     result = train("sgde", federation, **SMALL)
     for name, holder in federation.holders.items():
         ((event, count),) = holder.ledger.spend().items()
-        assert count == 6
+        assert count == 3
         assert epsilon({event: count}, 1e-5) <= 1.5
         assert result.privacy.epsilon(name) == pytest.approx(holder.ledger.spent())
         assert holder.ledger.spent() >= 0.99 * 1.5
@@ -112,9 +112,9 @@ def test_a_silo_pays_once_for_all_its_classes() -> None:
 
 
 def test_nothing_tells_how_many_rows_a_silo_has() -> None:
-    """The price, the messages' shapes and the statement are the same for 20 rows and for 200."""
+    """The price, the messages' shapes and the statement are the same for 20 rows and for 60."""
     cards = []
-    for rows in (60, 600):
+    for rows in (60, 180):
         federation = silos(rows=rows)
         result = train("sgde", federation, leave_out="nothing", **SMALL)
         shapes = {key: value.shape for key, value in result.generator.network.state_dict().items()}  # type: ignore[attr-defined]
@@ -153,7 +153,7 @@ def test_a_person_with_many_rows_counts_with_one() -> None:
 
 def test_batches_hold_each_row_at_the_public_rate_whatever_its_class() -> None:
     codes = torch.tensor([0] * 5 + [2] * 95)
-    seen, steps = torch.zeros(100), 800
+    seen, steps = torch.zeros(100), 300
     for places, mask in batches(codes, 3, 0.2, steps, SecureRng.from_seed(1)):
         assert places.shape == mask.shape
         assert len(mask) == 3
@@ -330,7 +330,7 @@ def test_labelled_images_are_exchanged_too(tmp_path: Path) -> None:
         {f"silo {k}": images(k) for k in range(3)}, budget=Budget(50.0, 1e-5), seed=1, same_people=False
     )
     result = train(
-        "sgde", federation, epsilon=50.0, steps=25, rate=0.5, learning_rate=0.03, latent=2,
+        "sgde", federation, epsilon=50.0, steps=12, rate=0.5, learning_rate=0.05, latent=2,
         channels=(4, 6), device="cpu",
     )  # fmt: skip
     again = Generator.load(result.generator.save(tmp_path / "pool"))
