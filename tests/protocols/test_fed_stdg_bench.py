@@ -13,11 +13,22 @@ HERE = Path(__file__).parents[2] / "benchmarks" / "fed_stdg"
 BENCH, SPEED = (runpy.run_path(str(HERE / name)) for name in ("bench.py", "speed.py"))
 
 
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """People and the centre take one step each."""
+    from understudy.protocols.people import fed_stdg
+
+    real = fed_stdg.central
+    monkeypatch.setitem(fed_stdg.Config.__init__.__kwdefaults__, "epochs", 1)
+    monkeypatch.setattr(fed_stdg, "central", lambda config, people, steps: real(config, people, steps=1))
+
+
 def job(**more: Any) -> dict[str, Any]:
     plain = {"dataset": "sine", "method": "real", "poison": "", "epsilon_round": 0.0, "seed": 0, "rounds": 1}
     return plain | {"data": Path(), "device": "cpu", "most": 60, "predictor_steps": 3} | more
 
 
+@pytest.mark.usefixtures("short")
 def test_a_cell_states_the_price_of_a_report_and_of_the_run() -> None:
     row = BENCH["measure"](job(method="AdaSubMDS, once", epsilon_round=8.0))
     assert set(row) == set(BENCH["FIELDS"])
@@ -26,6 +37,7 @@ def test_a_cell_states_the_price_of_a_report_and_of_the_run() -> None:
     assert np.isfinite([row["mmd"], row["coverage"], row["next_step_mae"]]).all()
 
 
+@pytest.mark.usefixtures("short")
 def test_liars_and_the_references_are_cells_like_any_other() -> None:
     for method, poison in (("FL", "flip"), ("central", ""), ("real", "")):
         row = BENCH["measure"](job(method=method, poison=poison))

@@ -122,7 +122,7 @@ def likeness(generator: Generator) -> float:
 
 
 LEARNING = {
-    "rounds": 40, "cohort": 50, "cap": 1, "top": 0.25, "epochs": 3, "learning_rate": 0.01, "global_rate": 5.0,
+    "rounds": 20, "cohort": 100, "cap": 1, "top": 0.25, "epochs": 3, "learning_rate": 0.01, "global_rate": 12.0,
     "hidden": 12, "latent": 2, "device": "cpu",
 }  # fmt: skip
 
@@ -140,7 +140,7 @@ def test_it_learns_two_kinds_of_rows_at_epsilon_8_and_nothing_at_almost_none() -
 
 def test_people_with_rows_of_one_kind_alone_teach_both() -> None:
     frame, schema = easy(1000, skewed=True)
-    plain = LEARNING | {"reporter": "none", "rounds": 20, "epochs": 5, "global_rate": 3.0}
+    plain = LEARNING | {"reporter": "none", "cohort": 50, "epochs": 5, "global_rate": 3.0}
     generator = train("fed-wae", of(frame, schema), **plain).generator
     assert likeness(generator) > 0.7
     assert 0.2 < (generator.sample(500, seed=1)["letter"] == "a").mean() < 0.8

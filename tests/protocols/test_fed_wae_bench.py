@@ -17,7 +17,7 @@ def bench(load_bench: Callable[..., ModuleType]) -> ModuleType:
 def job(**changes: Any) -> dict[str, Any]:
     usual = {
         "dataset": "toy", "method": "DP-Fed-WAE", "epsilon": 8.0, "top": 0.1, "seed": 0, "settings": '{"hidden": 8}',
-        "data": None, "device": "cpu", "rounds": 20, "cohort": 15, "models": ("mlp",),
+        "data": None, "device": "cpu", "rounds": 4, "cohort": 75, "models": ("mlp",),
     }  # fmt: skip
     return usual | changes
 
@@ -27,13 +27,14 @@ def test_a_row_states_the_price_of_a_report_and_of_the_run(
 ) -> None:
     monkeypatch.setattr(bench, "figures", lambda *_, **__: {"avd2": 0.5})  # slow, and tested below
     often, _ = bench.measure(job())
-    assert often["participations"] == 2  # 20 rounds of 15 among 150 people
+    assert often["participations"] == 2  # 4 rounds of 75 among 150 people
     assert often["epsilon_run"] == 16.0
     assert set(often) <= set(bench.FIELDS)
     once, _ = bench.measure(job(method="DP-Fed-WAE, once"))
-    assert (once["rounds"], once["participations"], once["epsilon_run"]) == (10, 1, 8.0)
+    assert (once["rounds"], once["participations"], once["epsilon_run"]) == (2, 1, 8.0)
 
 
+@pytest.mark.usefixtures("short_training_here")
 def test_independent_columns_keep_the_marginals_and_nothing_else(bench: ModuleType) -> None:
     (row,) = bench.measure(job(method="independent columns", epsilon="", top=""))
     assert 0 < row["avd2"] < row["avd4"] < 1
@@ -45,7 +46,7 @@ def test_a_finished_cell_is_not_run_again(bench: ModuleType, tmp_path: Path) -> 
     bench.GRID.add([row], tmp_path / "out.csv")
     args = Namespace(
         out=tmp_path / "out.csv", seeds=1, only=["toy"], methods=["DP-Fed-WAE"], epsilons=[8.0], tops=[0.1], jobs=1,
-        set={"hidden": 8}, data=None, device="cpu", rounds=20, cohort=15, models=("mlp",),
+        set={"hidden": 8}, data=None, device="cpu", rounds=4, cohort=75, models=("mlp",),
     )  # fmt: skip
     assert bench.GRID.left(bench.jobs(args), args.out) == []
     assert bench.GRID.left(bench.jobs(args), None) == [job()]

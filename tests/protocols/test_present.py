@@ -17,7 +17,7 @@ from understudy.protocols.core.base import Ask, Party
 from understudy.protocols.core.present import Present
 from understudy.runtime.local import LocalParties, addressed
 
-FEW = {"cohort": 4, "cap": 3, "rounds": 3, "checkpoint_every": 1}
+FEW = {"cohort": 4, "cap": 3, "rounds": 2, "checkpoint_every": 1}
 
 
 def case_of(protocol: str, **changes: Any) -> Case:
@@ -98,7 +98,7 @@ def test_a_run_that_needs_all_stops_with_what_was_saved(tmp_path: Path) -> None:
 
 
 def test_who_is_gone_stays_gone_after_a_restart(tmp_path: Path) -> None:
-    case = case_of("sign-ds")
+    case = case_of("sign-ds", rounds=3)
 
     def stop(progress: Any) -> None:
         if progress.done == 2:
