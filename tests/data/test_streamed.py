@@ -40,6 +40,8 @@ BUDGET = Budget(2.0, 1e-5)
 SMALL: dict[str, Any] = {"components": 8, "steps": 5, "device": "cpu"}
 KINDS = ("parquet", "csv", "csv.gz", "sqlite", "duckdb")
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 
 @pytest.fixture(autouse=True)
 def short_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """A mixture of chains: its tables against an enumeration of everything that can happen, and its draws against both."""
 
+import math
 from itertools import pairwise, product
 from typing import Any
 
@@ -55,35 +56,38 @@ def enumerated(chains: MixtureOfChains, allowed: Tensor | None = None) -> dict[s
     first, onward = (part[turn] for part in chains.chain())
     width, event_width = sum(chains.people), sum(chains.events)
     found = {
-        "person": torch.zeros(width, width),
-        "across": torch.zeros(width, event_width),
-        "event": torch.zeros(event_width, event_width),
-        "next": torch.zeros(event_width, event_width),
-        "later": torch.zeros(event_width, event_width),
+        "person": np.zeros((width, width)),
+        "across": np.zeros((width, event_width)),
+        "event": np.zeros((event_width, event_width)),
+        "next": np.zeros((event_width, event_width)),
+        "later": np.zeros((event_width, event_width)),
     }
     counts = [
         (level, n, 1 / (high - low + 1))
         for level, (low, high) in enumerate(NUMBERS)
         for n in range(low, high + 1)
     ]
+    own, number, event, both, first, onward = (
+        part.double().numpy() for part in (own, number, event, both, first, onward)
+    )
     for kind, (level, n, share) in product(range(chains.kinds), counts):
         mass = number[kind, level] * share / chains.kinds
-        person = torch.cat((own[kind], torch.eye(3)[level]))
+        person = np.concatenate((own[kind], np.eye(3)[level]))
         if chains.ordered and n == 0:
-            person[2:5] = torch.eye(3)[2]
-        found["person"] += mass * torch.outer(person, person)
+            person[2:5] = np.eye(3)[2]
+        found["person"] += mass * np.outer(person, person)
         for walk in product(range(chains.states), repeat=n):
             steps = [first[kind, walk[0]], *(onward[kind, a, b] for a, b in pairwise(walk))] if n else []
-            likely = mass * torch.tensor(steps).prod()
+            likely = mass * math.prod(steps)
             for state in walk:
-                found["across"] += likely / n * torch.outer(person, event[kind, state])
+                found["across"] += likely / n * np.outer(person, event[kind, state])
                 found["event"][:2, 2:] += likely / n * both[kind, state]
                 found["event"][2:, :2] += likely / n * both[kind, state].T
             for a, b in pairwise(walk):
-                found["next"] += likely / (n - 1) * torch.outer(event[kind, a], event[kind, b])
+                found["next"] += likely / (n - 1) * np.outer(event[kind, a], event[kind, b])
             for a, b in zip(walk, walk[2:], strict=False):
-                found["later"] += likely / (n - 2) * torch.outer(event[kind, a], event[kind, b])
-    return found
+                found["later"] += likely / (n - 2) * np.outer(event[kind, a], event[kind, b])
+    return {kind: torch.from_numpy(table).float() for kind, table in found.items()}
 
 
 def of_two_columns(sizes: tuple[int, ...]) -> Tensor:

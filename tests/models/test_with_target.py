@@ -2,6 +2,7 @@
 
 from itertools import combinations, product
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from understudy.models.tables.loss import Slope, Triple, WideTable
 from understudy.models.tables.mixture import MixtureOfProducts
 from understudy.models.tables.noisy_tables import Tables, read_tables
 from understudy.models.tables.with_target import MOST_LEVELS, WithTarget, without_interaction
+
+pytestmark = pytest.mark.usefixtures("short_fits")
 
 SIZES, STARTS, TARGET = (3, 2, 4, 5), (0, 3, 5, 9), 1
 COLUMNS = torch.nn.functional.one_hot(torch.repeat_interleave(torch.tensor(SIZES))).double()

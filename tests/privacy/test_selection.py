@@ -25,9 +25,9 @@ def weights(dims, top, chosen):
 
 def expected_hits(dims, top, chosen, threshold, epsilon):
     """Eq. 3.12, with e^ε as the fraction that its float is."""
-    factor = Fraction(math.exp(epsilon))
-    scaled = [w * (factor if t >= threshold else 1) for t, w in enumerate(weights(dims, top, chosen))]
-    return sum(t * w for t, w in enumerate(scaled)) / sum(scaled)
+    up, down = math.exp(epsilon).as_integer_ratio()
+    scaled = [w * (up if t >= threshold else down) for t, w in enumerate(weights(dims, top, chosen))]
+    return Fraction(sum(t * w for t, w in enumerate(scaled)), sum(scaled))
 
 
 SETTINGS = [
