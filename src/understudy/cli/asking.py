@@ -37,11 +37,11 @@ def sample(
     ] = None,
     where: Annotated[
         str | None,
-        typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\"."),
+        typer.Option(help="Only rows that meet this condition, such as \"sex == 'F' and age >= 70\"."),
     ] = None,
     shares: Annotated[
         list[str] | None,
-        typer.Option("--share", help='How often a value is to occur, as "outcome=yes:0.1"; may be repeated.'),
+        typer.Option("--share", help='How often a value occurs, such as "outcome=yes:0.1"; may be repeated.'),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
@@ -119,17 +119,17 @@ def _weights(generator: "Generator", shares: Iterable[str]) -> "Weights | None":
 def predict(
     folder: Annotated[Path, typer.Argument(help="The folder of a run, of a generator or of a classifier.")],
     table: Annotated[
-        Path, typer.Argument(help="Rows of your own; what they lack is no obstacle to a generator.")
+        Path, typer.Argument(help="Rows of your own; with a generator, columns may be missing.")
     ],
     target: Annotated[
         str | None, typer.Option(help="The column to predict; default: the run's target.")
     ] = None,
     probabilities: Annotated[
-        bool, typer.Option("--probabilities", help="A column for each class, in place of the likeliest.")
+        bool, typer.Option("--probabilities", help="The probability of each class, not the likeliest class.")
     ] = False,
     to: Annotated[Path | None, typer.Option("--out", help="CSV; default: to the terminal.")] = None,
 ) -> None:
-    """Predict a column of rows by what a run trained: a classifier, or a generator given the other columns. Free."""
+    """Predict a column of new rows with what a run trained, a classifier or a generator. It costs no privacy."""
     from understudy.predicting import predicted
 
     frame = predicted(folder, table, target=target, probabilities=probabilities)
@@ -145,11 +145,12 @@ def tables(
     folder: Annotated[Path, typer.Argument(help="A run's folder or its generator/ folder.")],
     columns: Annotated[list[str], typer.Argument(help="One column or several.")],
     where: Annotated[
-        str | None, typer.Option(help="Only rows that meet this, as \"sex == 'F' and age >= 70\".")
+        str | None,
+        typer.Option(help="Only rows that meet this condition, such as \"sex == 'F' and age >= 70\"."),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="The table alone, as CSV.")] = False,
 ) -> None:
-    """A table by the fit, beside what was released of it with its error bars. It costs no privacy."""
+    """Show a table as it was fitted, and as it was released with its error bars. It costs no privacy."""
     from understudy.generator import Generator
     from understudy.privacy.accounts.rehearsal import rehearsal_of
 

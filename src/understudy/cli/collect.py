@@ -46,7 +46,7 @@ def collect(
         datetime | None, typer.Option(help="When the second collection is over, where a run has two.")
     ] = None,
     most: Annotated[
-        int | None, typer.Option(min=1, help="After so many uploads the collection is over, too.")
+        int | None, typer.Option(min=1, help="Also end the collection after this many uploads.")
     ] = None,
     listen: Annotated[str, typer.Option(help="HOST:PORT for people's devices.")] = "127.0.0.1:8700",
     certificate: Annotated[Path | None, typer.Option(help="For TLS, with its key.")] = None,
@@ -59,14 +59,14 @@ def collect(
     home: HomeOption = None,
     address: AddressOption = None,
     patience: PatienceOption = 86_400.0,
-    make_codes: Annotated[int, typer.Option(min=0, help="Print so many new codes, and end.")] = 0,
+    make_codes: Annotated[int, typer.Option(min=0, help="Print this many new codes, and exit.")] = 0,
 ) -> None:
     """Take part in one run with what people's own devices upload: one upload each, which this party cannot read.
 
-    The collection begins with the run, and is over when everybody with a code has uploaded, --until then, or after
-    --most uploads. `one-report` has two, each for some of the people: the second begins when the first was read, and is
-    over --then. Uploads are on disk before they are acknowledged: after a stop the same command goes on, and a later
-    --until may be given. They are deleted when the run is over.
+    The collection begins with the run. It ends at the time of --until, after --most uploads, or when everybody with a
+    code has uploaded. `one-report` has two collections, each for some of the people: the second begins when the first
+    was read, and ends at the time of --then. Uploads are on disk before they are acknowledged. After a stop the same
+    command resumes; --until may then be later. Uploads are deleted when the run is over.
     """
     if make_codes:
         out.print("\n".join(secrets.token_hex(18) for _ in range(make_codes)))

@@ -11,7 +11,7 @@ from understudy.cli import exchange_silo as silo
 exchange_app = typer.Typer(
     no_args_is_help=True,
     help="Trade generators instead of rows: one silo runs the exchange, and all silos push and pull.\n\n"
-    "A member's commands take the address from --at or UNDERSTUDY_EXCHANGE, and the token from UNDERSTUDY_TOKEN or "
+    "A silo's commands take the address from --at or UNDERSTUDY_EXCHANGE, and the token from UNDERSTUDY_TOKEN or "
     "--token-file.",
 )
 exchange_app.add_typer(host.token_app, name="token")

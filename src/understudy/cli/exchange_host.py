@@ -11,7 +11,9 @@ from understudy.cli.exchange_client import At, Authorities, TokenFile, client_of
 from understudy.cli.extras import need
 from understudy.errors import ConfigError
 
-token_app = typer.Typer(no_args_is_help=True, help="Who may call: issue, list, revoke (administrators).")
+token_app = typer.Typer(
+    no_args_is_help=True, help="Tokens, by which silos are known: issue, list, revoke (administrators)."
+)
 
 
 def serve(

@@ -135,7 +135,7 @@ def without_keys(what: str) -> str:
 def ledger_budget(
     ledger: FileArg,
     epsilon: Annotated[float, typer.Option(help="What all runs together may cost a person.")],
-    reason: Annotated[str, typer.Option(help="Why, for whoever reads the ledger later.")],
+    reason: Annotated[str, typer.Option(help="Why, for those who read the ledger later.")],
     delta: Annotated[float | None, typer.Option(help="At which δ; default: as it was.")] = None,
 ) -> None:
     """Raise or lower the lifetime budget. It becomes an entry, with the reason; what was spent stays spent."""

@@ -25,7 +25,7 @@ def mount(app: typer.Typer) -> None:
 
 def status(
     folder: Annotated[Path, typer.Argument(help="A run's output folder at its server, or a party's home.")],
-    once: Annotated[bool, typer.Option("--once", help="Print it and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, and exit.")] = False,
 ) -> None:
     """Parties, round, ε spent, bytes and the last error; live in a terminal until the run ends."""
     from understudy.network.status import OVER, read_status

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MissingOption = Annotated[
     list[str] | None,
     typer.Option(
-        help="A cell that holds no value, as '?' or -99; may be repeated. Empty cells hold none anyway."
+        help="A cell that holds no value, such as '?' or -99; may be repeated. Empty cells hold none anyway."
     ),
 ]
 PUBLIC = (
@@ -246,7 +246,7 @@ def schema_buy_events(
     to: Annotated[Path, typer.Option("--out", help="Where to write the schema with the bound.")],
     epsilon: Annotated[float, typer.Option(help="The ε to spend.")] = 0.1,
     percent: Annotated[
-        int, typer.Option(help="About so many percent of the people have no more events.")
+        int, typer.Option(help="About this percentage of the people have no more events.")
     ] = 95,
     delta: Annotated[float, typer.Option(help="The δ of a new ledger.")] = 1e-6,
     lifetime: Annotated[

@@ -1,4 +1,4 @@
-"""`understudy console`: a page for whoever answers for a holder's data, or for a hub."""
+"""`understudy console`: a page for those who answer for a holder's data, or for a hub."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,7 +24,7 @@ def console(
 ) -> None:
     """Show a home in the browser: contracts that wait, runs, the ledger and its budget; at a hub parties and runs.
 
-    It listens on this machine alone. Whoever has the link can decide in your name: it is printed once, and ends with
+    It listens on this machine alone. Anyone who has the link can decide in your name: it is printed once, and ends with
     this command.
     """
     need("fastapi", "uvicorn")

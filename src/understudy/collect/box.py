@@ -100,7 +100,7 @@ class Box:
 
         `among`: people whom alone it is for, where it is one of several; of these one is enough.
 
-        Edges: too few → PartyError, and what came is kept: the same command with a later end goes on. Stopped →
+        Edges: too few → PartyError, and what came is kept: the same command with a later end resumes. Stopped →
         KeyboardInterrupt, and so it is.
         """
         if self._batch is None or self._batch.context != context:

@@ -24,7 +24,7 @@ def _seat(config: Mapping[str, Any]) -> AbstractContextManager[Seat]:
 
 
 def _serve(grid: Any, config: Mapping[str, Any]) -> None:
-    """Offer the run to the nodes, train, save. A run that was begun goes on."""
+    """Offer the run to the nodes, train, save. A run that was begun resumes."""
     roster = Roster(_path(config, "federation") / "federation.toml")
     file = RunFile.load(_path(config, "run"), elsewhere=True)
     resume = (file.path(file.out) / "contract.json").exists()

@@ -3,7 +3,7 @@
     result, folder = serve_file(RunFile.load("run.toml", elsewhere=True), Path("federation"))
 
 In the output folder, beside the artefacts of every run: contract.json (what was offered, word for word), audit.jsonl
-and status.json. A server that was stopped or killed goes on with `resume`, under the same contract.
+and status.json. A server that was stopped or killed resumes with `resume`, under the same contract.
 
 Guarantee: no row is read here, and no table is named. What a run costs at each holder stands in the contract that
 the holder signs; what it did cost is the ledgers' word.
@@ -140,7 +140,7 @@ def serve_file(
     `wait` is how many seconds all parties may take to join and sign, `patience` how long one answer may take, `away`
     how long a party that was asked may be without a connection; over rows, those who take longer are left out where
     the settings say `at_least` and so many are there; `linger` how long the end waits for parties that have not heard
-    of it. With `resume` it goes on where it was, or begins if it never began. `ready` is called when it listens.
+    of it. With `resume` it continues where it was, or begins if it never began. `ready` is called when it listens.
 
     If a party refuses the contract, all are told why, and ContractRefused is raised. With `changed` the run is held
     instead: the parties wait, the one that refused may come and sign after all, and as soon as `changed` returns a run

@@ -56,7 +56,7 @@ def train(
 ) -> Outcome:
     """Collect everybody's upload, release all moments once, and fit a generator to them.
 
-    With a `checkpoint` folder what was released is saved before it is fitted, and `resume=True` goes on from there, as
+    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there, as
     `two-aggregators` does.
     """
     plan = MomentsPlan.joint(config, {name: schemas[name] for name in parties.names})

@@ -65,7 +65,7 @@ def train(
 ) -> Outcome:
     """Collect everybody's upload, release all tables once, and fit a generator to them.
 
-    With a `checkpoint` folder what was released is saved before it is fitted, and `resume=True` goes on from there. An
+    With a `checkpoint` folder what was released is saved before it is fitted; `resume=True` continues from there. An
     aggregator that goes away before the release ends the run. Over a network, where parties repeat what they have
     answered, a run that is resumed collects nothing twice; in one process, what was paid by then is lost.
     """

@@ -32,9 +32,9 @@ class Settings:
     `key`: its public key in hex, as `understudy aggregate` prints it. Hosts seal to no other then, whatever a server
     passes on. Without it the aggregator draws a key for the run, which the server passes on.
     `epsilon`, `delta`: what an upload costs a person, against an outsider and against either aggregator alone.
-    `least_people`: with fewer who pass the check nothing is released. `batch`: people of a host who upload at a time.
-    `at_least`: with so many hosts the run goes on when others stay away; None: all have to stay. `most_holders`: with
-    how many hosts a person may be, by the hosts' word.
+    `least_people`: if fewer people pass the check, nothing is released. `batch`: people of a host who upload at a time.
+    `at_least`: the run continues while so many hosts are there; None: all have to stay. `most_holders`: how many
+    hosts may hold the same person, as the hosts state it.
     """
 
     aggregator: str = "aggregator"

@@ -1,4 +1,4 @@
-"""The parties that are still there: a protocol over rows goes on without one that stays away.
+"""The parties that are still there: a protocol over rows continues without one that stays away.
 
     parties = Present(parties, config.at_least)
     replies = parties.ask(asks)      # of those who are there

@@ -120,7 +120,7 @@ def train(
 ) -> Outcome:
     """Grow the tree, and make a generator of it.
 
-    With a `checkpoint` folder what was released is saved, and `resume=True` goes on from there: nothing is
+    With a `checkpoint` folder what was released is saved, and `resume=True` continues from there: nothing is
     measured, or charged, twice.
     """
     schemas = {name: schemas[name] for name in parties.names}

@@ -98,8 +98,8 @@ class Config:
     measured for it: what is fitted is the law given the rules, and what is drawn keeps them.
     `most_holders`: over rows, how many holders may hold a person. Nobody can check it without an alignment, so the
     holders state it; noise is for a person who moves every count by so much. Over a grid alignment refuses such people,
-    and it is for who fears a server that does not.
-    ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run goes on without
+    and the setting is for holders who fear a server that departs from the protocol.
+    ε holds when up to `colluding` of the holders of a block pool what they know. Over rows the run continues without
     parties that go away early as long as `at_least` are left (None: all must stay). `chunk`: people per message.
     """
 
@@ -184,7 +184,7 @@ def train(
 ) -> Outcome:
     """Measure the joint Gram matrix, once, and fit a generator to it.
 
-    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted; `resume=True` continues
     from there: nothing is measured, or charged, twice. Where a second release was due and does not take place, the
     first is what is fitted, and card and statement say so.
     """

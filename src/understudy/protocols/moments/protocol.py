@@ -59,18 +59,18 @@ SAVED = "released"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`features`: how many coefficients of the frame are measured at most, the slow ones.
+    """`features`: the most coefficients of the frame to measure, from the lowest frequency on.
 
-    `upright`: images are turned upright and moved to their middle before, by a rule that reads each image alone, and
-    how they were turned is measured beside (`data/upright.py`). It is for what leans, and lies, each in its own way on
+    `upright`: images are first turned upright and centred, by a rule that reads each image alone; how they were
+    turned is measured, too (`data/upright.py`). It is for what leans, and lies, each in its own way on
     an even ground, as handwriting does; series, and images with a declared `norm`, are taken as they are.
-    `norms`: of the budget, a share that buys the bound on a row's norm; 0: the schema's, or the largest possible.
-    `shares`: of the budget, for the counts and means, for the second moments of all rows, and for those of the
+    `norms`: share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible.
+    `shares`: parts of the budget for the counts and means, for the second moments of all rows, and for those of the
     classes; the third may be 0, and all classes then have one covariance.
-    `bits`: by the signs of so many leading directions each class is cut into cells, with a mean and a covariance each;
-    None: by as many as the noise allows.
-    `most_holders`: how many holders may hold a person; noise is for a person who moves every sum by so much.
-    ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
+    `bits`: each class is cut into cells by the signs of this many leading directions, and each cell has a mean and a
+    covariance; None: as many as the noise allows.
+    `most_holders`: how many holders may hold the same person; the noise hides such a person, too.
+    ε holds when up to `colluding` of the holders pool what they know. The run continues without parties that go away
     before the first release as long as `at_least` are left (None: all must stay).
     """
 
@@ -128,7 +128,7 @@ def train(
 ) -> Outcome:
     """Release the moments, and fit Gaussians to them.
 
-    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted; `resume=True` continues
     from there: nothing is measured, or charged, twice. Where a further release does not take place, what there is is
     fitted, and card and statement say so.
     """

@@ -42,8 +42,8 @@ class Config:
 
     `features`: how many coefficients of the frame a row is described by, the slow ones. `share`: of the people, who
     report on the mean of all; the others report on their direction from there. `batch`: people of a party who are asked
-    at a time. `at_least`: with so many parties the run goes on when others stay away; None: all have to stay.
-    `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
+    at a time. `at_least`: the run continues while so many parties are there; None: all have to stay.
+    `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
     epsilon_total: float = 4.0

@@ -191,7 +191,7 @@ def train(
 
     `public` are series that are nobody's secret, for `pretrain`. Ends early, with what it has, when somebody's budget
     is spent. With a `checkpoint` folder it saves every `checkpoint_every` rounds and when it is interrupted, and
-    `resume=True` goes on from there.
+    `resume=True` continues from there.
     """
     described = {name: schemas[name] for name in parties.names}
     read = {} if public is None else {"the public series": public.schema}

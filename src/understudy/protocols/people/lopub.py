@@ -51,8 +51,8 @@ class Config:
     from the exact figure ("exact", see `privacy/local/rappor.py`).
 
     A column of LoPub depends on `clique` − 1 others at most, in a table of `cells` cells. `batch`: people of a party
-    who are asked at a time. `at_least`: with so many parties the run goes on when others stay away; None: all have to
-    stay. `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
+    who are asked at a time. `at_least`: the run continues while so many parties are there; None: all have to
+    stay. `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
     method: str = "lopub"

@@ -57,9 +57,9 @@ _CHUNK = 2**26  # update values in work at a time
 class Settings(Reporting):
     """What a protocol's config adds to `Reporting`: how long, with how many, and how people train.
 
-    `global_rate` is γ; a protocol says what it is where none is given. `at_least`: with so many parties the run goes on
-    when others stay away; None: all have to stay.
-    `most_holders`: with how many parties a person may be, by the holders' word; their prices compose.
+    `global_rate` is γ; a protocol says what it is where none is given. `at_least`: the run continues while so many
+    parties are there; None: all have to stay.
+    `most_holders`: how many parties may hold the same person, as the holders state it; their prices compose.
     """
 
     rounds: int = 500
@@ -184,7 +184,7 @@ class Rounds:
 
     `notes` are the protocol's own plain values that a resumed run needs, such as a history, and go on the card;
     `memory` are its tensors, such as an optimiser's, and do not. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there, with the settings that
+    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there, with the settings that
     it began with.
     """
 

@@ -133,7 +133,7 @@ def train(
 
     `holdout` are public rows to test on while it trains; what comes out stands in the card. Ends early, with what
     it has, when somebody's budget is spent. With a `checkpoint` folder it saves every `checkpoint_every` rounds
-    and when it is interrupted, and `resume=True` goes on from there.
+    and when it is interrupted, and `resume=True` continues from there.
     """
     described = {name: schemas[name] for name in parties.names}
     tested = {} if holdout is None else {"the holdout": holdout.features}

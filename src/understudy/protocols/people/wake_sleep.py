@@ -140,7 +140,7 @@ def train(
     """Teach one decoder by the parties' people.
 
     Ends early, with what it has, when somebody's budget is spent. With a `checkpoint` folder it saves every
-    `checkpoint_every` rounds and when it is interrupted, and `resume=True` goes on from there.
+    `checkpoint_every` rounds and when it is interrupted, and `resume=True` continues from there.
     """
     rule = common_rule({name: schemas[name] for name in parties.names})
     network = build_network(config, rule)

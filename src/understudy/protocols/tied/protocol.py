@@ -51,14 +51,14 @@ SAVED = "released"
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """`features`: how many coefficients of each frame are measured at most, the slow ones.
+    """`features`: the most coefficients of each frame to measure, from the lowest frequency on.
 
-    `norms`: of the budget, a share by which each holder of images or series buys the bound on a row's norm; 0: the
+    `norms`: share of the budget that buys the bound on a row's norm, at each holder of images or series; 0: the
     schema's, or the largest possible.
     `target`: a column of a table whose levels are classes: of each array every class has its own covariance then.
-    `directions`: in how many leading directions at most; what an array's holder sends grows with their square.
-    `shares`: of the budget, for the means, for all second moments, and for those by class; without a target the first
-    two have all of it.
+    `directions`: the most leading directions of them; what a holder of images or series sends grows with their square.
+    `shares`: parts of the budget for the means, for all second moments, and for those by class; without a target the
+    first two have all of it.
     `components` and `steps` are those of the tables' fit. `chunk`: people per message.
     """
 
@@ -101,7 +101,7 @@ def train(
 ) -> Outcome:
     """Release the joint moments, and fit one generator of all parties' rows to them.
 
-    With a `checkpoint` folder each release is saved before anything else is asked or fitted, and `resume=True` goes on
+    With a `checkpoint` folder each release is saved before anything else is asked or fitted; `resume=True` continues
     from there: nothing is measured, or charged, twice. Where the last release does not take place, what there is is
     fitted, and card and statement say so.
     """

@@ -94,9 +94,9 @@ class Config:
 
     `steps` and `rate` are the fit's.
     `rules`: what every event keeps with its person, besides the rules of the schemas (`data/rules.py`), where columns
-    are with several holders. Nothing is measured for it: the fit knows what they forbid, and what is drawn keeps them.
-    `most_holders`: how many holders may hold a person; noise is for a person who moves every table by so much.
-    ε holds when up to `colluding` of the holders pool what they know. The run goes on without parties that go away
+    are split. Nothing is measured for it: the fit knows what they forbid, and what is drawn keeps them.
+    `most_holders`: how many holders may hold the same person; the noise hides such a person, too.
+    ε holds when up to `colluding` of the holders pool what they know. The run continues without parties that go away
     before the release, over rows, as long as `at_least` are left (None: all must stay). `chunk`: people per message,
     where columns are split.
     """
@@ -153,7 +153,7 @@ def train(
 ) -> Outcome:
     """Release the tables, and fit a mixture of chains to them.
 
-    With a `checkpoint` folder the release is saved before anything is fitted, and `resume=True` goes on from there:
+    With a `checkpoint` folder the release is saved before anything is fitted, and `resume=True` continues from there:
     nothing is measured, or charged, twice.
     """
     schemas = {name: schemas[name] for name in parties.names}

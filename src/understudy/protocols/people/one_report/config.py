@@ -17,8 +17,8 @@ class Config:
     rule of `plan`. `liars`: which share of the reports may be made up; above 0 the fit trusts single reports less.
     `components`,
     `steps`: of the mixture and its fit. `batch`: people of a party who are asked at a time. `at_least`: with so many
-    parties the run goes on when others stay away; None: all have to stay. `most_holders`: with how many parties a
-    person may be, by the holders' word; their prices compose.
+    parties the run continues when others stay away; None: all have to stay. `most_holders`: how many parties may
+    hold the same person, as the holders state it; their prices compose.
     """
 
     epsilon_total: float = 8.0

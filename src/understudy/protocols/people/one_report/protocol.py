@@ -1,4 +1,4 @@
-"""One report a person: who holds their own row says once, under randomness, which cell of some columns it is in.
+"""One report a person: each says once, at random within ε, which cell of some columns their own row is in.
 
 The server fits a mixture of products to all reports together, at a small ε with columns that are independent given the
 target.
