@@ -227,7 +227,7 @@ class Generator:
         """This generator, to be asked. ArtefactError where it draws no table."""
         if not isinstance(self.schema, Schema):
             raise ArtefactError(
-                f"Questions are answered of tables, and not of what {type(self.schema).__name__} describes."
+                f"Only a generator of tables answers questions, and {type(self.schema).__name__} describes none."
             )
         levels = self.levels
         if levels is not None and levels.schema != self.schema:  # other rules

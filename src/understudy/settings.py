@@ -23,7 +23,7 @@ WORDS = {
     "rate": "learning rate of the fit",
     "target": "the column to predict from the others",
     "at_least": "over rows: the run continues while at least this many holders are there; without it all must stay",
-    "most_holders": "over rows: how many holders may hold the same person, as the holders state it",
+    "most_holders": "how many holders of the same columns may hold the same person, as the holders state it",
     "colluding": "ε still holds if this many holders share with each other all that they know",
     "chunk": "people per message",
     "private": "false: no noise, for rehearsals on public rows alone",

@@ -188,7 +188,7 @@ def evaluate(
 
     described = load_any(schema)
     if not isinstance(described, Schema) and (target is not None or another):
-        raise ConfigError("--target and --second-opinion are for tables of one row a person.")
+        raise ConfigError("--target and --second-opinion are for tables with one row per person.")
     if isinstance(described, VisitSchema | SeveralVisits):
         from understudy.report.people import compare_folders
 

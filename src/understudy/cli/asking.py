@@ -56,7 +56,7 @@ def sample(
         note(said)
     if to is not None and isinstance(generator.schema, VisitSchema):
         if shares:
-            raise ConfigError("--share is for tables of one row a person. Nothing was drawn.")
+            raise ConfigError("--share is for tables with one row per person. Nothing was drawn.")
         frames = generator.visits(rows, where=where, seed=seed)
         _say_probability(where, frames[0])
         for one in frames:

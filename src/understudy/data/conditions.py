@@ -106,7 +106,7 @@ Condition = Test | Order | Not | And | Or
 def parse(text: str, *, orders: bool = False) -> Condition:
     """The condition that a text says. ConfigError where it says none. `orders`: two columns may be compared."""
     if not isinstance(text, str):
-        raise ConfigError(f'a condition is a text, as "age >= 70", not {type(text).__name__}.')
+        raise ConfigError(f'a condition is a text such as "age >= 70", not {type(text).__name__}.')
     if len(text) > LONGEST:
         raise ConfigError(f"a condition of {len(text):,} characters is longer than {LONGEST:,}.")
     reader = _Reader(text, _tokens(text), orders)

@@ -97,7 +97,7 @@ def _one(column: Binned, value: Value) -> tuple[float, float]:
     if isinstance(column, Real):
         if column.decimals is None:
             raise column.error(
-                f"a real number is exactly {value!r} with probability 0. Ask for a range, as `between`. {_NOTHING}"
+                f"a real number is exactly {value!r} with probability 0. Ask for a range, with `between`. {_NOTHING}"
             )
         if round(place, column.decimals) != place or not column.low <= place <= column.high:
             raise column.error(f"{value!r} is no value of {column.domain}. {_NOTHING}")

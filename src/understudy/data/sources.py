@@ -62,7 +62,7 @@ class TableSource:
             codecs.lookup(self.encoding)
         except LookupError:
             raise ConfigError(
-                f'there is no encoding {self.encoding!r}; "cp1252" is Windows\', "latin-1" its older kin. {_NOTHING}'
+                f'there is no encoding {self.encoding!r}; Windows has "cp1252", older files "latin-1". {_NOTHING}'
             ) from None
         if any(isinstance(word, float) and not math.isfinite(word) for word in self.missing):
             raise ConfigError(f"missing must hold texts and finite numbers. {_NOTHING}")

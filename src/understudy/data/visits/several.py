@@ -51,7 +51,7 @@ class SeveralVisits(Document):
             raise SchemaError("the first part has the columns of people, and the others have events alone.")
         if twice := repeated([part.title for part in self.parts]):
             raise SchemaError(
-                f'two holders have events that are called "{twice[0]}": say in their schemas what each has, as '
+                f'two holders have events that are called "{twice[0]}": say in their schemas what each has, such as '
                 'title = "claims". Nothing was charged.'
             )
         times = [part.time for part in self.parts if part.time is not None]

@@ -171,7 +171,7 @@ def match_grid(
         people, first = np.unique(everyone, return_index=True)
         if len(people) < len(everyone):
             raise AlignmentError(
-                f"A person is with two of {', '.join(group)}, and would be counted twice. No row was used."
+                f"Two of {', '.join(group)} hold the same person, who would be counted twice. No row was used."
             )
         union.append((people, who[first]))
     common = reduce(

@@ -165,7 +165,7 @@ class FirstAggregator:
         checked = self._second(Check(batch=self.batches, **said))
         opened = taken.opened.value
         if not isinstance(opened, Tensor) or opened.dtype != torch.bool or opened.shape != shape[:1]:
-            raise MessageError(f"{plan.aggregator}: which uploads open was not told. The run ends.")
+            raise MessageError(f"{plan.aggregator}: it did not say which uploads open. The run ends.")
         passed = sketch.passed(sigma, self._numbers(checked.sigma.value, shape)) & opened.numpy()
         failed = sketch.sums(share.only(np.flatnonzero(~passed)))
         self.total = (self.total + plan.field.minus(mine[2], failed)) % prime

@@ -46,8 +46,8 @@ class Holders:
         for (one, first), (other, second) in combinations(grid_of(visits).one_each(visits).items(), 2):
             if set(first.names) & set(second.names):
                 raise SchemaError(
-                    f"{one} and {other} describe their rows differently: who has the same columns has one schema, "
-                    "and no column of it is with others. Nothing was charged."
+                    f"{one} and {other} describe their rows differently: holders of the same columns need the same "
+                    "schema, and no other holder may have one of its columns. Nothing was charged."
                 )
         if len(grid_of(schemas).groups) == 1:
             return cls(next(iter(visits.values())), tuple(schemas), None)
