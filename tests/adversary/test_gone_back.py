@@ -6,26 +6,31 @@ one party's own sums and its own part of the noise alone (over columns by its sh
 take apart). The contracts here have room for a second price, as where a server asks for more noise than is due.
 """
 
+import hashlib
 import sys
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import Network, protocol_contract
-from protocol_cases import CASES, Case
+from protocol_cases import CASES, MIXTURE, Case, undeclared, vertical
 
 from understudy.errors import PrivacyError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.protocols.core import Ask, Party, Reply, relayed
+from understudy.privacy.secure import Factor
+from understudy.protocols.core import Ask, Party, Reply, Swap, relayed
 from understudy.protocols.dplt import messages as dplt
 from understudy.protocols.gram import messages as gram
 from understudy.protocols.moments import messages as moments
@@ -34,12 +39,13 @@ from understudy.protocols.visits import messages as visits
 from understudy.registry import agreed, messages_of
 from understudy.runtime.contract import Contract
 from understudy.runtime.journal import AskId
-from understudy.runtime.local import addressed
+from understudy.runtime.local import LocalParties, addressed
 from understudy.runtime.refusals import refusal
 from understudy.runtime.session import Session
 from understudy.runtime.wire import decode, encode
 
 WIDE = Budget(90.0, 1e-5)
+Messages = list[NDArray[np.int64]]
 
 
 class Server:
@@ -117,6 +123,30 @@ def refuses(other: Server, asks: Mapping[str, Ask], ledgers: Mapping[str, Ledger
 
 def case_of(name: str) -> Case:
     return next(case for case in CASES if case.name == name)
+
+
+@pytest.fixture
+def masked(monkeypatch: pytest.MonkeyPatch) -> Messages:
+    """All that holders mask for each other, as the other one reads it, in its order."""
+    seen, mask = Messages(), Factor.mask
+
+    def watched(factor: Factor, rows: Any) -> Any:
+        words = mask(factor, rows)
+        seen.append(factor.ring.signed(words).numpy().ravel())
+        return words
+
+    monkeypatch.setattr(Factor, "mask", watched)
+    return seen
+
+
+def tell_rows(first: Messages, second: Messages) -> bool:
+    """Whether any two messages, uniform each, differ by so little that it is by rows, and not by masks."""
+    for one, other in product(first, second):
+        size = min(len(one), len(other))
+        apart = (one[:size] - other[:size] + (1 << 31)) % (1 << 32) - (1 << 31)
+        if (np.abs(apart) < 1 << 16).mean() > 0.5:
+            return True
+    return False
 
 
 def _inboxes(replies: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,11 +234,21 @@ def test_events_are_not_drawn_and_counted_again_under_the_same_pads(tmp_path: Pa
         refuses(other, {first: visits.Count(inbox=inboxes[first], corrections={})}, ledgers)
 
 
-def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events(tmp_path: Path) -> None:
+def test_events_are_the_same_under_the_same_masks_and_get_no_second_tables_under_other_ones(
+    tmp_path: Path, masked: Messages
+) -> None:
     with carried_out(case_of("Visits, columns, two tables and events that are drawn"), tmp_path) as (
         server,
         ledgers,
     ):
+        first = masked.copy()
+        masked.clear()
+        other, asks = again(server, visits.Agree)
+        more = {name: replace(ask, multiplier=1.0001 * ask.multiplier) for name, ask in asks.items()}  # type: ignore[call-arg, attr-defined]
+        inboxes = _inboxes(other.ask(more))
+        other.ask({name: Swap(chunk=0, inbox=inbox) for name, inbox in inboxes.items()})
+        assert masked
+        assert all(np.array_equal(one, again) for one, again in zip(first, masked, strict=False))
         other, asks = again(server, visits.Agree)
         agreed = other.ask(
             {
@@ -227,19 +267,25 @@ def test_other_seeds_of_masks_under_the_same_pads_get_no_second_tables_of_events
             inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
 
 
-def test_images_about_another_radius_are_not_tied_under_the_same_pads(tmp_path: Path) -> None:
+def test_images_about_another_radius_are_not_tied_under_the_same_pads_or_masks(
+    tmp_path: Path, masked: Messages
+) -> None:
     with carried_out(case_of("Tied, a table, images and series, two releases"), tmp_path) as (
         server,
         ledgers,
     ):
+        first = masked.copy()
+        masked.clear()
         other, asks = again(server, tied.Measure)
-        other.ask({name: replace(ask, radius=ask.radius + 1) for name, ask in asks.items()})  # type: ignore[call-arg, attr-defined]
+        other.ask({name: replace(ask, radius=1) for name, ask in asks.items()})  # type: ignore[call-arg, attr-defined]
         place = next(n for n, asks in enumerate(server.asked) if isinstance(asks["clinic"], tied.Measure))
         inboxes = dict[str, Any]()
         for asks in server.asked[place + 1 :]:
             told = {name: replace(ask, inbox=inboxes.get(name, {})) for name, ask in asks.items()}  # type: ignore[call-arg]
             if isinstance(asks["clinic"], tied.Share):
                 refuses(other, told, ledgers)
+                assert masked
+                assert not tell_rows(first, masked)
                 return
             replies = other.ask(told)
             inboxes = relayed({name: reply.outbox for name, reply in replies.items()}, other.names)
@@ -252,3 +298,59 @@ def test_what_is_told_alike_is_repeated_and_not_paid_again(tmp_path: Path) -> No
         for asks in server.asked:
             other.ask(asks)
         assert {name: ledger.spend() for name, ledger in ledgers.items()} == before
+
+
+# Masks: what holders tell each other of their rows before a release. Two messages under one mask differ by rows alone.
+
+
+class SameSeeds(LocalParties):
+    """A server that deals the same seeds in every session, and ends when a release is due."""
+
+    def ask(self, message: Any, *, at_least: int | None = None) -> dict[str, Any]:
+        asks = addressed(message, self.names)
+        if isinstance(next(iter(asks.values())), gram.Share | tied.Share | dplt.Correlate | visits.Count):
+            raise KeyboardInterrupt
+        for name, ask in asks.items():
+            if seeds := getattr(ask, "seeds", {}):
+                own = {peer: hashlib.sha256(f"{name} {peer}".encode()).digest() for peer in seeds}
+                asks[name] = replace(ask, seeds=own)  # type: ignore[call-arg]
+        return super().ask(asks, at_least=at_least)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gram, columns, a target",
+        "DPLT, two parties",
+        "Tied, a table, images and series, two releases",
+        "Visits, columns, two tables and events that are drawn",
+    ],
+)
+def test_seeds_that_are_dealt_again_in_another_session_make_other_masks(name: str, masked: Messages) -> None:
+    case, sent = case_of(name), list[Messages]()
+    for _ in range(2):
+        federation = case.federation(seed=None)
+        parties = SameSeeds(federation.parties(case.protocol, run="r", config=case.config()))
+        with pytest.raises(KeyboardInterrupt):
+            case.module.train(case.config(), parties, federation.schemas)
+        sent.append(masked.copy())
+        masked.clear()
+    assert sent[0]
+    assert not tell_rows(*sent)
+
+
+def test_pairs_on_other_levels_are_multiplied_under_other_masks(tmp_path: Path, masked: Messages) -> None:
+    plain = case_of("Gram, columns, a target")
+    case = replace(plain, data=lambda: undeclared(vertical(2)), settings=MIXTURE)
+    with carried_out(case, tmp_path) as (server, _):
+        first = masked.copy()
+        masked.clear()
+        other, asks = again(server, gram.ProposeLevels)
+        groups = next(iter(asks.values())).groups
+        (age,) = (place for place, group in groups.items() if len(group) > 16)
+        levels = (torch.arange(len(groups[age])) % 3).int()
+        inboxes = _inboxes(other.ask(gram.ProposeLevels(groups=groups | {age: levels})))
+        other.ask({name: gram.TakeLevels(inbox=inbox) for name, inbox in inboxes.items()})
+        other.ask(Swap(chunk=0, inbox={}))
+        assert masked
+        assert not tell_rows(first, masked)

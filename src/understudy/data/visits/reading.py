@@ -85,13 +85,12 @@ class Visits:
         none = np.zeros((len(people), 0), dtype=np.int32)
         return replace(found, own=none, starts=starts, people=people)
 
-    def codes(self, rng: "Uniform | None" = None, kept: Places | None = None) -> VisitCodes:
+    def codes(self, rng: "Uniform | None" = None) -> VisitCodes:
         """What counts of them: of each person `most_events` events at most, by the schema's rule.
 
-        `rng` is what events are drawn by, unless they are `kept` already. Edges: the rule draws and there is no `rng`
-        → ConfigError.
+        `rng` is what events are drawn by. Edges: the rule draws and there is no `rng` → ConfigError.
         """
-        kept = self.kept(rng) if kept is None else kept
+        kept = self.kept(rng)
         owner = np.repeat(np.arange(self.rows), self.numbers)[kept]
         numbers = np.bincount(owner, minlength=self.rows)
         starts = np.concatenate([[0], np.cumsum(numbers)]).astype(np.int64)

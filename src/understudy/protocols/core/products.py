@@ -110,9 +110,14 @@ class Products:
             factor.load_state_dict(state["factors"][peer])
 
 
-def reseeded(seed: bytes, about: bytes) -> bytes:
-    """The seed of another product with the same holder, about something else: its masks are independent."""
-    return hmac.digest(seed, b"understudy again " + about, "sha256")
+def mask_seed(seed: bytes, keys: Mapping[str, bytes], about: bytes = b"") -> bytes:
+    """What the masks of a product follow from: the seed that was dealt, all holders' keys, and what it is `about`.
+
+    Guarantee: masks are independent wherever one of these differs. A holder's own key is fresh in every session: a seed
+    that is dealt again, in another session or about other rows in this one, makes no two messages to one holder that
+    differ by rows alone.
+    """
+    return hmac.digest(seed, f"understudy masks {fingerprint(keys)} ".encode() + about, "sha256")
 
 
 def chunks_of(
@@ -223,28 +228,29 @@ class Dealing:
         *,
         keys: Mapping[str, bytes],
         secret: bytes | None = None,
-        again: bytes = b"",
+        about: Mapping[str, bytes] | None = None,
     ) -> None:
-        """`again`: what a further product of the same holders is about, by which their seeds are `reseeded`."""
+        """`about`: what each holder's rows in these products are, where that is not told by the keys (`mask_seed`)."""
         self.ring = ring
-        pairs = (pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
-        secret, session = secret or os.urandom(32), fingerprint(keys)
+        pairs = dict.fromkeys(pair for cell in cells or [tuple(widths)] for pair in combinations(cell, 2))
+        secret, session, about = secret or os.urandom(32), fingerprint(keys), about or {}
 
         def seed(*whose: str) -> bytes:
-            own = hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
-            return reseeded(own, again) if again else own
+            return hmac.digest(secret, json.dumps([session, *whose]).encode(), "sha256")
 
+        def made(whose: str, dealt: bytes) -> bytes:
+            return mask_seed(dealt, keys, about.get(whose, b""))
+
+        self._dealt = {(i, k): (seed(i, k, i), seed(i, k, k)) for i, k in pairs}
         self.dealers = {
-            (i, k): Dealer(ring, (widths[i], widths[k]), (seed(i, k, i), seed(i, k, k)))
-            for i, k in dict.fromkeys(pairs)
+            (i, k): Dealer(ring, (widths[i], widths[k]), (made(i, one), made(k, other)))
+            for (i, k), (one, other) in self._dealt.items()
         }
 
     def seeds(self, name: str) -> dict[str, bytes]:
-        """The seeds of this holder's masks, by the other holder."""
+        """What is dealt to this holder for its masks, by the other holder."""
         return {
-            k if name == i else i: dealer.seeds[name == k]
-            for (i, k), dealer in self.dealers.items()
-            if name in (i, k)
+            k if name == i else i: dealt[name == k] for (i, k), dealt in self._dealt.items() if name in (i, k)
         }
 
     def deal(self, people: int, cell: Sequence[str]) -> None:

@@ -39,6 +39,7 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    mask_seed,
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
@@ -262,7 +263,7 @@ class DpltParty(KeyedParty[Agreement], AlignedParty):
         factors = {
             peer: Factor(
                 agreement.ring,
-                ask.seeds[peer],
+                mask_seed(ask.seeds[peer], ask.keys),
                 first=order.index(self.name) < order.index(peer),
                 width=2 * widths[self.name],
                 peer_width=2 * widths[peer],

@@ -22,7 +22,7 @@ from understudy.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Factor, Ring
-from understudy.protocols.core import Chunk, Products, reseeded
+from understudy.protocols.core import Chunk, Products, mask_seed
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
@@ -99,11 +99,12 @@ def factors_of(
     ask: Agree,
     chunks: Sequence[Chunk],
     widths: Sequence[int] = (),
-    again: bytes = b"",
+    about: bytes = b"",
 ) -> dict[str, Factor]:
     """This holder's side of the product with each holder that it shares people with.
 
-    `widths` of each group's rows, and what the product is about, where it is not the first one.
+    `widths` of each group's rows, where they are not those of the layout, and what the product is about, where that was
+    told after the keys.
     """
     widths = widths or layout.widths
     peers = {peer for _, _, held in chunks for peer in held}
@@ -116,7 +117,7 @@ def factors_of(
     return {
         peer: Factor(
             Ring(ask.bits),
-            reseeded(ask.seeds[peer], again) if again else ask.seeds[peer],
+            mask_seed(ask.seeds[peer], ask.keys, about),
             first=own < group_of(peer),
             width=widths[own],
             peer_width=widths[group_of(peer)],

@@ -79,11 +79,13 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: ServerTe
     return replace(began, greetings=greetings_of(agreed))
 
 
-def products(parties: Parties, layout: Layout, began: Began, terms: ServerTerms) -> dict[str, Share]:
+def products(
+    parties: Parties, layout: Layout, began: Began, terms: ServerTerms, about: bytes = b""
+) -> dict[str, Share]:
     """Where columns are split: relay what the holders of each cell send each other, and end with the asks for their
-    shares.
+    shares. `about`: the levels, where they were bought.
     """
-    dealing, chunk = _dealing(layout, began, terms), layout.chunk(terms.chunk, ring_for(began))
+    dealing, chunk = _dealing(layout, began, terms, about), layout.chunk(terms.chunk, ring_for(began))
     inbox = swap_all(parties, began.cells, chunk, dealing, began.greetings)
     return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in parties.names}
 
@@ -110,7 +112,7 @@ def tables_across(
         began.cells,
         keys=keys_of(began.begun),
         secret=terms.secret,
-        again=about,
+        about=dict.fromkeys(layout.schemas, about),
     )
     chunk = layout.chunk(terms.chunk, ring, widths)
     inbox = swap_all(parties, began.cells, chunk, dealing, {})
@@ -134,6 +136,12 @@ def _told_all(began: Began, begun: Begun) -> dict[str, Any]:
     return {"keys": keys_of(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
 
 
-def _dealing(layout: Layout, began: Began, terms: ServerTerms) -> Dealing:
-    widths = {name: layout.width_of(name) for name in layout.schemas}
-    return Dealing(ring_for(began), widths, began.cells, secret=terms.secret, keys=keys_of(began.begun))
+def _dealing(layout: Layout, began: Began, terms: ServerTerms, about: bytes = b"") -> Dealing:
+    return Dealing(
+        ring_for(began),
+        {name: layout.width_of(name) for name in layout.schemas},
+        began.cells,
+        keys=keys_of(began.begun),
+        secret=terms.secret,
+        about=dict.fromkeys(layout.schemas, about),
+    )

@@ -189,15 +189,16 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
         agreement: Agreement,
         bits: Callable[[int, int], Bits] | None = None,
         widths: Sequence[int] = (),
-        again: bytes = b"",
+        about: bytes = b"",
     ) -> Products:
         """This side of the products with others: none over rows.
 
-        Of a further product: the `bits` of people, from and to, each group's `widths`, and what it is about.
+        `about`: what the rows are, where that was told after the keys. Of a further product: the `bits` of people, from
+        and to, and each group's `widths`.
         """
         ask, rows, layout = agreement.agree, agreement.rows, agreement.layout
         chunks = self._chunks(ask, rows, widths)
-        factors = factors_of(self.name, layout, ask, chunks, widths, again)
+        factors = factors_of(self.name, layout, ask, chunks, widths, about)
         return Products(agreement.ring, agreement.channels, factors, bits or rows.bits, chunks)
 
     def _chunks(self, ask: Agree, rows: Rows, widths: Sequence[int] = ()) -> list[Chunk]:
@@ -227,7 +228,7 @@ class GramParty(KeyedParty[Agreement], AlignedParty):
 
     def _count_on(self, agreement: Agreement, levels: Levels) -> Products:
         agreement.rows = agreement.rows.on(levels)
-        agreement.products = self._products(agreement)
+        agreement.products = self._products(agreement, about=levels_word(levels))
         return agreement.products
 
     # The releases

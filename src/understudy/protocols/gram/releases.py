@@ -25,7 +25,7 @@ from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, relayed
 from understudy.protocols.gram.across import Across
 from understudy.protocols.gram.adder import Adder, together
-from understudy.protocols.gram.agreement import pairs_word
+from understudy.protocols.gram.agreement import levels_word, pairs_word
 from understudy.protocols.gram.beginnings import (
     Began,
     ServerTerms,
@@ -219,7 +219,7 @@ class _Server:
             layout = layout.on(levels)
             if done.made == 1:
                 _tell(parties, levels, list(done.begun))
-                return _joined(done, self._pairs(parties, layout, done.began, 1))
+                return _joined(done, self._pairs(parties, layout, done.began, 1, levels_word(levels)))
         return _joined(done, self._again(parties, layout, done))
 
     def _fine(self, began: Began) -> Released:
@@ -238,12 +238,14 @@ class _Server:
             began, (counts.diag(), spread.diag(), only), releases, levels=levels.tensors(), kept=raw
         )
 
-    def _pairs(self, parties: Parties, layout: Layout, began: Began, number: int) -> Released:
-        """Release the whole matrix."""
+    def _pairs(
+        self, parties: Parties, layout: Layout, began: Began, number: int, about: bytes = b""
+    ) -> Released:
+        """Release the whole matrix. `about`: the levels, where they were bought."""
         if layout.grid.partition == "rows":
             share = {name: Share(inbox=began.greetings.get(name, {}), corrections={}) for name in began.begun}
         else:
-            share = products(parties, layout, began, self.terms)
+            share = products(parties, layout, began, self.terms, about)
         server = Adder(layout, ring_for(began), list(began.begun))
         spread, sigma = self.spreads[number], began.sigmas[number]
         replies, last = parties.ask(share), number == len(self.spreads) - 1

@@ -2,6 +2,8 @@
 and once for those by class, `Measure`, `products.Swap` chunk by chunk, and `Share`.
 """
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -64,6 +66,12 @@ class Measure(Ask, kind="tied.measure"):
     basis: Tensor | None
     seeds: dict[str, bytes]
     widths: dict[str, int]
+
+
+def what_is_measured(release: int, *, centre: Tensor | None, radius: int, basis: Tensor | None) -> bytes:
+    """What a holder's vectors of a release follow from besides its rows: masks are for these alone (`mask_seed`)."""
+    parts = [[] if part is None else part.tolist() for part in (centre, basis)]
+    return hashlib.sha256(json.dumps([release, radius, *parts]).encode()).digest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ from understudy.protocols.core import (
     Reply,
     Swap,
     Swapped,
+    mask_seed,
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
@@ -67,6 +68,7 @@ from understudy.protocols.tied.messages import (
     Share,
     Shared,
     Summed,
+    what_is_measured,
 )
 from understudy.protocols.tied.norms import pulled_to
 from understudy.protocols.tied.vectors import ArrayPeople, Classes, Numbers, TablePeople
@@ -212,11 +214,12 @@ class TiedParty(KeyedParty[Agreement], AlignedParty):
         vectors = self._made(ask, layout, release, layout.noise(release, agree.multipliers[release]).scale)
         ring, people = Ring(agree.bits), len(self.aligned)
         own, widths = 0 if vectors is None else vectors.width, layout.peer_widths(release, peers, ask.widths)
+        about = what_is_measured(release, centre=ask.centre, radius=ask.radius, basis=ask.basis)
         step = layout.chunk(release, agree.chunk, self._setting("directions"), ring)
         factors = {
             peer: Factor(
                 ring,
-                ask.seeds[peer],
+                mask_seed(ask.seeds[peer], agree.keys, about),
                 first=layout.names.index(self.name) < layout.names.index(peer),
                 width=own,
                 peer_width=widths[peer],

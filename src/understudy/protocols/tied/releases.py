@@ -26,7 +26,7 @@ from understudy.protocols.core import Dealing, Parties, Swap, align_people, publ
 from understudy.protocols.core.agreeing import greetings_of, keys_of, most_of, same_number
 from understudy.protocols.moments.stages import First
 from understudy.protocols.tied.layout import CLASSES, JOINT, MEANS, Layout, Noise
-from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share
+from understudy.protocols.tied.messages import Agree, Begin, Means, Measure, Share, what_is_measured
 from understudy.protocols.tied.norms import pulled_to, split
 
 NAMES = ("means", "joint", "classes")
@@ -125,7 +125,8 @@ class Server:
             widths[layout.label.holder] = layout.label.classes
         # Masks of their own for every release: a holder refuses a seed that it has had.
         secret = hmac.digest(self.secret, f"release {release}".encode(), "sha256")
-        dealing = Dealing(ring, widths, pairs, keys=keys_of(done.begun), secret=secret)
+        about = {name: what_is_measured(release, **asked[name]) for name in names}
+        dealing = Dealing(ring, widths, pairs, keys=keys_of(done.begun), secret=secret, about=about)
         self.parties.ask(
             {
                 name: Measure(

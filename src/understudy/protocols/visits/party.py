@@ -13,6 +13,7 @@ read it and enters the ledger at no price. The server deals the masks, so there 
 holder (docs/secure_products.md).
 """
 
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -29,6 +30,7 @@ from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors
 from understudy.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger
+from understudy.privacy.noise import SecureRng
 from understudy.privacy.secure import Factor, Ring, Words, blind, noise_on
 from understudy.privacy.secure.moments import moments_event, needed_multipliers
 from understudy.protocols.core import (
@@ -45,6 +47,7 @@ from understudy.protocols.core import (
     Swap,
     Swapped,
     chunks_of,
+    mask_seed,
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.core.keyed import masked_rows
@@ -64,7 +67,6 @@ class Agreement(KeyedAgreement):
     chunks: Sequence[Chunk] = ()  # where columns are split: with whom which people are multiplied
     products: Products | None = None
     codes: VisitCodes | None = None  # what the products are of
-    drawn: Tensor | None = None  # of these, the events that count, where they are drawn
 
 
 class VisitsParty(KeyedParty[Agreement], AlignedParty):
@@ -160,15 +162,15 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
             + where
         )
 
-    def _multiply(self, agreement: Agreement, split: Split, drawn: Tensor | None = None) -> Products:
+    def _multiply(self, agreement: Agreement, split: Split) -> Products:
         """Where columns are split: this side of the products with others."""
-        agreement.codes, agreement.drawn = self._codes(drawn)
+        agreement.codes = codes = self._codes()
         group = split.grid.group_of(self.name)
-        codes, own, root = agreement.codes, split.own(group), agreement.terms.root
+        own, root = split.own(group), agreement.terms.root
         factors = {
             peer: Factor(
                 RING,
-                seed,
+                mask_seed(seed, agreement.agree.keys, str(root).encode()),
                 first=group < split.grid.group_of(peer),
                 width=split.width(group),
                 peer_width=split.width_of(peer),
@@ -182,17 +184,19 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         agreement.products = products = Products(RING, agreement.channels, factors, rows, agreement.chunks)
         return products
 
-    def _codes(self, kept: Tensor | None = None) -> tuple[VisitCodes, Tensor | None]:
-        """The shared people's levels in the common order, and which events count, where they are drawn."""
+    def _codes(self) -> VisitCodes:
+        """The shared people's levels in the common order.
+
+        Guarantee: where events are drawn, the same ones under the same keys, whatever state this party was put back to:
+        others under the same masks would tell rows to another holder.
+        """
         if isinstance(self.held, Table):
             codes = Codec(self.held.schema).codes(self.aligned)
             nobody = np.zeros(len(codes) + 1, dtype=np.int64)
-            return VisitCodes(codes, np.zeros((0, 0), dtype=np.int32), nobody), None
-        shared = self.held.take(places(self.aligned))
-        if kept is None:
-            kept = torch.from_numpy(shared.kept(self.rng))
-        drawn = kept if self.held.schema.cut == "draw" else None
-        return shared.codes(kept=kept.numpy()), drawn
+            return VisitCodes(codes, np.zeros((0, 0), dtype=np.int32), nobody)
+        assert self.pair is not None
+        drawing = SecureRng(hmac.digest(self.pair.secret, b"understudy events that count", "sha256"))
+        return self.held.take(places(self.aligned)).codes(drawing)
 
     # The release
 
@@ -248,10 +252,9 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
     def kept(self, agreement: Agreement) -> dict[str, Any]:
         products = agreement.products
         return {
-            "drawn": agreement.drawn,
             "products": None if products is None else products.state_dict(),
         }
 
     def restore(self, agreement: Agreement, held: Mapping[str, Any]) -> None:
         if self.holders.split is not None:
-            self._multiply(agreement, self.holders.split, held["drawn"]).load_state_dict(held["products"])
+            self._multiply(agreement, self.holders.split).load_state_dict(held["products"])

@@ -84,7 +84,9 @@ def _over_columns(
     same_number(begun, cells)
     multiplier, keys = _most(begun), keys_of(begun)
     widths = {name: split.width_of(name) for name in parties.names}
-    dealing = Dealing(RING, widths, cells, keys=keys, secret=secret)
+    terms = holders.terms(multiplier, begin.config["most_holders"])
+    about = dict.fromkeys(parties.names, str(terms.root).encode())
+    dealing = Dealing(RING, widths, cells, keys=keys, secret=secret, about=about)
     agreed = parties.ask(
         {
             name: Agree(
@@ -101,7 +103,6 @@ def _over_columns(
     replies = parties.ask(
         {name: Count(inbox=box, corrections=dealing.corrections(name)) for name, box in inbox.items()}
     )
-    terms = holders.terms(multiplier, begin.config["most_holders"])
     noise = holders.noise(terms, begin.config["colluding"], len(begun))
     return Released(
         begun, multiplier, terms.unit, _together(split, replies), _numbers(noise), sum(cells.values())
