@@ -6,6 +6,7 @@ Against a server that goes back: by `Return`, or by repeating what it asked and 
 import math
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise.poisson import poisson_samples
 from understudy.privacy.noise.rng import SecureRng
 from understudy.privacy.secure.set_intersection import IdMask
-from understudy.protocols.core.alignment import AlignedParty, Found, MaskOther, MaskOwn
+from understudy.protocols.core.alignment import AlignedParty, Found, Introduce, MaskOther, MaskOwn
 from understudy.protocols.core.base import Ask, Keep, Party, Reply, Return
 from understudy.protocols.gans import party as gan_party
 from understudy.protocols.gans import vd_gan, vd_gan_pate, verti_gan
@@ -244,6 +245,22 @@ def test_who_cannot_pay_for_a_run_any_more_is_aligned_with_nobody(protocol: str)
     assert last.ledger.entries() == before
     told = {entry.what for holder in others for entry in holder.ledger.entries() if entry.run == "r"}
     assert told <= {"alignment: how many people are held is disclosed, outside ε"}
+
+
+def test_who_cannot_pay_says_nothing_of_its_rows_where_they_are_matched_one_by_one() -> None:
+    """Whatever is asked first: how many rows there are is told by any of these."""
+    nobody = replace(SCHEMA, person=None)
+    rows = FRAME.drop(columns="id")
+    federation = Federation.rehearsal(
+        {"a": rows, "b": rows}, {"a": nobody, "b": nobody}, budget=Budget(1.0, 1e-5)
+    )
+    holder = federation.holders["a"]
+    holder.ledger.charge(PureDp(0.9), run="earlier", what="an earlier run")
+    party = federation.parties("vd-gan-dpsgd", run="r")["a"]
+    for ask in (Introduce(), Found(positions=None)):
+        with pytest.raises(BudgetExceeded, match="a: this step costs"):
+            party.answer(ask)
+    assert "r" not in holder.ledger.runs()
 
 
 class Mismatching(LocalParties):

@@ -207,7 +207,7 @@ class AlignedParty(Party):
             raise self.unexpected(ask)
         if isinstance(ask, Keep) and self._mask is not None:
             raise self.unexpected(ask)
-        if isinstance(ask, Introduce | MaskOwn) and (least := self.foreseen()) is not None:
+        if isinstance(ask, Introduce | MaskOwn | Found) and (least := self.foreseen()) is not None:
             self.ledger.afford(least)
         try:
             match ask:
