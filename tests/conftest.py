@@ -192,6 +192,7 @@ def short_fits() -> Iterator[None]:
     says otherwise.
     """
     from understudy.generator import Generator
+    from understudy.models.moments import labels
     from understudy.models.tables import target_effects
     from understudy.models.tables.offered import added_grams
     from understudy.protocols.aggregators.plan import Config as Aggregators
@@ -207,6 +208,7 @@ def short_fits() -> Iterator[None]:
             for name, value in defaults.items():
                 patch.setitem(function.__kwdefaults__, name, value)
         patch.setattr(target_effects, "_ROWS", 1_000)
+        patch.setattr(labels, "_STEPS", 20)
         yield
 
 

@@ -65,6 +65,7 @@ class Server:
     most_holders: int
     colluding: int
     bits: int | None  # None: as many as the noise allows
+    known: dict[int, tuple[Any, Centres]] = field(default_factory=dict)  # what a first release says
 
     def begin(self, begin: Begin, at_least: int | None) -> Released:
         """Until all who are still there have agreed with each other."""
@@ -134,8 +135,11 @@ class Server:
         return dict.fromkeys(done.begun, cells), stage, bits
 
     def centres(self, done: Released) -> Centres:
-        """What the first release says."""
-        return centres(done.found["means"], self.framed(done), self.labels)
+        """What the first release says: read once, however many releases follow it."""
+        first = done.found["means"]
+        if id(first) not in self.known:  # it is kept beside, so that no other has its place
+            self.known[id(first)] = first, centres(first, self.framed(done), self.labels)
+        return self.known[id(first)][1]
 
     def directions(self, done: Released, centre: Centres) -> Directions:
         """What the second says."""
