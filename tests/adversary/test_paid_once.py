@@ -15,6 +15,7 @@ sys.path.append(str(Path(__file__).parent.parent / "contract"))
 sys.path.append(str(Path(__file__).parent.parent / "runtime"))
 from network_cases import Network, protocol_contract
 from protocol_cases import CASES, Case, is_usable
+from undisturbed import undisturbed
 
 from understudy.federation import Federation
 from understudy.privacy.accounts.ledger import Ledger
@@ -30,6 +31,7 @@ from understudy.runtime.refusals import refusal
 from understudy.runtime.session import Session
 from understudy.runtime.wire import decode, encode
 
+pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")
 NAMES = ("holder 0", "holder 1", "holder 2")
 Meets = Callable[[str, Ask], bool]
 
@@ -67,9 +69,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Network:
     return Network(tmp_path_factory.mktemp("network"), *NAMES)
 
 
-def trained(
-    case: Case, network: Network, folder: Path, federation: Federation, *deaths: Meets
-) -> tuple[Any, Federation]:
+def trained(case: Case, network: Network, folder: Path, federation: Federation, *deaths: Meets) -> Any:
     """The run, killed at each of these moments and resumed."""
     contract = protocol_contract(case, federation)
 
@@ -103,7 +103,7 @@ def trained(
             assert outcome is None
         for session in sessions.values():
             session.close()
-    return outcome, federation
+    return outcome
 
 
 def at(kind: type[Ask], round: int | None = None) -> Meets:
@@ -137,8 +137,8 @@ def case_of(name: str) -> Case:
 def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
     case: Case, deaths: list[Meets], network: Network, tmp_path: Path
 ) -> None:
-    _, plain = trained(case, network, tmp_path / "plain", case.federation(seed=None))
-    outcome, federation = trained(case, network, tmp_path / "killed", case.federation(seed=None), *deaths)
+    federation, plain = case.federation(seed=None), undisturbed(case).federation
+    outcome = trained(case, network, tmp_path, federation, *deaths)
     assert is_usable(outcome)
     without_last = ("after the first of two", "after the second of three")
     first_alone = outcome.generator.card["ended"].startswith(without_last)
@@ -148,4 +148,4 @@ def test_a_killed_server_that_comes_back_has_nobody_pay_twice(
             "the last death may have cost the last release"
         )
         assert holder.ledger.spent(against=case.budget.against) <= case.budget.epsilon
-    assert not [file for file in (tmp_path / "killed" / "server").iterdir() if file.suffix == ".key"]
+    assert not [file for file in (tmp_path / "server").iterdir() if file.suffix == ".key"]
