@@ -18,17 +18,15 @@ from dp_accounting.pld.common import compute_self_convolve_bounds
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
 from understudy.privacy.accounts.accounting import _ORDERS, _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
+from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.losses import (
     _kept,
     _repeated,
     composed,
-    converted,
     discrete_gaussian,
     gaussian,
-    gaussian_epsilon,
     least_epsilon,
     repeated,
-    sampled_divergence,
     sampled_gaussian,
 )
 

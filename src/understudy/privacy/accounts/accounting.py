@@ -45,6 +45,7 @@ from scipy.special import expit
 
 from understudy.check import one_of, positive
 from understudy.errors import ConfigError, PrivacyError
+from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.events import (
     DiscreteGaussian,
     PureDp,
@@ -59,13 +60,10 @@ from understudy.privacy.accounts.events import (
 )
 from understudy.privacy.accounts.losses import (
     composed,
-    converted,
     discrete_gaussian,
     gaussian,
-    gaussian_epsilon,
     least_epsilon,
     repeated,
-    sampled_divergence,
     sampled_gaussian,
 )
 

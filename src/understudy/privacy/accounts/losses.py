@@ -1,11 +1,10 @@
 """Privacy losses as dp_accounting computes them, all at once instead of one after the other.
 
-Its loops over losses, over orders and over terms are most of the time that a price takes. What is here gives its
-numbers to the last digits, from its own distributions and by its own "connect the dots".
+Its loops over losses are most of the time that a price takes. What is here gives its
+numbers to the last digits, from its own distributions.
 """
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,13 @@ from dp_accounting.pld.privacy_loss_mechanism import (
     GaussianPrivacyLoss,
 )
 from scipy import fft
-from scipy.optimize import brentq
-from scipy.special import gammaln, log_ndtr, ndtr, ndtri
+from scipy.special import log_ndtr, ndtr, ndtri
 
 Floats = npt.NDArray[np.float64]
 
 _TAIL = 1e-15  # of the mass, cut off and counted as an endless loss
 _CHERNOFF = np.arange(1, 21)  # orders of the bound, over the length of the list
+_RISE = 1e-12  # of δ with ε, by rounding
 _SHORT = 1000  # losses that dp_accounting multiplies out
 
 
@@ -60,8 +59,7 @@ def discrete_gaussian(sigma: float, sensitivity: int, grid: float) -> Any:
     dots = np.unique(np.concatenate([np.floor(losses), np.ceil(losses)])).astype(np.int64)
     last = -0.5 * sensitivity - dots * grid * sigma**2 / sensitivity  # with a loss so large
     last = np.floor(np.clip(last, ends.lower_x - 1, ends.upper_x)).astype(np.int64)
-    deltas = _divergence(noise, dots * grid, last)
-    return plds.PrivacyLossDistribution(pld_pmf.create_pmf_pessimistic_connect_dots(grid, dots, deltas))
+    return plds.PrivacyLossDistribution(_connected(grid, dots, _divergence(noise, dots * grid, last)))
 
 
 def gaussian(noise: float, grid: float) -> Any:
@@ -79,7 +77,8 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
     noise = _Gaussian(sigma, rate, kind)
     ends = noise.connect_dots_bounds()
     low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
-    epsilons, side = np.arange(low, high + 1) * grid, 1 if kind == AdjacencyType.REMOVE else -1
+    dots, side = np.arange(low, high + 1), 1 if kind == AdjacencyType.REMOVE else -1
+    epsilons = dots * grid
     edge = (
         math.log1p(-rate) if rate < 1 else -math.inf
     )  # no loss is below it for who left, or above for who joined
@@ -92,7 +91,23 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
     deltas = np.where(
         lost > edge, _divergence(noise, epsilons, last), -np.expm1(epsilons) if side > 0 else 0.0
     )
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(grid, low, high, deltas)
+    return _connected(grid, dots, deltas)
+
+
+def _connected(grid: float, dots: npt.NDArray[np.int64], deltas: Floats) -> Any:
+    """Masses at the dots (times the grid) that have these δ there, and more between them (Doroshenko et al., Alg. 1):
+    `create_pmf_pessimistic_connect_dots`, without a dictionary of them.
+
+    Edges: a δ that rises with ε by more than rounding → ValueError.
+    """
+    if (np.diff(deltas) > _RISE).any():
+        raise ValueError("δ rises with ε.")
+    deltas = np.minimum.accumulate(deltas)
+    gaps, steps = np.diff(dots) * grid, np.diff(deltas)
+    masses = np.zeros(int(dots[-1] - dots[0]) + 1)
+    masses[dots - dots[0]] = np.append(1 - deltas[0], steps / np.expm1(-gaps))
+    masses[dots[:-1] - dots[0]] += steps / np.expm1(gaps)
+    return pld_pmf.DensePLDPmf(grid, int(dots[0]), np.maximum(masses, 0), float(deltas[-1]), True)
 
 
 def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) -> Floats:
@@ -250,54 +265,3 @@ def _least_epsilon(losses: Any, delta: float) -> float:
     if upper[last] <= lower[last] + delta:
         return 0.0
     return math.log((upper[last] - delta) / lower[last])
-
-
-def converted(divergence: Floats, orders: Floats, delta: float) -> float:
-    """The least ε at δ > 0 by divergences ≥ 0 of these orders α: `compute_epsilon`, all orders at once.
-
-    Canonne, Kamath, Steinke 2020, Prop. 12; and 0 where δ ≥ √(1 − e^−KL) (α near 1 is left out, and of no use).
-    """
-    large = orders > 1.01
-    alpha, lost = orders[large], divergence[large]
-    if np.any(delta**2 + np.expm1(-divergence) > 0):
-        return 0.0
-    found = lost + np.log1p(-1 / alpha) - np.log(delta * alpha) / (alpha - 1)
-    return max(0.0, float(found.min()))
-
-
-def gaussian_epsilon(noise: float, delta: float) -> float:
-    """The ε of Gaussian noise at 0 < δ < 1 (Balle and Wang 2018, Thm 8): `get_epsilon_gaussian`, quickly."""
-    most = math.log(delta)
-
-    def excess(epsilon: float) -> float:
-        edge = epsilon * noise + 0.5 / noise
-        x, y = log_ndtr(1 / noise - edge), epsilon + log_ndtr(-edge)
-        return float(x + np.log1p(-np.exp(y - x)) if y <= x else -np.inf) - most
-
-    if excess(0.0) < 0:
-        return 0.0
-    low, high = 0.0, 1.0
-    while excess(high) > 0:
-        low, high = high, high * 10
-    return float(brentq(excess, low, high, xtol=1e-12))
-
-
-def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
-    """The Rényi divergence of Gaussian noise on a Poisson sample, at whole orders α and a rate q between 0 and 1.
-
-    Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3:
-    log Σ_k C(α, k) (1 − q)^(α−k) q^k e^((k² − k)/2σ²), over α − 1.
-    """
-    alpha, k = np.array(orders)[:, None], np.arange(max(orders) + 1)
-    terms = _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
-    terms += (k * k - k) / (2 * noise**2)
-    most = terms.max(1, keepdims=True)
-    total = most + np.log(np.exp(terms - most).sum(1, keepdims=True))  # (orders, 1)
-    return np.asarray((total / (alpha - 1))[:, 0])
-
-
-@cache
-def _log_binomials(orders: tuple[float, ...]) -> Floats:
-    """log C(α, k): (orders, most + 1), −∞ where k is above α."""
-    alpha, k = np.array(orders)[:, None], np.arange(max(orders) + 1)
-    return np.asarray(gammaln(alpha + 1) - gammaln(k + 1) - gammaln(np.maximum(alpha - k + 1, 0)))
