@@ -17,7 +17,7 @@ from dp_accounting.pld import privacy_loss_distribution as plds
 from dp_accounting.pld.common import compute_self_convolve_bounds
 from dp_accounting.rdp import RdpAccountant, compute_epsilon
 
-from understudy.privacy.accounts.accounting import _ORDERS, _WHOLE_ORDERS, DiscreteGaussian, PureDp, _pld
+from understudy.privacy.accounts.accounting import _ORDERS, DiscreteGaussian, PureDp, _pld
 from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.losses import (
     _kept,
@@ -81,8 +81,11 @@ def test_where_all_losses_are_endless_none_is_kept_by_mistake() -> None:
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 0.3, 1 - 1e-12])
 @pytest.mark.parametrize("noise", [1e-4, 0.7, 3.0, 1e6])
 def test_the_divergence_of_sampled_noise_is_the_library_s(rate: float, noise: float) -> None:
-    theirs = RdpAccountant(_WHOLE_ORDERS).compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise))).rdp
-    np.testing.assert_allclose(sampled_divergence(rate, noise, _WHOLE_ORDERS), theirs, rtol=1e-12, atol=1e-13)
+    orders = (*_ORDERS[::3], 256)
+    with np.errstate(all="ignore"):
+        theirs = RdpAccountant(orders).compose(PoissonSampledDpEvent(rate, GaussianDpEvent(noise))).rdp
+        ours = sampled_divergence(rate, noise, orders)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
@@ -106,7 +109,7 @@ def test_discrete_gaussian_noise_has_the_library_s_losses(
     assert_same(discrete_gaussian(sigma, sensitivity, grid), theirs)
 
 
-@pytest.mark.parametrize("grid", [2.0**-4, 2.0**-9])
+@pytest.mark.parametrize("grid", [2.0**-4, 2.0**-8])
 @pytest.mark.parametrize("rate", [1e-12, 1e-3, 0.3, 0.999, 1 - 1e-12])
 @pytest.mark.parametrize("noise", [0.4, 1.0, 20.0, 1e6])
 def test_sampled_gaussian_noise_has_the_library_s_losses(rate: float, noise: float, grid: float) -> None:

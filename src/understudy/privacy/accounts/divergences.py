@@ -15,6 +15,8 @@ from scipy.special import gammaln, log_ndtr
 Floats = npt.NDArray[np.float64]
 
 _FEW_TERMS = 64
+_MOST_TERMS = 1000  # of a series
+_SMALL = 30.0  # in logarithms: terms so far below their sum end it
 
 
 def converted(divergence: Floats, orders: Floats, delta: float) -> float:
@@ -48,26 +50,50 @@ def gaussian_epsilon(noise: float, delta: float) -> float:
 
 
 def sampled_divergence(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
-    """The Rényi divergence of Gaussian noise on a Poisson sample, at whole orders α and a rate q between 0 and 1.
+    """The Rényi divergence of Gaussian noise on a Poisson sample, at orders α above 1 and a rate q between 0 and 1.
 
-    Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3:
-    log Σ_k C(α, k) (1 − q)^(α−k) q^k e^((k² − k)/2σ²), over α − 1.
+    Mironov, Talwar, Zhang, "Rényi Differential Privacy of the Sampled Gaussian Mechanism" (2019), §3.3.
+    Edges: an order whose series does not end → infinity: it is left out, which only raises ε.
     """
-    found = np.empty(len(orders))
-    large = np.array(orders) > _FEW_TERMS  # a sum is as long as the largest order beside it
-    for some in (large, ~large):
+    alpha, found = np.array(orders), np.empty(len(orders))
+    broken = alpha != np.floor(alpha)
+    large = alpha > _FEW_TERMS  # all sums of a table are as long as that of its largest order
+    parts = ((_series, broken), (_sums, ~broken & large), (_sums, ~broken & ~large))
+    for part, some in parts:
         if some.any():
-            found[some] = _divergences(rate, noise, tuple(np.array(orders)[some]))
+            found[some] = part(rate, noise, tuple(alpha[some])) / (alpha[some] - 1)
     return found
 
 
-def _divergences(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
+def _sums(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
+    """log Σ_k C(α, k) (1 − q)^(α−k) q^k e^((k² − k)/2σ²), for whole orders."""
     alpha, k = np.array(orders)[:, None], np.arange(max(orders) + 1)
     terms = _log_binomials(orders) + k * math.log(rate) + (alpha - k) * math.log1p(-rate)
     terms += (k * k - k) / (2 * noise**2)
-    most = terms.max(1, keepdims=True)
-    total = most + np.log(np.exp(terms - most).sum(1, keepdims=True))  # (orders, 1)
-    return np.asarray((total / (alpha - 1))[:, 0])
+    most = terms.max(1)
+    return np.asarray(most + np.log(np.exp(terms - most[:, None]).sum(1)))
+
+
+def _series(rate: float, noise: float, orders: tuple[float, ...]) -> Floats:
+    """The same for others: two series, of what lies below and above z₀, both of terms that all count as positive."""
+    alpha, found = np.array(orders), np.full(len(orders), np.inf)
+    edge = noise**2 * math.log(1 / rate - 1) + 0.5
+    below = above = last = before = np.full(len(orders), -np.inf)
+    for i in range(_MOST_TERMS):
+        j = alpha - i
+        binomial = gammaln(alpha + 1) - gammaln(i + 1) - gammaln(j + 1)
+        low = binomial + i * math.log(rate) + j * math.log1p(-rate)
+        low += (i * i - i) / (2 * noise**2) + log_ndtr((edge - i) / noise)
+        high = binomial + j * math.log(rate) + i * math.log1p(-rate)
+        high += (j * j - j) / (2 * noise**2) + log_ndtr((j - edge) / noise)
+        below, above = np.logaddexp(below, low), np.logaddexp(above, high)
+        total = np.logaddexp(below, above)
+        done = (low < last) & (high < before) & (np.maximum(low, high) < total - _SMALL)
+        found = np.where(done & np.isinf(found), total, found)
+        if np.isfinite(found).all():
+            break
+        last, before = low, high
+    return found
 
 
 @cache
