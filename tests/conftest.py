@@ -59,7 +59,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         config.stash[LINE] = stand_by(config._tmp_path_factory.getbasetemp())  # type: ignore[attr-defined]
         # After that: programs start without it. Else each worker loads it with the first optimiser of torch.
         importlib.import_module("torch._dynamo")
-        importlib.import_module("understudy.report.page")._template()
         # Numbers and words of all our files, which it tries: each worker would look for them anew.
         importlib.import_module("hypothesis.internal.conjecture.providers")._get_local_constants()
     gc.collect()

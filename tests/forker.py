@@ -271,20 +271,24 @@ def serve(listener: socket.socket) -> None:
 
 def load() -> None:
     """What commands need, and the tree of all commands, which the program builds at each start."""
-    import pydantic.type_adapter  # noqa: F401  typer loads it for every command
+    import pydantic.fields  # typer loads these for every command
+    import pydantic.type_adapter  # noqa: F401
     import typer.main
 
     import understudy.exchange.checker
+    import understudy.network.holder
+    import understudy.network.serve
     import understudy.network.status
     import understudy.report.page
     import understudy.run
     import understudy.runtime.authority
-    import understudy.runtime.policy  # noqa: F401
+    import understudy.runtime.policy
     from understudy import cli
 
     if not hasattr(typer.main.get_command, "cache_info"):
         typer.main.get_command = functools.cache(typer.main.get_command)
     typer.main.get_command(cli.app)
+    understudy.report.page._template()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from forker import Forker, Terminal
+from understudy.cli.federation import init
 
 COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
 SAVE = "understudy.protocols.gans.server:Server._save"  # where a server is held after a round of VertiGAN
@@ -44,8 +45,8 @@ class Desk:
         return " ".join(terminal.err.split())
 
     def found(self, *names: str) -> None:
-        invited = [word for name in names or COLUMNS for word in ("--party", name)]
-        self.done("federation", "init", "joint study", "--at", f"127.0.0.1:{self.port}", *invited)
+        """As `understudy federation init` does, but in this process."""
+        init("joint study", f"127.0.0.1:{self.port}", list(names or COLUMNS), self.folder / "federation")
 
     def join(self, name: str, **more: object) -> Terminal:
         options = {"table": f"{name}.csv", "schema": f"{name}-schema.toml", "policy": "policy.toml"} | more
