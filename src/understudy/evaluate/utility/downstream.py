@@ -18,7 +18,7 @@ features or too few rows → figures with a reason. What scikit-learn warns of s
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from understudy.check import one_of, whole
 from understudy.evaluate.utility.marginals import Better, Codes, Figure
@@ -181,7 +181,7 @@ def scores_of(
     """The scores of a model trained on `train`, or one reason for all of them; and what it warned of."""
     features = indicators if model in ON_INDICATORS else _levels
     # Batches are small: threads that wait for each other made these models up to five times slower.
-    with warnings.catch_warnings(record=True) as heard, threadpool_limits(1):
+    with warnings.catch_warnings(record=True) as heard, _pools().limit(limits=1):
         warnings.simplefilter("always")
         try:
             guess = _predict(
@@ -195,6 +195,12 @@ def scores_of(
     if classes is not None and (lacking := classes_lacking(train.target, classes)):
         said[f"{lacking} of {classes} classes have no training row"] = None
     return scores, list(said)
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    """The pools of threads of the libraries above. To look for them takes 15 ms."""
+    return ThreadpoolController()
 
 
 def classes_lacking(target: NDArray[np.integer[Any]], classes: int) -> int:
