@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from browser import CHROMIUM, Browser
 from hypothesis import HealthCheck, settings
 
 from forker import Forker, light_point, light_product, stand_by
@@ -223,6 +224,22 @@ def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forker]:
     forker = Forker(tmp_path_factory.getbasetemp())
     yield forker
     forker.close()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium here: install it to try pages in it")
+    chromium = Browser(tmp_path_factory.mktemp("profile"))
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Browser:
+    """A real one, which knows nothing of the tests before."""
+    chromium.anew()
+    return chromium
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _waits(item: pytest.Item) -> bool:
-    return item.path.parent.name in _WAITING or "forker" in getattr(item, "fixturenames", ())
+    named = {"forker", "chromium"}.intersection(getattr(item, "fixturenames", ()))
+    return item.path.parent.name in _WAITING or bool(named)
 
 
 class Foreman:

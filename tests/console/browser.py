@@ -15,12 +15,12 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync", "--disable-extensions",
     "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--disable-quic",
-    "--remote-debugging-pipe",
+    "--remote-debugging-pipe", "--allow-file-access-from-files",
 )  # fmt: skip
 
 
 class Browser:
-    """One browser with one page."""
+    """One browser with one page at a time, each with cookies and a cache of its own (`anew`)."""
 
     def __init__(self, profile: Path) -> None:
         assert CHROMIUM is not None
@@ -37,10 +37,21 @@ class Browser:
         self._to, self._from = ours[1], theirs[0]
         self._rest, self._number, self.heard = b"", 0, list[dict[str, Any]]()
         self._session: str | None = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._context: str | None = None
+
+    def anew(self) -> None:
+        """A page that knows nothing of those before it, which are closed."""
+        self._session = None
+        if self._context is not None:
+            self.call("Target.disposeBrowserContext", browserContextId=self._context)
+        self._context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)[
+            "targetId"
+        ]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.heard.clear()
 
     def call(self, method: str, **params: Any) -> Any:
         """Ask for something, and what came of it."""
@@ -61,7 +72,7 @@ class Browser:
         while True:
             for place, said in enumerate(self.heard):
                 if said.get("method") == event:
-                    del self.heard[: place + 1]
+                    del self.heard[place]
                     return said["params"]  # type: ignore[no-any-return]
             self.heard.append(self._next(60.0))
 
@@ -76,6 +87,10 @@ class Browser:
         found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def dom(self) -> str:
+        """What the page is now."""
+        return str(self.js("document.documentElement.outerHTML"))
 
     def text(self) -> str:
         """What can be read on the page, spaces made one."""

@@ -1,18 +1,14 @@
 """The console in a real browser: it fits a phone, follows the night, and can be used by keys alone."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMIUM, Browser
+from browser import Browser
 from console_cases import console, contract, holder, hub
 
 from understudy.network.decisions import Queue
 from understudy.privacy.accounts.ledger import Ledger
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: install it to try the console in it"
-)
 ONE = contract("gram-1", target="smoker")
 
 # Elements beyond the right edge (tables scroll in their boxes), and what a screen reader would miss.
@@ -31,13 +27,6 @@ MEASURE = """(() => {
     paper: getComputedStyle(document.body).backgroundColor,
   };
 })()"""
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture

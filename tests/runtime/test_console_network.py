@@ -4,27 +4,14 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import pytest
 import tomli_w
-from browser import CHROMIUM, Browser
+from browser import Browser
 from desk import POLICY, Desk
 
 from forker import until
 from understudy.privacy.accounts.ledger import Ledger
-
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: install it to try the console in it"
-)
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Browser]:
-    browser = Browser(tmp_path / "profile")
-    yield browser
-    browser.close()
 
 
 @contextmanager
