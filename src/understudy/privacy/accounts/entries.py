@@ -81,6 +81,7 @@ class Entry:
 def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Iterator[Entry]:
     """Entries from a store's rows, in order."""
     totals: dict[int, int] = {}
+    alike = all(row.view == "both" for row in priced)
     budget: Budget  # the first entry of every ledger sets one
     for (number, when, run, what, people), lines in groupby(rows, key=lambda row: row[:5]):
         counts: dict[int, int] = {}
@@ -89,7 +90,12 @@ def read_entries(rows: Iterable[tuple[Any, ...]], priced: list[Priced]) -> Itera
                 budget = Budget(limit, delta, against)
             if event is not None:
                 counts[event], totals[event] = count, total
-        cost, after = ({view: seen(uses, priced, view) for view in VIEWS} for uses in (counts, totals))
+        cost, after = (
+            dict.fromkeys(VIEWS, seen(uses, priced, VIEWS[0]))
+            if alike
+            else {view: seen(uses, priced, view) for view in VIEWS}
+            for uses in (counts, totals)
+        )
         yield Entry(number, when, run, what, people, 1, cost, after, budget)
 
 

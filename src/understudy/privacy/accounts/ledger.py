@@ -205,7 +205,8 @@ class Ledger:
     def _check(self, lines: Mapping[tuple[DpEvent, str], int], ids: list[str] | None) -> None:
         for run, budget in self._limits():
             priced = self._store.priced(run)
-            for view in views(budget.against):
+            eyes = {row.view for row in priced} | {eyes for _, eyes in lines}
+            for view in _different(budget.against, eyes):
                 cost = _seen_cost(lines, view)
                 worst = (
                     _spend(priced, {row.id: row.peak for row in priced}, view) + cost
@@ -301,7 +302,8 @@ class Ledger:
         with self._store.transaction(write=False):
             delta = self._store.budget().delta
             priced, owns = self._store.priced(run), self._store.own(_listed(ids), run)
-        return _maximal(_spend(priced, own, view) for view in views(against) for own in owns), delta
+        different = _different(against, {row.view for row in priced})
+        return _maximal(_spend(priced, own, view) for view in different for own in owns), delta
 
     def entries(self, *, merged: bool = False) -> list[Entry]:
         """Every entry in order; `merged` joins a run's successive charges of one price into one."""
@@ -348,6 +350,11 @@ def _lines(
         return {(event, "both"): count for event, count in outside.items()}
     sides = {"outsider": outside, "insider": inside}
     return {(event, view): count for view, side in sides.items() for event, count in side.items()}
+
+
+def _different(against: str, eyes: set[str]) -> tuple[str, ...]:
+    """In whose eyes a price counts, where all that is charged counts in these: once, where it counts in both alike."""
+    return views(against) if eyes - {"both"} else views(against)[:1]
 
 
 def _seen_cost(lines: Mapping[tuple[DpEvent, str], int], view: str) -> Counter[DpEvent]:

@@ -29,7 +29,7 @@ from understudy.errors import LedgerError
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.events import event_from_json, event_to_json
 
-_event = lru_cache(event_from_json)
+_event, _text = lru_cache(event_from_json), lru_cache(event_to_json)
 _MARK = 0x756E6473  # "unds", where SQLite lets a file say whose it is
 _VERSION = 1
 _SCHEMA = """
@@ -210,7 +210,7 @@ class Store:
         """Write what was charged, to everyone or to each of `people`, a JSON list."""
         sql = self.connection
         for (event, view), count in lines.items():
-            key = (event_to_json(event), view)
+            key = (_text(event), view)
             sql.execute("INSERT OR IGNORE INTO event (text, view) VALUES (?, ?)", key)
             (id,) = sql.execute("SELECT id FROM event WHERE text = ? AND view = ?", key).fetchone()
             if people is None:
