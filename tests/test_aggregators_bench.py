@@ -6,6 +6,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
+
 
 def test_a_few_people_are_added_up_exactly_and_the_liar_is_found(
     load_bench: Callable[..., ModuleType],

@@ -16,6 +16,8 @@ from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.generator import Generator
 from understudy.predicting import predicted
 
+pytestmark = pytest.mark.usefixtures("short_fits")
+
 IMAGES = ImageSchema(height=6, width=6, low=0, high=100, label="side", classes=("left", "right"))
 
 

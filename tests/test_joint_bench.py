@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from understudy.models.tables import target_effects
 from understudy.protocols.gram import protocol as gram
 
 pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
@@ -14,9 +15,10 @@ pytestmark = pytest.mark.usefixtures("short_training", "light_masks")
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fits with as little work as five columns of two levels take."""
+    """Fits with as little work as five columns of two levels take, and effects on a target of few drawn rows."""
     for setting, few in (("components", 32), ("steps", 100)):
         monkeypatch.setitem(gram.Config.__init__.__kwdefaults__, setting, few)
+    monkeypatch.setattr(target_effects, "_ROWS", 1_000)
 
 
 @pytest.fixture(scope="module")
