@@ -29,12 +29,12 @@ from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 
 SMALL = {
-    "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 2, "hidden": 4, "latent": 2, "device": "cpu",
+    "epsilon": 2.0, "rounds": 6, "cohort": 5, "cap": 3, "epochs": 1, "hidden": 4, "latent": 2, "device": "cpu",
 }  # fmt: skip
 UNEVEN = [1, 2, 3, 4, 5, 6, 0] * 2 + [4]
 
 
-def waves(series: int = 60, length: int = 6) -> tuple[np.ndarray[Any, Any], SeriesSchema]:
+def waves(series: int = 60, length: int = 3) -> tuple[np.ndarray[Any, Any], SeriesSchema]:
     return sines(series, length=length, channels=2, seed=3)
 
 
@@ -63,7 +63,7 @@ def test_the_ledger_holds_each_participation_at_the_price_of_indices_and_flag(
     settings = SMALL | {"rounds": 4, "cap": 2, "reporter": reporter, "adaptive": adaptive}
     result = train("fed-stdg", federation, **settings)
     check_participations(federation, result, reports=4 * 5, cap=2)
-    assert result.generator.series(4).shape == (4, 6, 2)
+    assert result.generator.series(4).shape == (4, 3, 2)
 
 
 def test_a_person_at_the_cap_is_never_asked_and_refuses_if_it_were() -> None:
@@ -209,7 +209,7 @@ def test_a_reply_without_a_flag_for_each_is_not_used() -> None:
 
 
 def test_without_privacy_the_decoder_learns_what_the_people_hold() -> None:
-    _, schema = waves(1)
+    _, schema = waves(1, length=6)
     ramps = np.linspace(0.1, 0.9, 6)[None, :, None] * np.random.default_rng(0).uniform(0.6, 1, (100, 1, 2))
     table = Series.from_array(ramps, schema, np.arange(100) // 10)
     settings = SMALL | {
@@ -300,12 +300,12 @@ def test_tables_are_for_another_protocol_and_other_channels_for_another_run() ->
 
 def test_the_statement_says_where_a_window_stands_for_a_person() -> None:
     values, schema = waves(20)
-    cut = replace(schema, stride=6, windows_are_people=True)
+    cut = replace(schema, stride=3, windows_are_people=True)
     settings = SMALL | {"rounds": 2}
     plain = train("fed-stdg", of(Series.from_array(values, schema)), **settings)
     windows = train("fed-stdg", of(Series.from_array(values, cut)), **settings)
     assert "all reports of one person" in plain.privacy.adjacency
-    assert "one window of 6 steps" in windows.privacy.adjacency
+    assert "one window of 3 steps" in windows.privacy.adjacency
     assert windows.generator.card["privacy"]["adjacency"] == windows.privacy.adjacency
 
 
@@ -313,13 +313,13 @@ def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     values, schema = waves(30)
     schema = replace(schema, person="who")
     schema.save(tmp_path / "waves.toml")
-    frame = schema.frame(values).assign(who=np.repeat(np.arange(30) // 3, 6))
+    frame = schema.frame(values).assign(who=np.repeat(np.arange(30) // 3, 3))
     for number in range(2):
         frame[frame["who"] % 2 == number].to_csv(tmp_path / f"ward{number}.csv", index=False)
     party = '[parties.ward{0}]\ntable = "ward{0}.csv"\nschema = "waves.toml"\nepsilon = 8.0\ndelta = 1e-9\n'
     (tmp_path / "run.toml").write_text(
         'protocol = "fed-stdg"\nout = "out"\nrows = 7\n\n[settings]\nepsilon_total = 8.0\ncap = 2\nrounds = 4\n'
-        'cohort = 5\nepochs = 2\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
+        'cohort = 5\nepochs = 1\nhidden = 4\nlatent = 2\ndevice = "cpu"\n\n'
         + party.format(0)
         + "\n"
         + party.format(1)
@@ -327,7 +327,7 @@ def test_a_run_file_of_series_gives_a_table_of_series(tmp_path: Path) -> None:
     result, out = run_file(RunFile.load(tmp_path / "run.toml"))
     drawn = pd.read_parquet(out / "synthetic.parquet")
     assert list(drawn.columns) == ["series", "time", "wave_0", "wave_1"]
-    assert len(drawn) == 7 * 6
+    assert len(drawn) == 7 * 3
     assert read_series(drawn, replace(schema, person=None)).rows == 7
     assert result.privacy.epsilon() <= 8.0
-    assert Generator.load(out).series(3, seed=1).shape == (3, 6, 2)
+    assert Generator.load(out).series(3, seed=1).shape == (3, 3, 2)
