@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("light_masks")
+pytestmark = pytest.mark.usefixtures("light_masks", "short_training")
 SMALL = {"steps": 5}
 
 

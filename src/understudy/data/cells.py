@@ -96,8 +96,11 @@ def read_ids(
     where, seen = distinct(cells, set(MISSING_WORDS))
     missing = where < 0
     there = np.isin(np.arange(len(seen)), where)
-    text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
-    whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
+    if seen.dtype.kind in "iu":
+        text, whole = np.zeros(len(seen), dtype=bool), there & _within_64_bits(seen.to_numpy())
+    else:
+        text = there & np.array([isinstance(value, str) for value in seen], dtype=bool)
+        whole = there & np.array([_is_whole(value) for value in seen], dtype=bool)
     reasons = [("is neither a whole number of 64 bits nor text.", ~text & ~whole)]
     if text.any() and whole.any():
         mixed = (
@@ -375,6 +378,11 @@ def _is_whole(value: object) -> bool:
     if isinstance(value, float):  # what a whole number becomes in a column with gaps
         return value.is_integer() and abs(value) < EXACT
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and abs(int(value)) < 2**63
+
+
+def _within_64_bits(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """`_is_whole` of whole numbers, all at once."""
+    return np.asarray((values > -(2**63)) & (values < 2**63))
 
 
 def _bound(column: Binned, value: Any) -> str:
