@@ -26,6 +26,7 @@ LAYERS = [
     {"runfile", "held"},
     {"registry"},
     {"federation", "planning", "settings"},
+    {"result"},
     {"run"},
     {"network", "one_table", "predicting"},
     {"demo", "console"},

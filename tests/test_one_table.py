@@ -12,7 +12,7 @@ import pytest
 
 import understudy as us
 from test_cli import Run
-from understudy import run
+from understudy import result as results
 from understudy.data import batches
 from understudy.data.infer import infer_schema
 from understudy.data.schema import Boolean, Categorical, Schema
@@ -32,7 +32,7 @@ from understudy.one_table import SCHEMA_SHARE, kinds_of, what_is_left
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.buy_schema import quote
 from understudy.privacy.secure import needed_noise, spend_of
-from understudy.run import Result
+from understudy.result import Result
 
 pytestmark = pytest.mark.usefixtures("short_fits", "short_training")
 PEOPLE = 3_000
@@ -306,7 +306,7 @@ def test_a_long_file_is_read_in_batches_and_its_page_compares_some_of_it(
     monkeypatch.setattr(batches, "LONG", 0)
     monkeypatch.setattr(batches, "BATCH", 500)
     monkeypatch.setattr(holdings, "MOST", 1_000)
-    monkeypatch.setattr(run, "MOST_DRAWN", 700)
+    monkeypatch.setattr(results, "MOST_DRAWN", 700)
     FRAME.to_parquet("big.parquet")
     SCHEMA.save("big.toml")
 

@@ -12,7 +12,7 @@ from understudy.data.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.privacy.accounts.budget import Budget
-from understudy.run import Result
+from understudy.result import Result
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

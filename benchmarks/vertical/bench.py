@@ -50,7 +50,8 @@ from understudy.evaluate.attacks.membership import neighbourhood
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.federation import Federation
 from understudy.registry import PROTOCOLS
-from understudy.run import Result, train
+from understudy.result import Result
+from understudy.run import train
 
 QUICK = quick()
 EPSILONS, MOST = (0.5, 2.0, 8.0), 100_000

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from understudy.planning import plan
     from understudy.privacy.accounts.budget import Budget
     from understudy.privacy.accounts.ledger import Ledger
-    from understudy.run import Result, load, train
+    from understudy.result import Result, load
+    from understudy.run import train
 
     __version__: str
 
@@ -66,11 +67,11 @@ _FROM = {
     "Ordinal": "data.schema",
     "Population": "data.population",
     "Real": "data.schema",
-    "Result": "run",
+    "Result": "result",
     "Schema": "data.schema",
     "UnderstudyError": "errors",
     "infer_schema": "data.infer",
-    "load": "run",
+    "load": "result",
     "plan": "planning",
     "synthesize": "one_table",
     "train": "run",

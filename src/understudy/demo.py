@@ -23,7 +23,8 @@ from understudy.evaluate.utility import Marginals
 from understudy.models.visits import VisitTables
 from understudy.protocols.core import Watcher
 from understudy.report.page import write_report
-from understudy.run import Result, run_file
+from understudy.result import Result
+from understudy.run import run_file
 from understudy.runfile import RunFile
 
 Say = Callable[[str], None]

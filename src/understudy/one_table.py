@@ -71,7 +71,8 @@ from understudy.privacy.secure import needed_noise, spend_of
 from understudy.protocols.core import Watcher
 from understudy.protocols.gram import protocol as gram
 from understudy.registry import config_for, of_rows
-from understudy.run import Result, train
+from understudy.result import Result
+from understudy.run import train
 from understudy.runfile import PartySection, RunFile
 
 SCHEMA_SHARE = 0.25  # of ε, and half of δ, where bounds and categories are bought

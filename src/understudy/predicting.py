@@ -15,7 +15,7 @@ from understudy.data.cells import read_cells
 from understudy.data.files import PLAIN_NUMBERS, Source, open_source
 from understudy.data.schema import Integer, Real, Schema
 from understudy.errors import ConfigError, SchemaError
-from understudy.run import load
+from understudy.result import load
 
 
 def predicted(

@@ -14,41 +14,27 @@ A federation's ledgers are real files unless it is a rehearsal; seeds are for re
 
 import json
 import signal
-import tempfile
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pandas as pd
-import tomli_w
-
 from understudy.answers.rules import check_rules
 from understudy.check import plain_name
-from understudy.classifier import Classifier
-from understudy.data.arrays import ArrayTable
 from understudy.data.described import one_kind_of_row
-from understudy.data.files import Source
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
 from understudy.data.no_rows import NoRows
 from understudy.data.schema import Schema
-from understudy.data.streamed import StreamedTable
-from understudy.data.table import Table
-from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.writing import write_several, write_visits
+from understudy.data.visits import VisitSchema
 from understudy.durable import own_folder, replace, replace_json
 from understudy.errors import ArtefactError, ConfigError, LedgerError, SchemaError
 from understudy.federation import Federation, Holder, open_ledger
-from understudy.generator import Generator
 from understudy.held import Held, open_held, open_holdout, open_public
 from understudy.privacy.accounts.ledger import Ledger
-from understudy.privacy.accounts.rehearsal import first_said
-from understudy.privacy.accounts.statement import PrivacyStatement
 from understudy.protocols.core import Progress, Watcher, watch_alignment
 from understudy.registry import (
     artefact_of,
@@ -60,105 +46,9 @@ from understudy.registry import (
     require_kinds,
     same_people,
 )
+from understudy.result import Result
 from understudy.runfile import RunFile
-from understudy.runtime.local import LocalParties, Transcript
-
-Artefact = Generator | Classifier
-MOST_DRAWN = 1_000_000  # rows, where nobody says how many
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run gives: a generator or a classifier, its price, and the messages exchanged."""
-
-    artefact: Artefact
-    privacy: PrivacyStatement
-    transcript: Transcript
-    run: str
-    people: int
-    federation: Federation | None = field(default=None, repr=False, compare=False)
-
-    def sample(self, n: int, **more: Any) -> pd.DataFrame:
-        """`n` synthetic rows; free, however many. See `Generator.sample`."""
-        return self.generator.sample(n, **more)
-
-    @property
-    def generator(self) -> Generator:
-        """What draws rows. ArtefactError where the run trained something else."""
-        if not isinstance(self.artefact, Generator):
-            raise ArtefactError("This run trained a classifier, which draws no rows: see `model`.")
-        return self.artefact
-
-    @property
-    def model(self) -> Classifier:
-        """What predicts. ArtefactError where the run trained something else."""
-        if not isinstance(self.artefact, Classifier):
-            raise ArtefactError("This run trained a generator, which predicts nothing: see `generator`.")
-        return self.artefact
-
-    def save(self, folder: str | Path, *, rows: int | None = None) -> Path:
-        """Everything in one folder: privacy.json, transcript.json, and generator/ with synthetic.parquet, or model/.
-
-        `rows` are drawn, by default as many as there are people, and no more than a million. Of people with events,
-        synthetic/ holds people.parquet and events.parquet, or a file for each kind of events; `rows` are people then.
-        """
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        _write_json(folder / "privacy.json", self.privacy.to_dict())
-        _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
-        self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
-        if isinstance(
-            self.artefact, Generator
-        ):  # last: what was paid for is saved, whatever becomes of the draw
-            schema, said = self.artefact.schema, first_said(self.artefact.card)
-            if isinstance(schema, SeveralVisits):
-                several = self.artefact.several_visits(rows or self.people)
-                for frame in several.values():
-                    frame.attrs |= said
-                write_several(several, folder / "synthetic", schema, ".parquet")
-                return folder
-            if isinstance(schema, VisitSchema):
-                frames = self.artefact.visits(rows or self.people)
-                for frame in frames:
-                    frame.attrs |= said
-                write_visits(frames, folder / "synthetic", schema, ".parquet")
-                return folder
-            drawn = self.artefact.sample(rows or min(self.people, MOST_DRAWN))
-            drawn.attrs |= said  # pandas writes them into the file, and reads them again
-            drawn.to_parquet(folder / "synthetic.parquet", index=False)
-        return folder
-
-    def report(
-        self,
-        out: str | Path = "report.html",
-        *,
-        publish: bool = False,
-        holdout: Source | None = None,
-        target: str | None = None,
-    ) -> Path:
-        """Write the page of this run; returns where. For the holder it compares with the rows that are open here.
-
-        With `publish` it holds nothing that a row could have changed unpaid.
-        """
-        from understudy.report.page import write_report
-
-        holders = {} if self.federation is None else self.federation.holders
-        held = {name: h.table for name, h in holders.items()}
-        tables = {
-            name: _readable(table) for name, table in held.items() if isinstance(table, Table | ArrayTable)
-        }
-        books = {name: {"ledger": str(h.ledger.path)} for name, h in holders.items() if h.ledger.path}
-        with tempfile.TemporaryDirectory() as folder:
-            home = self.save(folder)
-            replace_json(home / "run.json", {"run": self.run, "rehearsal": bool(self.privacy.rehearsal)})
-            replace(home / "run.toml", tomli_w.dumps({"parties": books}).encode())
-            return write_report(
-                home, out=out, publish=publish, tables=tables, holdout=holdout, target=target
-            ).resolve()
-
-    def _repr_html_(self) -> str:
-        own: str = self.artefact._repr_html_() if isinstance(self.artefact, Generator) else ""
-        return own + self.privacy._repr_html_()
+from understudy.runtime.local import LocalParties
 
 
 def train(
@@ -209,21 +99,6 @@ def train(
         )
     artefact = getattr(outcome, artefact_of(module))
     return Result(artefact, outcome.privacy, parties.transcript, run, outcome.people, federation)
-
-
-def _readable(table: Table | ArrayTable[Any]) -> Any:
-    """Rows that a page may read: those that are open here, or where they are long, where they lie."""
-    if isinstance(table, StreamedTable):
-        return table.origin
-    return table.frame if isinstance(table, Table) else table
-
-
-def load(folder: str | Path) -> Artefact:
-    """The generator or the classifier that a run left in its folder. ArtefactError if it is missing or damaged."""
-    home = Path(folder)
-    if home.name == "model" or (home / "model" / "card.json").exists():
-        return Classifier.load(home)
-    return Generator.load(folder)
 
 
 def opened(
@@ -392,7 +267,3 @@ def stoppable(watch: Watcher | None) -> Iterator[Callable[[Progress], None]]:
         yield watcher
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _write_json(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -15,7 +15,7 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.core.common_rule import common_rule
 from understudy.protocols.people.host import Begin
-from understudy.run import Result
+from understudy.result import Result
 
 FREE = Budget(math.inf, 0.0)
 

@@ -27,7 +27,8 @@ from understudy.protocols.people import gen_fl
 from understudy.protocols.people.gen_fl_local import labels, local_models, poisson_batches, ratio
 from understudy.protocols.people.gen_fl_party import Config, needed_noise
 from understudy.protocols.people.host import Round
-from understudy.run import Result, train
+from understudy.result import Result
+from understudy.run import train
 from understudy.runtime.local import LocalParties
 
 SMALL: dict[str, Any] = {

@@ -22,7 +22,8 @@ from understudy.protocols.gram import parts
 from understudy.protocols.gram import protocol as gram
 from understudy.protocols.gram.layout import WIDEST, Layout
 from understudy.protocols.gram.releases import release
-from understudy.run import Result, train
+from understudy.result import Result
+from understudy.run import train
 from understudy.runtime.local import LocalParties
 
 NUMBERS = {

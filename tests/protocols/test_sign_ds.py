@@ -36,7 +36,8 @@ from understudy.protocols.core.base import Keep, Return
 from understudy.protocols.people import sign_ds
 from understudy.protocols.people.host import Begin, Reported, Round
 from understudy.protocols.people.sign_ds import Config
-from understudy.run import Result, run_file, train
+from understudy.result import Result
+from understudy.run import run_file, train
 from understudy.runfile import RunFile
 from understudy.runtime.local import LocalParties
 

@@ -1,7 +1,7 @@
 """The rules of the exchange, without HTTP: who may do what, and what stands in the audit log afterwards.
 
 Lomurno et al., "SGDE" (AIPR 2022), §III-A. Subscribe: a silo joins a pool and learns its requirements. Push: it offers
-a generator of one class. Pull: it takes those of others. Requirements and their check are `protocols/sgde_offer`,
+a generator of one class. Pull: it takes those of others. Requirements and their check are `protocols/sgde/offer`,
 the same at the silo and here.
 
 A member belongs to one pool and speaks for one silo, both fixed in its token. A pool or an offer of others does not

@@ -32,7 +32,8 @@ from understudy.registry import (
     protocol_named,
     same_people,
 )
-from understudy.run import Result, opened, stoppable
+from understudy.result import Result
+from understudy.run import opened, stoppable
 from understudy.runfile import RunFile
 from understudy.runtime.audit_log import AuditLog
 from understudy.runtime.contract import Contract, columns_of, digest_of

@@ -54,7 +54,7 @@ class Classifier(Flat):
 
 
 class Dense(Classifier):
-    """Linear layers with ReLU between them. `tail` is all that follows the first, for `cohort_span`."""
+    """Linear layers with ReLU between them. `tail` is all that follows the first, for `span`."""
 
     features: int
 

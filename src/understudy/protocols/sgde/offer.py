@@ -324,7 +324,7 @@ def check_generator(requirements: Requirements, offer: Generator) -> None:
 
     Guarantee: sampling it gives rows of the schema, and of the class that the card names (in 99 of 100 draws). Sums are
     looked at as they are (`sums`).
-    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `sgde_check` to judge.
+    Edges: ArtefactError for anything else. That its rows resemble anybody's is for `suspects` to judge.
     """
     schema, network = requirements.schema, offer.network
     shape = (Codec(schema).width,) if isinstance(schema, Schema) else schema.shape

@@ -1,6 +1,6 @@
 """The silo's side of SGDE: it trains one generator per class, or counts sums of all, offers them, and takes the pool.
 
-Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `sgde_messages`.
+Lomurno et al., "SGDE" (AIPR 2022), §III-A; the messages stand in `messages`.
 
 Guarantee: a silo's offers together are (ε, δ)-DP for each of its people, against everyone who reads the pool, the
 server included. A person counts with one row (the first, where several are theirs), and a row is of one class, so the

@@ -2,13 +2,13 @@
 
 Lomurno et al., "SGDE: Secure Generative Data Exchange for Cross-Silo Federated Learning" (AIPR 2022), §III-A, §IV-C,
 §IV-E.
-Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `sgde_messages`, 𝒴 → `target`'s
+Paper → code: K clients → parties ("silos"), Subscribe, Push, Pull → `messages`, 𝒴 → `target`'s
 labels, (ε, δ) → `epsilon`, `delta`, the synthetic dataset → rows of the pool's generator, as many of each class.
 Differs from the paper: its RDP bound is undefined, so ε is computed, stated and charged; sampling rates do not follow
-the private class counts (`sgde_train`); what looks poisoned is left out by a rule (`sgde_check`). The server, not
+the private class counts (`fit`); what looks poisoned is left out by a rule (`suspects`). The server, not
 each silo for itself, builds the one generator that a run returns; each silo gets the whole pool.
 
-The guarantee stands in `sgde_party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
+The guarantee stands in `party`. Nothing is asked twice: each silo pays once, in one sum, before it trains.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -21,7 +21,7 @@ class Recipe:
     """How a silo trains. `rate` is a row's chance to be in a step's batch; it and `steps` are public.
 
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
-    `kind="marginals"` counts levels in place of training, and needs none of these (`sgde_marginals`). `kind="moments"`
+    `kind="marginals"` counts levels in place of training, and needs none of these (`marginals`). `kind="moments"`
     offers sums of images or series, in this many `features` of a public frame, which a pool adds. `upright`: of kind
     moments, images are first turned upright (`data/upright.py`).
     `kind="gram"` offers counts of all pairs of a table's levels.
