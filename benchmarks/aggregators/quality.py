@@ -42,11 +42,9 @@ from understudy.protocols.aggregators.plan import Config, Plan
 from understudy.run import train
 
 HERE = Path(__file__).parent
-DATASETS, EPSILONS, METHODS = (
-    ("adult", "credit", "bank"),
-    (1.0, 8.0, 2.0, 0.5),
-    ("gram-columns", "two-aggregators", "gram-columns, target", "two-aggregators, target"),
-)
+DATASETS = ("adult", "credit", "bank")
+EPSILONS = (1.0, 8.0, 2.0, 0.5)
+METHODS = ("gram-columns", "two-aggregators", "gram-columns, target", "two-aggregators, target")
 FIELDS = ["dataset", "method", "epsilon", "seed", "people", "sigma", "avd2", "avd3", "tstr_boosting_auc"]
 GRID = Grid(fields=FIELDS, key=("dataset", "method", "epsilon", "seed"))
 

@@ -138,10 +138,8 @@ def race(*contenders: Callable[[], Tensor], turns: int) -> list[float]:
 def measure(name: str, network: Autoencoder, clients: int, folder: Path | None, turns: int) -> dict[str, Any]:
     torch.manual_seed(0)
     x = rows_of(name, network, clients, folder)
-    prior, mask = (
-        torch.randn(clients, EPOCHS, ROWS, network.latent),
-        torch.ones(clients, ROWS, dtype=torch.bool),
-    )
+    prior = torch.randn(clients, EPOCHS, ROWS, network.latent)
+    mask = torch.ones(clients, ROWS, dtype=torch.bool)
     params = network.init(FastRng(0))
 
     def alone() -> Tensor:

@@ -115,10 +115,8 @@ def published() -> str:
 
 def others() -> str:
     """Our other methods at what a person pays in all, from their own files, beside moments at the same ε."""
-    ours, sgde, gen_fl = (
-        measured(),
-        *(pd.read_csv(HERE.parent / name / "ours.csv") for name in ("sgde", "gen_fl")),
-    )
+    ours = measured()
+    sgde, gen_fl = (pd.read_csv(HERE.parent / name / "ours.csv") for name in ("sgde", "gen_fl"))
     ours = ours[ours.classifier == "cnn"]
     turned, ours = (ours[ours.method == method] for method in reversed(METHODS))
     pool = sgde[(sgde.method == "synthetic") & (sgde.table == "III")].assign(accuracy=sgde.accuracy / 100)

@@ -94,10 +94,8 @@ def run(name: str, seed: int, folder: Path, methods: tuple[str, ...] = METHODS) 
     codes, sigma = codec.codes(frame).astype(np.int64), noise(len(codec.sizes))
     gram, real = (release(codes, sizes, deviation, seed) for deviation in (sigma, 0.0))
     real = (real + real.triu(1).T) / people
-    never, more = (
-        forbidden(sizes, ties, gram.device),
-        {"people": people, "seed": seed, "steps": 20 if QUICK else 1200},
-    )
+    never = forbidden(sizes, ties, gram.device)
+    more = {"people": people, "seed": seed, "steps": 20 if QUICK else 1200}
     ways = {
         "none": lambda: fit_gram(gram, sizes, noise=sigma, **more),
         "zeros": lambda: fit_gram(gram * ~never, sizes, noise=torch.where(never, 0.1 * sigma, sigma), **more),

@@ -97,11 +97,9 @@ def chosen(
     seed: int,
 ) -> list[Triple]:
     """Three-way tables with the target as the first release has it, under the second's noise."""
-    tables, rng, found = (
-        read_tables(one, sizes, noise=first, people=len(codes)),
-        np.random.default_rng(seed),
-        [],
-    )
+    tables = read_tables(one, sizes, noise=first, people=len(codes))
+    rng = np.random.default_rng(seed)
+    found = []
     others = combinations([column for column in range(len(sizes)) if column != target], 2)
     for pair in strongest_triples(tables, sizes, target, wanted, among=[*others], noise=second).tolist():
         shape = [sizes[column] for column in (*pair, target)]

@@ -175,10 +175,8 @@ def federated(task: Task, silos: Sequence[Rows], *, rounds: int, seed: int, devi
     weights = network.init(FastRng(seed)).to(place)
     most = max(len(y) for _, y in silos)
     x = torch.zeros(len(silos), most, *silos[0][0].shape[1:])
-    y, mask = (
-        torch.zeros(len(silos), most, dtype=torch.int64),
-        torch.zeros(len(silos), most, dtype=torch.bool),
-    )
+    y = torch.zeros(len(silos), most, dtype=torch.int64)
+    mask = torch.zeros(len(silos), most, dtype=torch.bool)
     for place_of, (rows, codes) in enumerate(silos):
         x[place_of, : len(codes)], y[place_of, : len(codes)] = torch.from_numpy(rows), torch.from_numpy(codes)
         mask[place_of, : len(codes)] = True

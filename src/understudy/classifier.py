@@ -39,9 +39,8 @@ _DAMAGED = (
     SafetensorError,
 )
 CHUNK = 4096  # rows at a time, so that memory does not grow with their number
-MOST_FLOATS = (
-    1 << 27
-)  # and of what a network makes of them: a fit of several labels may have thousands of Gaussians
+# and of what a network makes of them: a fit of several labels may have thousands of Gaussians
+MOST_FLOATS = 1 << 27
 
 
 @dataclass(frozen=True, eq=False)

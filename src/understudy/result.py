@@ -68,9 +68,8 @@ class Result:
         _write_json(folder / "privacy.json", self.privacy.to_dict())
         _write_json(folder / "transcript.json", self.transcript.rows(self.privacy))
         self.artefact.save(folder / ("generator" if isinstance(self.artefact, Generator) else "model"))
-        if isinstance(
-            self.artefact, Generator
-        ):  # last: what was paid for is saved, whatever becomes of the draw
+        # last: what was paid for is saved, whatever becomes of the draw
+        if isinstance(self.artefact, Generator):
             self._draw(self.artefact, folder, rows)
         return folder
 

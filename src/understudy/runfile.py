@@ -237,9 +237,8 @@ class RunFile:
                 for key, value in vars(section).items()
                 if value not in (None, "", ())
                 and value is not False
-                and (
-                    key != "noise" or section.table or section.aggregates
-                )  # a holder elsewhere chooses it itself
+                # a holder elsewhere chooses its noise itself
+                and (key != "noise" or section.table or section.aggregates)
             }
             | {"schema": str(self.path(section.schema))}
             | (self._read_by(name) if section.table else {})

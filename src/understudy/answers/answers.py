@@ -37,9 +37,8 @@ _NUMBERS = 1 << 25  # 256 MiB: of products given a condition
 _MOST_BOXES = 256
 _BARS = ("count", "released", "sd", "low", "high")
 
-Points = Callable[
-    [int, Any], Iterable[Tensor]
-]  # so many latent points, a source of them → their probabilities
+# so many latent points, a source of them → their probabilities
+Points = Callable[[int, Any], Iterable[Tensor]]
 
 _Frame = TypeVar("_Frame", pd.DataFrame, "pd.Series[float]")
 

@@ -135,9 +135,8 @@ def quantile(
     before = np.take_along_axis(heap, place[:, None], 1)[:, 0] - own
     share = np.clip((q - before) / np.maximum(own, np.finfo(float).tiny), 0, 1)
     values = low[place] + share * (high - low)[place]
-    if (
-        pieces.edges is not None and pieces.edges.dtype.kind == "i"
-    ):  # [low − ½, high + ½): the whole number there
+    # [low − ½, high + ½): the whole number there
+    if pieces.edges is not None and pieces.edges.dtype.kind == "i":
         values = np.clip(np.rint(values), low[place] + 0.5, high[place] - 0.5)
     return pd.Series(values, index=frame.index, name=target)
 

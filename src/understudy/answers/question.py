@@ -27,9 +27,8 @@ from understudy.data.meaning import Mask, cuts, holds
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
 
-Box = Mapping[
-    int, NDArray[Any]
-]  # column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
+# column → how far each of its pieces is allowed: no, yes, or a weight in [0, 1]
+Box = Mapping[int, NDArray[Any]]
 Orders = Mapping[Order, bool]  # between two columns: whether it is so
 Leaf = tuple[Box, Orders]
 _LOOKED = 64  # steps for each box that there may be

@@ -135,9 +135,8 @@ def _parts(pieces: Pieces) -> NDArray[np.integer]:
     return np.arange(len(pieces.level)) if len(pieces.level) <= _FEW else pieces.level
 
 
-_Spans = tuple[
-    NDArray[np.float64], NDArray[np.float64], bool
-]  # where parts begin and end; whether they are whole
+# where parts begin and end; whether they are whole
+_Spans = tuple[NDArray[np.float64], NDArray[np.float64], bool]
 
 
 def _spans(pieces: Pieces, *, steps: bool = False) -> _Spans:

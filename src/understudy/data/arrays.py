@@ -46,9 +46,8 @@ class ArrayTable(Generic[S]):
 
     values: Values = field(repr=False)  # (rows, *schema.shape), person after person
     ids: NDArray[Any] = field(repr=False)  # one for each person
-    starts: NDArray[np.int64] = field(
-        repr=False
-    )  # (people + 1,): person i has the rows starts[i] … starts[i + 1]
+    # (people + 1,): person i has the rows starts[i] … starts[i + 1]
+    starts: NDArray[np.int64] = field(repr=False)
     schema: S = field(repr=False)
     source: str
     # (rows,), as places among the declared ones; of several columns among all combinations

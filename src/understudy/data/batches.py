@@ -96,9 +96,8 @@ def _csv(source: TableSource, want: Want, name: str) -> Iterator[Raw]:
         for batch in reader:
             columns = file.columns(pa.Table.from_batches([batch]))
             rows = np.arange(first, first + len(batch) + len(file.broken))
-            numbers = rows[~np.isin(rows, list(file.broken))][
-                : len(batch)
-            ]  # those of broken rows are skipped
+            # those of broken rows are skipped
+            numbers = rows[~np.isin(rows, list(file.broken))][: len(batch)]
             first = int(numbers[-1]) + 1 if len(numbers) else first
             yield replace(nothing, columns=columns, numbers=numbers, faults=file.faults())
     yield replace(nothing, faults=file.faults())  # of rows at the end

@@ -155,9 +155,8 @@ def distinct(cells: "pd.Series[Any]", words: set[str]) -> tuple[NDArray[np.intp]
         if isinstance(cells.dtype, np.dtype):
             return where, cells
         plain = np.dtype(f"{cells.dtype.kind}{getattr(cells.dtype, 'itemsize', 8)}")
-        return where, pd.Series(
-            cells.to_numpy(dtype=plain, na_value=0)
-        )  # a column with gaps, and still exact
+        # a column with gaps, and still exact
+        return where, pd.Series(cells.to_numpy(dtype=plain, na_value=0))
     if isinstance(cells.dtype, pd.DatetimeTZDtype):
         cells = cells.dt.tz_localize(None)  # the day it was where it was written
     where, uniques = pd.factorize(cells)

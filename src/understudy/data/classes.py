@@ -26,12 +26,10 @@ from understudy.data.column import Categorical, Category
 from understudy.errors import SchemaError
 
 Codes = NDArray[np.int64]
-Declared = (
-    Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
-)  # several columns; kept in the second form
-Given = (
-    ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
-)  # classes of rows; of several columns by name
+# several columns; kept in the second form
+Declared = Mapping[str, Sequence[Category]] | tuple[Categorical, ...]
+# classes of rows; of several columns by name
+Given = ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame | None
 
 MOST_COMBINATIONS = 1 << 10
 NO_CLASS = "has no class: fill it in, leave the row out, or declare a class for what is not known."

@@ -19,9 +19,8 @@ from understudy.errors import ConfigError, SchemaError
 
 BATCH = 50_000  # rows at a time
 
-Answer: TypeAlias = (
-    pa.Table | tuple[list[str], list[list[Any]]]
-)  # an Arrow table, or names of columns and their cells
+# an Arrow table, or names of columns and their cells
+Answer: TypeAlias = pa.Table | tuple[list[str], list[list[Any]]]
 
 
 def query_rows(source: TableSource) -> Answer:
@@ -55,9 +54,8 @@ def count_rows(source: TableSource) -> int | None:
     )
     try:
         found = query_rows(counting)
-    except (
-        SchemaError
-    ):  # a dialect that has no order or no `with` inside brackets; a wrong query is named later
+    # a dialect that has no order or no `with` inside brackets; a wrong query is named later
+    except SchemaError:
         return None
     return int(found[0][0].as_py() if isinstance(found, pa.Table) else found[1][0][0])
 

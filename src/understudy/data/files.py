@@ -35,9 +35,8 @@ from understudy.data.sources import SUFFIX, TableSource, source_at
 from understudy.data.written import as_declared
 from understudy.errors import SchemaError
 
-Source = (
-    str | Path | TableSource | pd.DataFrame
-)  # and whatever else speaks Arrow: a polars frame, a pyarrow table
+# and whatever else speaks Arrow: a polars frame, a pyarrow table
+Source = str | Path | TableSource | pd.DataFrame
 Want = Mapping[str, bool] | None  # column → whether it holds numbers
 
 PLAIN_NUMBERS = ("integer", "real")  # kinds whose cells are numbers, where no form is declared

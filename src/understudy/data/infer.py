@@ -256,10 +256,8 @@ def _labels(words: set[str]) -> tuple[str, ...] | None:
     if len(false) + len(true) == len(plain):
         if len(false) + len(true) == 1:  # the other of the two, in the same letters
             (word,) = plain
-            false, true = (
-                false or [_alike(word, FALSE_WORDS, TRUE_WORDS)],
-                true or [_alike(word, TRUE_WORDS, FALSE_WORDS)],
-            )
+            false = false or [_alike(word, FALSE_WORDS, TRUE_WORDS)]
+            true = true or [_alike(word, TRUE_WORDS, FALSE_WORDS)]
         return (false[0], true[0]) if len(false) == len(true) == 1 else ()
     pairs = (("N", "Y"), ("n", "y"), ("F", "T"), ("f", "t"))
     return next((pair for pair in pairs if plain == set(pair)), None)

@@ -41,9 +41,8 @@ class Levels:
     schema: Schema
     groups: Sequence[NDArray[np.int32]]
     weights: Sequence[NDArray[np.float64]]
-    ends: Mapping[int, NDArray[np.float64]] = field(
-        default_factory=dict
-    )  # people by end, of columns that have them
+    # people by end, of columns that have them
+    ends: Mapping[int, NDArray[np.float64]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         sizes = self.fine.sizes
@@ -136,9 +135,8 @@ class Levels:
         moves = moves[~apart[cells[moves]]]
         first, last = fine.steps(fine.edges)
         begin, end = np.full(self.sizes[column], fine.levels - 1), np.zeros(self.sizes[column], dtype=int)
-        np.minimum.at(
-            begin, group[: fine.levels], np.arange(fine.levels)
-        )  # a level's first cell, and its last
+        # a level's first cell, and its last
+        np.minimum.at(begin, group[: fine.levels], np.arange(fine.levels))
         np.maximum.at(end, group[: fine.levels], np.arange(fine.levels))
         unit, at = float(len(table)), levels[moves]
         steps = np.rint(values.to_numpy(np.float64, na_value=0.0)[moves] * unit).astype(np.int64)

@@ -11,10 +11,8 @@ class NoRows:
     """No rows, and what is public about those of others."""
 
     schema: AnySchema
-    secret: bytes | None = field(
-        default=None, repr=False
-    )  # of its own key, where that lasts longer than a run
-    box: Any = field(
-        default=None, repr=False
-    )  # that people put their uploads into, at a party that collects them
+    # of its own key, where that lasts longer than a run
+    secret: bytes | None = field(default=None, repr=False)
+    # that people put their uploads into, at a party that collects them
+    box: Any = field(default=None, repr=False)
     rows = people = 0

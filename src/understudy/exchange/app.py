@@ -168,9 +168,8 @@ async def push(request: Request, exchange: The, caller: By, pool: Name, digest: 
                 507, f"The exchange has no room ({error.strerror}). Nothing was stored."
             ) from None
         state = request.app.state
-        async with state.turns.setdefault(
-            caller.silo, anyio.Lock()
-        ):  # one silo cannot keep all checkers busy
+        # one silo cannot keep all checkers busy
+        async with state.turns.setdefault(caller.silo, anyio.Lock()):
             row = await in_thread(exchange.push, caller, pool, digest, upload, limiter=state.checkers)
     return OfferOut.of(row)
 

@@ -244,9 +244,8 @@ class _Worker:
     def end(self) -> None:
         """End it, whatever it does."""
         if self.process:
-            with contextlib.suppress(
-                OSError
-            ):  # where the nursery is gone, the limit of its processor time ends it
+            # where the nursery is gone, the limit of its processor time ends it
+            with contextlib.suppress(OSError):
                 self._nursery.end(self.process)
         self._line.close()
 

@@ -69,9 +69,8 @@ def identity_of(invitation: Invitation, home: Path, **more: Any) -> Invitation:
     if kept.exists() and (mine := Invitation.load(kept)).invitation == invitation.fingerprint:
         mine.check_time()
         return mine
-    draft = (
-        home / f"{invitation.fingerprint[-16:]}.key"
-    )  # kept first: if the answer is lost, we ask again with it
+    # kept first: if the answer is lost, we ask again with it
+    draft = home / f"{invitation.fingerprint[-16:]}.key"
     if not draft.exists():
         replace(draft, certificates.key_pem(certificates.new_key()))
     mine = enrol(invitation, certificates.load_key(draft.read_bytes()), **more)

@@ -170,9 +170,8 @@ def serve_file(
                     status.say(state="training", error="")
                     result = made.train(parties, resume=resume, watch=_both(Prices(status), watch))
                     status.say(state="done", epsilon=dict(result.privacy.per_party()))
-                sync_all(
-                    made.out
-                )  # a party that hears of the end deletes what it could repeat: so all is on the disk here
+                # a party that hears of the end deletes what it could repeat: so all is on the disk here
+                sync_all(made.out)
             return result, made.out
         except ContractRefused:
             made.set_aside()

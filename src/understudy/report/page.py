@@ -79,10 +79,8 @@ def write_report(
     run = load_artefacts(folder)
     if publish:
         _require_real(run)
-        real, books = (
-            Measured(reason="this page is for everyone, and real rows are only for their holders."),
-            {},
-        )
+        real = Measured(reason="this page is for everyone, and real rows are only for their holders.")
+        books = {}
     else:
         real = measure(run, parties=parties, tables=tables, holdout=holdout, target=target, seed=seed)
         if real.comparison is not None and attacks:

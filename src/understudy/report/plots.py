@@ -101,9 +101,8 @@ def interval(low: float, value: float, high: float, fit: float, first: float, la
 
 def bars(shares: Shares) -> Markup:
     """How often each level occurs, real above synthetic."""
-    table = np.stack(
-        [shares.synthetic if shares.real is None else shares.real, shares.synthetic]
-    )  # (2, levels)
+    # (2, levels)
+    table = np.stack([shares.synthetic if shares.real is None else shares.real, shares.synthetic])
     labels, table = _fewer(shares.labels, table)
     top = float(table.max()) or 1.0
     marks = []

@@ -65,9 +65,8 @@ class LabelTable:
 
     first: str
     others: list[str]  # what stands above the columns
-    rows: list[
-        tuple[str, list[tuple[str, str]]]
-    ]  # a class, and of each column drawn and real, "" where not shown
+    # a class, and of each column drawn and real, "" where not shown
+    rows: list[tuple[str, list[tuple[str, str]]]]
 
 
 def label_table(run: Artefacts | None, real: ArrayTable[ArraySchema] | None = None) -> LabelTable | None:

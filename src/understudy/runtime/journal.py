@@ -23,10 +23,9 @@ from typing import Any, NamedTuple
 
 from understudy.durable import own_file, replace_json
 
-START, CUT = (
-    -1,
-    -2,
-)  # segments that no Keep began: the run's first, and one that begins where another grew too large
+# segments that no Keep began: the run's first, and one that begins where another grew too large
+START = -1
+CUT = -2
 LARGEST = 1 << 30  # bytes of a segment
 _MARK = b"understudy answer 2\n"
 

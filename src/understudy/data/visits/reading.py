@@ -139,9 +139,8 @@ def read_visits(source: Source | TwoSources, schema: VisitSchema, name: str | No
     times = None
     if schema.clock is not None:
         times = numbers_of(schema.clock, events.frame[schema.clock.name]).astype(np.int64)
-    order = (
-        np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
-    )  # both keep the file's order
+    # both keep the file's order
+    order = np.lexsort((owner,)) if times is None else np.lexsort((times, owner))
     starts = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(ids)))]).astype(np.int64)
     return Visits(
         own=own,

@@ -131,9 +131,8 @@ def _measure(inside: NDArray[np.float64], outside: NDArray[np.float64], baseline
 
 def _mean(chances: NDArray[np.float64]) -> Rate:
     """The mean chance of success; a chance varies less than its coin, so the interval is wide enough."""
-    return wilson(
-        min(float(chances.sum()), len(chances)), len(chances)
-    )  # a sum of thirds may pass by a rounding
+    # a sum of thirds may pass by a rounding
+    return wilson(min(float(chances.sum()), len(chances)), len(chances))
 
 
 def _in_table(columns: Sequence[int], width: int) -> None:

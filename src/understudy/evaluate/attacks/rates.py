@@ -95,9 +95,8 @@ def top_half(members: Scores, outsiders: Scores) -> Rate:
             f"the better half needs as many members as outsiders, not {len(members)} and {len(outsiders)}."
         )
     levels, place = np.unique(np.concatenate([members, outsiders]), return_inverse=True)
-    among = np.bincount(place[: len(members)], minlength=len(levels))[
-        ::-1
-    ]  # members at each score, best first
+    # members at each score, best first
+    among = np.bincount(place[: len(members)], minlength=len(levels))[::-1]
     tied = np.bincount(place, minlength=len(levels))[::-1]
     room = np.clip(len(members) - (np.cumsum(tied) - tied), 0, tied)  # how many of the tied are still called
     return exact(float((among * room / tied).sum()), len(members))

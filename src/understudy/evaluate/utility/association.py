@@ -70,9 +70,8 @@ def associations(
     for measure in MEASURES:
         sets = _sets(schema, measure, rng)
         real, *others = (_strengths(schema, measure, sets, table) for table in rows)
-        others = [
-            np.nan_to_num(other) for other in others
-        ]  # a table without a coefficient keeps nothing of it
+        # a table without a coefficient keeps nothing of it
+        others = [np.nan_to_num(other) for other in others]
         known = ~np.isnan(real)
         cross = party[sets[:, 0]] != party[sets[:, 1]]
         for scope in SCOPES if owners is not None else SCOPES[:1]:

@@ -127,9 +127,8 @@ class Lstm:
         o, i, f, g = torch.split(self.gates, hidden, dim=-1)
         to_o, to_i, to_f, to_g = torch.split(self.slopes, hidden, dim=-1)
         sigmoids = self.gates[..., : 3 * hidden]
-        torch.addcmul(
-            sigmoids, sigmoids, sigmoids, value=-1, out=self.slopes[..., : 3 * hidden]
-        )  # σ′ = σ(1 − σ)
+        # σ′ = σ(1 − σ)
+        torch.addcmul(sigmoids, sigmoids, sigmoids, value=-1, out=self.slopes[..., : 3 * hidden])
         to_o.mul_(self.squashed)
         to_i.mul_(g)
         to_f.mul_(self.cells[:, :-1])

@@ -29,11 +29,8 @@ import torch
 from torch import Tensor
 
 _CLEAR = 3.0  # deviations of its noise by which a node's count stands out
-_STEPS = (
-    3.0,
-    2.0,
-    1.0,
-)  # the same, first as it should be, and then lower; one less beside a node that stands out
+# the same, first as it should be, and then lower; one less beside a node that stands out
+_STEPS = (3.0, 2.0, 1.0)
 _REACH = 0.5  # of the length of all that stands out: so far beyond it there may be people who do not
 _ROUNDS = 3  # of looking for children that stand out of their siblings
 _NEARLY_ALL = 0.9  # of a node's people: with these in children that stand out, the others have none

@@ -170,10 +170,8 @@ class MixtureOfChains(nn.Module):
         """
         own, number = self.person_odds()
         event = self.event_odds()
-        kept, ruled = (
-            None if people is None else Ruled(own, people),
-            None if events is None else Ruled(event, events),
-        )
+        kept = None if people is None else Ruled(own, people)
+        ruled = None if events is None else Ruled(event, events)
         own, event = own if kept is None else kept.own, event if ruled is None else ruled.own
         first, onward = self.chain()
         place = self._places(first, onward)  # (chains, longest, states)

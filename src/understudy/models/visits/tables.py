@@ -47,10 +47,8 @@ class VisitTables:
         cls, layout: VisitLayout | SeveralLayout, cells: Tensor, noise: float, unit: int
     ) -> "VisitTables":
         """From all cells one after the other, and the deviation of their noise, in parts of units: (size,)."""
-        split, units = (
-            layout.split(cells.double().numpy()),
-            dict(zip(layout.blocks, layout.units(unit), strict=True)),
-        )
+        split = layout.split(cells.double().numpy())
+        units = dict(zip(layout.blocks, layout.units(unit), strict=True))
         tables = {block: torch.from_numpy(np.array(table)) / units[block] for block, table in split.items()}
         return cls(layout, tables, {block: noise / own for block, own in units.items()})
 

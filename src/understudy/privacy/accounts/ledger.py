@@ -208,9 +208,8 @@ class Ledger:
             eyes = {row.view for row in priced} | {eyes for _, eyes in lines}
             for view in _different(budget.against, eyes):
                 cost = _seen_cost(lines, view)
-                worst = (
-                    _spend(priced, {row.id: row.peak for row in priced}, view) + cost
-                )  # no person has more
+                # no person has more
+                worst = _spend(priced, {row.id: row.peak for row in priced}, view) + cost
                 if not cost or ids == [] or self._fit(budget, worst):
                     continue
                 owns = self._store.own(_listed(ids), run)

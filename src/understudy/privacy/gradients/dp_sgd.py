@@ -27,9 +27,8 @@ from understudy.privacy.gradients.limits import FACTOR, TINY, honest
 from understudy.privacy.gradients.precision import full
 from understudy.privacy.noise import Normals
 
-Tap = tuple[
-    Tensor | None, Tensor
-]  # what a weight read (groups, n, positions, in), None for a bias, and what it gave
+# what a weight read (groups, n, positions, in), None for a bias, and what it gave
+Tap = tuple[Tensor | None, Tensor]
 
 
 def private_sums(

@@ -24,9 +24,8 @@ from understudy.check import in_range, whole
 from understudy.errors import ConfigError
 
 FACTOR = 1e9  # the longest factor of a person's gradient in a layer
-TINY = (
-    2 * torch.finfo(torch.float32).tiny
-)  # what a product loses at most when it underflows, and its sum once more
+# what a product loses at most when it underflows, and its sum once more
+TINY = 2 * torch.finfo(torch.float32).tiny
 WEIGHT = 1e9  # the largest weight that a server may send
 
 _LAYERS = 16

@@ -58,9 +58,8 @@ def _at(precision: str) -> Iterator[None]:
         try:
             yield
         finally:
-            torch.set_float32_matmul_precision(
-                before or "highest"
-            )  # where places differed, they go on to do so
+            # where places differed, they go on to do so
+            torch.set_float32_matmul_precision(before or "highest")
             for place, value in zip(places, own, strict=True):
                 place.fp32_precision = value
 

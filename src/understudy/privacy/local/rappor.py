@@ -99,9 +99,8 @@ class Rappor:
     @cached_property
     def moved(self) -> int:
         """How many bits two rows differ in at most."""
-        return sum(
-            int((one[:, None] != one).sum(-1).max(initial=0)) for one in self.signatures
-        )  # the columns are free of each other
+        # the columns are free of each other
+        return sum(int((one[:, None] != one).sum(-1).max(initial=0)) for one in self.signatures)
 
     @property
     def tight(self) -> float:

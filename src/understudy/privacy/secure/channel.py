@@ -72,9 +72,8 @@ class Channel:
 
     def seal(self, data: bytes) -> bytes:
         """The next message, readable by the peer alone."""
-        nonce = os.urandom(
-            _NONCE
-        )  # not a counter: an end that comes back from an old state must not repeat one
+        # not a counter: an end that comes back from an old state must not repeat one
+        nonce = os.urandom(_NONCE)
         sealed = self._out.encrypt(nonce, data, self._header(self.own, self.peer, self.sent))
         self.sent += 1
         return nonce + sealed

@@ -138,10 +138,8 @@ class Vectors:
         q = m.reshape(n, self.classes, self.features).sum(1) % prime
         ones = self.upper[0] == self.upper[1]
         length = s.reshape(n, self.triangles, self.triangle)[:, :, ones].sum((1, 2)) % prime
-        slack, high = (
-            told[:, : self.slack - 1],
-            told[:, self.slack - 1 :].reshape(n, self.features, self.bits - 1),
-        )
+        slack = told[:, : self.slack - 1]
+        high = told[:, self.slack - 1 :].reshape(n, self.features, self.bits - 1)
         left = field.minus(np.full(n, self.radius**2 if first else 0, np.uint64), length)
         left = field.minus(left, _weighed(slack) % prime)
         low = field.minus(q + np.uint64(2 ** (self.bits - 1) if first else 0), _weighed(high) % prime)

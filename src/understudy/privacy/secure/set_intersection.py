@@ -116,9 +116,8 @@ class IdMask:
     @cached_property
     def _own(self) -> tuple[Masked, Rows]:
         prefix = _TAG + self.salt + self.kind.encode() + b":"
-        masked = self._mask(
-            self.people, lambda batch: _hash_to_curve(prefix, self._ids[batch])
-        )  # (n, 32), by row
+        # (n, 32), by row
+        masked = self._mask(self.people, lambda batch: _hash_to_curve(prefix, self._ids[batch]))
         order = np.argsort(_tags(masked))
         return masked[order], order
 

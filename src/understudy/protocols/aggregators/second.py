@@ -144,11 +144,9 @@ class SecondAggregator(Party):
     def _check(self, ask: Check, pair: KeyPair, batch: Batch) -> Checked:
         due = (len(batch.uploads), self.plan.cells.blocks, REPEATS)
         theirs = [self._numbers(part, due) for part in (ask.z, ask.y, ask.sigma)]
-        rows, sketch, prime = (
-            batch.uploads.numpy(),
-            self._sketch(pair),
-            np.uint64(self.plan.field.prime),
-        )
+        rows = batch.uploads.numpy()
+        sketch = self._sketch(pair)
+        prime = np.uint64(self.plan.field.prime)
         share, _ = self.plan.format.second(rows, pair, self.context(pair))
         z, y = ((mine.numpy().astype(np.uint64) + other) % prime
                 for mine, other in zip((batch.z, batch.y), theirs, strict=False))  # fmt: skip

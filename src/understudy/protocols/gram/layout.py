@@ -37,10 +37,9 @@ from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Moved, Ring, movable, noise_share, scaled
 from understudy.protocols.gram.trees import Trees, trees_of
 
-LEAST_FINE, MOST_FINE = (
-    0.02,
-    0.9,
-)  # the fine tables' share of the budget: towards 0 and 1 noise grows without end
+# the fine tables' share of the budget: towards 0 and 1 noise grows without end
+LEAST_FINE = 0.02
+MOST_FINE = 0.9
 WIDEST = 8192  # levels of all columns together
 _MESSAGE = 1 << 27  # bytes, at most
 

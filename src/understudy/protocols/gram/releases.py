@@ -112,12 +112,10 @@ class Released:
         return Began(self.begun, self.sigmas, self.people, cells)
 
 
-Choose = Callable[
-    [Released, Tensor], Tensor
-]  # by what was released, and pairs (n, 2) chosen already: others (k, 2)
-ChooseTriples = Callable[
-    [Released, Tensor, int, float], Tensor
-]  # by what was released, of these pairs (n, 2), at most so many, with this noise: those (k, 2) to go with the target
+# by what was released, and pairs (n, 2) chosen already: others (k, 2)
+Choose = Callable[[Released, Tensor], Tensor]
+# by what was released, of these pairs (n, 2), at most so many, with this noise: those (k, 2) to go with the target
+ChooseTriples = Callable[[Released, Tensor, int, float], Tensor]
 
 
 def release(
@@ -152,10 +150,8 @@ def release(
         layout.triple(names)
     layout.check_width()
     layout.together(plan.most_holders)
-    again, chosen = (
-        layout.again(plan.target, plan.refined),
-        layout.choosable(plan.target, plan.chosen_triples),
-    )
+    again = layout.again(plan.target, plan.refined)
+    chosen = layout.choosable(plan.target, plan.chosen_triples)
     spreads = layout.spreads(colluding, across=plan.across, refined=again, chosen=chosen)
     terms = ServerTerms(chunk, at_least, secret or os.urandom(32))
     server = _Server(parties, layout, plan, spreads, terms, choose, choose_triples)
@@ -279,10 +275,8 @@ class _Server:
             }
         )
         server = Adder(layout, ring_for(done.began), holders)
-        matrices, triples = (
-            server.add(replies, wanted, spread, sigma),
-            server.triples(replies, spread, sigma),
-        )
+        matrices = server.add(replies, wanted, spread, sigma)
+        triples = server.triples(replies, spread, sigma)
         raw = tables_of(*matrices[:2], wanted, layout.sizes, "pairs_again") | _kept_triples(triples)
         return self._released(done.began, matrices, _releases(spread, sigma), triples=triples, kept=raw)
 

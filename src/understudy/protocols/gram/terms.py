@@ -63,10 +63,8 @@ class Terms:
             whole(refined=ask.refined)
         if ask.chosen_triples:
             whole(chosen_triples=ask.chosen_triples)
-        again, chosen = (
-            layout.again(ask.target, ask.refined),
-            layout.choosable(ask.target, ask.chosen_triples),
-        )
+        again = layout.again(ask.target, ask.refined)
+        chosen = layout.choosable(ask.target, ask.chosen_triples)
         if again and ask.scouting is not None:
             in_range(0.05, 0.95, scouting=ask.scouting)  # towards 0 and 1 noise grows without end
         if ask.public_people is not None:

@@ -52,9 +52,8 @@ class Collection(ABC):
 
     protocol: ClassVar[str]
     begin: ClassVar[type[TableOpening]]
-    turns: list[
-        tuple[int, int]
-    ]  # of which each asks some people of every party: its part of the run, its first person
+    # of which each asks some people of every party: its part of the run, its first person
+    turns: list[tuple[int, int]]
 
     @classmethod
     def train(

@@ -215,9 +215,8 @@ class HostParty(Party):
     def _open(self, ask: Opening) -> None:
         self.hosting = self.open(ask)
         self.population = self.hosting.population
-        self.places = torch.arange(
-            self.population.people
-        )  # of those who take part, as the server counts them
+        # of those who take part, as the server counts them
+        self.places = torch.arange(self.population.people)
         self.participations = torch.zeros(self.population.people, dtype=torch.int32)
 
     def _leave_out(self, able: NDArray[np.bool_]) -> None:

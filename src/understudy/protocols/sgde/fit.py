@@ -25,9 +25,8 @@ from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.gradients import add_noise, clipped_sums
 from understudy.privacy.noise import Rng, poisson_samples
 
-_AT_ONCE = (
-    1 << 19
-)  # numbers that the networks read at once: some 700 images of 28 × 28, which take 4 GB on the way
+# numbers that the networks read at once: some 700 images of 28 × 28, which take 4 GB on the way
+_AT_ONCE = 1 << 19
 
 
 def step_event(rate: float, noise_multiplier: float) -> DpEvent:

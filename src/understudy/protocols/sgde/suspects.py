@@ -35,9 +35,8 @@ from understudy.protocols.sgde.offer import Requirements, label_place
 
 ROWS = 64  # drawn from each offer
 LEAST_SILOS = 3
-_AT_ONCE = (
-    1 << 22
-)  # numbers: how many silos are judged together, so that memory does not grow with their square
+# numbers: how many silos are judged together, so that memory does not grow with their square
+_AT_ONCE = 1 << 22
 _STEPS, _RATE, _DECAY = 60, 0.05, 1e-3
 _ROBUST = 1.4826  # a normal distribution's deviation over its median absolute deviation
 _LEAST_DEVIATION = 0.05

@@ -43,9 +43,8 @@ class _Driven:
 
     def _own(self) -> None:
         while True:
-            with (
-                self._asking
-            ):  # not while somebody is about to take it, who has told it to stop once and for all
+            # not while somebody is about to take it, who has told it to stop once and for all
+            with self._asking:
                 self._running.acquire()
             try:
                 self.loop.run_forever()

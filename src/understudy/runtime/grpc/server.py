@@ -184,9 +184,8 @@ class GrpcParties:
         refused = _refusal(error)
         hurry = refused is not None and refused is not error
         self.close(over=error is None, off="" if refused is None else str(refused), hurry=hurry)
-        if (
-            hurry and refused is not None
-        ):  # Ctrl-C came after the refusal: that is why it ended, and all are told
+        # Ctrl-C came after the refusal: that is why it ended, and all are told
+        if hurry and refused is not None:
             raise refused from None
 
     def _present(

@@ -60,9 +60,8 @@ class Streams:
         self.links = {name: Link(name) for name in contract.parties}
         self.ended, self.over, self.off, self.held = False, False, "", ""
         self._session = uuid.uuid4().hex
-        self._turned: weakref.WeakSet[asyncio.Task[Any]] = (
-            weakref.WeakSet()
-        )  # streams that we ended ourselves
+        # streams that we ended ourselves
+        self._turned: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
         self._visits: dict[str, deque[float]] = defaultdict(deque)  # of names on the roster alone
 
     async def join(self, _: Any, context: Any) -> None:
