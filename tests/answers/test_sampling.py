@@ -159,7 +159,7 @@ def test_bad_questions_are_refused_before_anything_is_drawn() -> None:
         asked().sample(3, where="age > 3", draw="argmax")
     with pytest.raises(ConfigError, match="n must be"):
         asked().sample(-1, where="age > 3")
-    with pytest.raises(ArtefactError, match="answered of tables"):
+    with pytest.raises(ArtefactError, match="generator of tables answers"):
         Generator(mixture(), ImageSchema(height=2, width=3), {}).sample(3, where="age > 3")
 
 
