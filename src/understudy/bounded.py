@@ -4,7 +4,8 @@ Python's TOML parser takes time that grows with the square of a dotted key, and 
 stack ends. So a text has at most so many bytes, brackets within brackets, and dots in one key.
 
 Guarantee: time and memory are bounded by a multiple of the file's size, and the size by `MOST`.
-Edges: anything beyond, or text that is not UTF-8 → ValueError in words, from a scan that takes one pass.
+Edges: anything beyond, or text that is not UTF-8 → ValueError in words, from a scan that takes one pass. `load_toml`
+tells that to the person who named the file.
 """
 
 import json
@@ -13,6 +14,8 @@ import tomllib
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from understudy.errors import ConfigError
 
 MOST = 1 << 23  # bytes
 DEPTH = 32  # brackets within brackets
@@ -42,6 +45,16 @@ def read_text(path: Path, most: int = MOST) -> str:
 def read_toml(path: Path, most: int = MOST) -> dict[str, Any]:
     """The values of a TOML file."""
     return parse_toml(read_text(path, most))
+
+
+def load_toml(path: Path, what: str) -> dict[str, Any]:
+    """The same of a file that somebody named. ConfigError says which, and `what` it should have been."""
+    try:
+        return read_toml(path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise ConfigError(f"{path.name}: {what} is not a valid TOML file ({error}).") from None
 
 
 def read_json(path: Path, most: int = MOST) -> Any:

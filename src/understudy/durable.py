@@ -11,9 +11,6 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from understudy import bounded
-from understudy.errors import ConfigError
-
 
 def replace(path: Path, data: bytes, *, sync: bool = False) -> Path:
     """Write the file in one piece, for its owner alone: a kill leaves the old one or the new one.
@@ -99,13 +96,3 @@ def _make(folder: Path) -> None:
     """The folder and those above it that are missing, each for its owner alone."""
     for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
         place.mkdir(exist_ok=True, mode=0o700)
-
-
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """A TOML file's values. ConfigError names the file, and `what` it should have been."""
-    try:
-        return bounded.read_toml(path)
-    except OSError as error:
-        raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}).") from None
-    except ValueError:
-        raise ConfigError(f"{path.name} is not {what}.") from None

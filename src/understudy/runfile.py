@@ -58,7 +58,7 @@ from typing import TYPE_CHECKING, Any
 
 import tomli_w
 
-from understudy.bounded import read_toml
+from understudy.bounded import load_toml
 from understudy.check import known_keys, plain_names
 from understudy.data.sources import SUFFIX, WRITTEN, TableSource, is_url
 from understudy.errors import ConfigError
@@ -142,12 +142,7 @@ class RunFile:
         `elsewhere`: the holders are on machines of their own, and so are their tables; None: where no table is named.
         """
         path = Path(path)
-        try:
-            data = read_toml(path)
-        except OSError as error:
-            raise ConfigError(f"{path}: the run file cannot be read ({error.strerror}).") from None
-        except ValueError as error:
-            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
+        data = load_toml(path, "the run file")
         if elsewhere is None:
             bodies = data["parties"].values() if isinstance(data.get("parties"), dict) else ()
             elsewhere = not any(isinstance(body, dict) and "table" in body for body in bodies)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from understudy.bounded import read_toml
+from understudy.bounded import load_toml
 from understudy.check import known_keys
 from understudy.errors import ConfigError
 
@@ -143,13 +143,7 @@ class TableSource:
     @classmethod
     def load(cls, path: Path) -> "TableSource":
         """From a NAME.source.toml file."""
-        try:
-            data = read_toml(path)
-        except OSError as error:
-            raise ConfigError(f"{path}: the source cannot be read ({error.strerror}).") from None
-        except ValueError as error:
-            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
-        return cls.from_dict(data, path.name).within(path.parent)
+        return cls.from_dict(load_toml(path, "the source"), path.name).within(path.parent)
 
 
 def source_at(place: str | Path) -> TableSource:

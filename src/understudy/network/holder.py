@@ -23,11 +23,12 @@ from typing import Any
 
 import numpy as np
 
+from understudy.bounded import load_toml
 from understudy.check import known_keys
 from understudy.data.described import load_schema, one_kind_of_row
 from understudy.data.no_rows import NoRows
 from understudy.data.streamed import StreamedTable
-from understudy.durable import own_file, own_folder, read_toml, replace
+from understudy.durable import own_file, own_folder, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger
 from understudy.held import Held, Opened, description, open_held
@@ -155,7 +156,7 @@ def seat_from(path: Path) -> Iterator[Seat]:
 
     Keys: `home` (with identity.toml in it), `table`, `schema`, `policy`, and if need be `ledger` and `noise`.
     """
-    values = read_toml(path, "a holder's seat")
+    values = load_toml(path, "the holder's seat")
     known_keys(values, ("home", "table", "schema", "policy", "ledger", "noise"), path.name)
     if missing := [key for key in ("home", "table", "schema", "policy") if key not in values]:
         raise ConfigError(f'{path.name}: "{missing[0]}" is missing. Nothing was read or charged.')

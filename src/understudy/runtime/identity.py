@@ -16,8 +16,9 @@ from typing import Any
 
 import tomli_w
 
+from understudy.bounded import load_toml
 from understudy.check import plain_name
-from understudy.durable import read_toml, replace
+from understudy.durable import replace
 from understudy.errors import ConfigError
 from understudy.runtime import certificates
 from understudy.runtime.certificates import SERVER, common_name, fingerprint, verify
@@ -54,7 +55,7 @@ class Invitation:
     @classmethod
     def load(cls, path: str | Path) -> "Invitation":
         """Read an invitation, or a party's own identity. ConfigError if it is neither."""
-        values = read_toml(Path(path), "an invitation")
+        values = load_toml(Path(path), "the invitation")
         kinds = {name: bool if name == "once" else str for name in cls.__dataclass_fields__}
         if values.keys() != kinds.keys() or any(type(values[name]) is not kinds[name] for name in kinds):
             raise ConfigError(f"{Path(path).name} is not an invitation.")
@@ -117,7 +118,7 @@ class Roster:
                 "`understudy federation init` creates one."
             ) from None
         if (seen := (stat.st_mtime_ns, stat.st_ino)) != self._seen:
-            values = read_toml(self.path, "a federation file")
+            values = load_toml(self.path, "the federation file")
             if not {"name", "address", "days", "revoked", "parties"} <= values.keys():
                 raise ConfigError(f"{self.path.name} is not a federation file.")
             self._values, self._seen = values, seen

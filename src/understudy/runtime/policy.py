@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from understudy.bounded import read_toml
+from understudy.bounded import load_toml
 from understudy.check import in_range, known_keys, one_of, positive, whole
 from understudy.errors import ConfigError, PartyError
 from understudy.privacy.accounts.budget import AGAINST
@@ -73,13 +73,7 @@ class Policy:
     def load(cls, path: str | Path) -> "Policy":
         """Read and check a policy file. ConfigError names the key and the nearest right one."""
         path = Path(path)
-        try:
-            values = read_toml(path)
-        except OSError as error:
-            raise ConfigError(f"{path}: the policy cannot be read ({error.strerror}).") from None
-        except ValueError as error:
-            raise ConfigError(f"{path.name}: not a valid TOML file ({error}).") from None
-        return cls.from_dict(values, name=path.name)
+        return cls.from_dict(load_toml(path, "the policy"), name=path.name)
 
     @classmethod
     def from_dict(cls, values: dict[str, Any], *, name: str = "policy") -> "Policy":
