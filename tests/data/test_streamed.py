@@ -1,6 +1,7 @@
 """Long tables, read in batches: what is read, what is counted and what is refused is as of the whole."""
 
 import gzip
+import json
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -27,8 +28,10 @@ from understudy.network.holder import _people as holder_people
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.noise import SecureRng
+from understudy.protocols.core.alignment import Introduce, MaskOwn
 from understudy.protocols.gram import protocol as gram
 from understudy.run import train
+from understudy.runtime.refusals import spoken_bytes
 
 FRAME, _all = toy(rows=150, seed=4)
 _toy = _all.select(["smoker", "age", "treated", "income"])
@@ -270,3 +273,20 @@ def test_the_command_checks_cells_and_rules_in_batches(
     code, out, err = understudy("schema", "check", tmp_path / "t.parquet", tmp_path / "t.toml")
     assert (code, err) == (0, "")
     assert "200 of 700 rows break it" in out
+
+
+@pytest.mark.parametrize("id", ["p 7 ", "p\u200b7"])
+def test_an_id_of_a_long_table_that_cannot_be_matched_is_quoted_to_nobody_else(
+    tmp_path: Path, id: str
+) -> None:
+    """It is found while people are aligned; of a table that is held, when the holder opens it."""
+    frame = FRAME.assign(id=[f"p{n}" for n in FRAME["id"]])
+    frame.loc[3, "id"] = id
+    table = open_table(kept(tmp_path, "parquet", frame), SCHEMA)
+    party = gram.build_party("one", table, Ledger.rehearsal("one", BUDGET), run="r", budget=BUDGET)
+    for ask in (Introduce(), MaskOwn(salt=bytes(32), people={"one": len(FRAME), "two": 3})):
+        with pytest.raises(PartyError, match="cannot be matched") as refused:
+            party.answer(ask)
+        told = json.loads(spoken_bytes("one", refused.value))["text"]
+        assert "p 7" not in told
+        assert "200b" not in ascii(told)

@@ -112,8 +112,9 @@ class AlignedParty(Party):
     that was learned of them is at work: where `settled`, a party is aligned no more, and other protocols begin anew.
     `watch`, where the holder sets it, hears how many ids of all parties' sets this party has masked, and of how many:
     sizes that every party is told.
-    Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one.
-    Answers name none. Too little left for the run → BudgetExceeded; where it is nearly enough, once the run begins.
+    Edges: ids that cannot be matched → AlignmentError from the constructor, at the holder, which names one; those of a
+    long table are looked at when they are asked for. Answers name none. Too little left for the run → BudgetExceeded;
+    where it is nearly enough, once the run begins.
     """
 
     budget: Budget  # what the run may cost here
@@ -371,4 +372,9 @@ def _kind_of(table: Table) -> str:
     try:
         return canonical_ids(table.people)[0]
     except AlignmentError as error:
+        if isinstance(table, StreamedTable):  # a server waits for the answer, and hears this
+            raise PartyError(
+                "an id of the long table cannot be matched: it begins or ends with a space, holds an invisible "
+                "character, or is of another kind than the others. Nothing was sent."
+            ) from error
         raise AlignmentError(f"{table.source}: {error}") from error
