@@ -137,7 +137,7 @@ def least_epsilon(seen: list[Pair], delta: float) -> float:
         with np.errstate(invalid="ignore"):
             max_loss = float(np.nanmax(np.where(np.isneginf(pair[1]), 0, pair[0] - pair[1])))
         low, high = 0.0, max(max_loss, 0.0)
-        for _ in range(80):
+        for _ in range(45):
             middle = (low + high) / 2
             low, high = (middle, high) if delta_of(pair, middle) > delta else (low, middle)
         worst = max(worst, low)

@@ -137,7 +137,7 @@ class DiscreteLaplaceNoise(CountNoise):
             blocks = _successes(size, rng, device)  # x div t
             z = (below + t * blocks) // s
             minus = rng.below(2, size, device)
-            kept = _bernoulli_exp_below_one(below, t, rng, device) & ((minus == 0) | (z != 0))
+            kept = _bernoulli_exp_below_one(size, below, t, rng, device) & ((minus == 0) | (z != 0))
             return z * (1 - 2 * minus), kept
 
         return _first_kept(n, propose)
@@ -208,7 +208,7 @@ def bernoulli_exp(numerator: Tensor, denominator: int, rng: Rng) -> Tensor:
 
 
 def _bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -> Any:
-    alive = _bernoulli_exp_below_one(numerator % denominator, denominator, rng, device)
+    alive = _bernoulli_exp_below_one(len(numerator), numerator % denominator, denominator, rng, device)
     wholes = numerator // denominator  # one factor e⁻¹ each
     while len(todo := _places(len(wholes), device)[alive & (wholes > 0)]):
         won = _tries(len(todo), rng, device)
@@ -218,15 +218,19 @@ def _bernoulli_exp(numerator: Any, denominator: int, rng: Rng, device: Device) -
     return alive
 
 
-def _bernoulli_exp_below_one(numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1) -> Any:
-    """Algorithm 1 for γ = numerator/denominator ≤ 1: the first failure among Bernoulli(γ/k) is at an odd k."""
-    todo = _places(len(numerator), device)
-    odd = todo < 0
+def _bernoulli_exp_below_one(
+    n: int, numerator: Any, denominator: int, rng: Rng, device: Device, k: int = 1
+) -> Any:
+    """Algorithm 1 for γ = numerator/denominator ≤ 1, that of each of n or one of all: the first failure among
+    Bernoulli(γ/k) is at an odd k.
+    """
+    todo = _places(n, device)
+    odd = todo < 0 if k % 2 == 0 else todo >= 0
     while len(todo):
-        hit = rng.below(denominator * k, len(todo), device) < numerator[todo]
-        if k % 2:
-            odd[todo[~hit]] = True
+        hit = _true(rng.below(denominator * k, len(todo), device) < numerator)
+        numerator = numerator if isinstance(numerator, int) else numerator[hit]
         todo, k = todo[hit], k + 1
+        odd[todo] = k % 2 == 1
     return odd
 
 
@@ -255,13 +259,17 @@ def _successes(n: int, rng: Rng, device: Device) -> Any:
 def _tries(n: int, rng: Rng, device: Device) -> Any:
     """Bernoulli(e⁻¹) for each of n, several times where n is small: (n, tries)."""
     tries = max(1, _AT_ONCE // n)
-    ones = 0 * _places(n * tries, device) + 1
-    return _bernoulli_exp_below_one(ones, 1, rng, device, k=2).reshape(n, tries)  # for k = 1 nothing fails
+    return _bernoulli_exp_below_one(n * tries, 1, 1, rng, device, k=2).reshape(n, tries)  # k = 1 never fails
 
 
 def _places(n: int, device: Device) -> Any:
     """0, …, n − 1, plainly."""
     return np.arange(n) if torch.device(device).type == "cpu" else torch.arange(n, device=device)
+
+
+def _true(marks: Any) -> Any:
+    """The places of marks: to take these is quicker than to take by the marks themselves."""
+    return marks.nonzero()[0] if isinstance(marks, np.ndarray) else marks.nonzero()[:, 0]
 
 
 def rounded_up(scale: float) -> Fraction:

@@ -122,7 +122,10 @@ class _FromWords(ABC):
             words &= high - 1
             return words
         words &= 2**63 - 1
-        while (again := words >= 2**63 - beyond).any():
+        refused = (
+            np.count_nonzero if device.type == "cpu" else torch.count_nonzero
+        )  # `any` of a few takes longer
+        while refused(again := words >= 2**63 - beyond):
             words[again] = self._words(int(again.sum()), device) & (2**63 - 1)
         words %= high
         return words
