@@ -1,12 +1,17 @@
-"""People's files and terminals on one machine; every command is a process of its own."""
+"""People's files and terminals on one machine; every command that others meet is a process of its own."""
 
+import sys
 import tomllib
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
+import pytest
 import tomli_w
 
 from forker import Forker, Terminal
+from understudy import cli
 from understudy.cli.federation import init
 
 COLUMNS = {"clinic": ["colour", "smoker", "age"], "insurer": ["grade", "treated", "income"]}
@@ -34,15 +39,35 @@ class Desk:
 
     def done(self, *argv: object) -> str:
         """Run a command to its good end; what it printed."""
-        terminal = self.run(*argv)
-        assert terminal.end() == 0, terminal.err
-        return terminal.out
+        code, out, err = self._ended(*argv)
+        assert code == 0, err
+        return out
 
     def fails(self, *argv: object) -> str:
         """Run a command that ends with an error; its words."""
-        terminal = self.run(*argv)
-        assert terminal.end() == 1, terminal.out + terminal.err
-        return " ".join(terminal.err.split())
+        code, out, err = self._ended(*argv)
+        assert code == 1, out + err
+        return " ".join(err.split())
+
+    def _ended(self, *argv: object) -> tuple[int, str, str]:
+        """Exit code, output and errors: of a process, where a port is opened, else of the command in this one."""
+        if argv[0] == "serve":
+            terminal = self.run(*argv)
+            return terminal.end(), terminal.out, terminal.err
+        code, out, err = 0, StringIO(), StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            chdir(self.folder),
+            redirect_stdout(out),
+            redirect_stderr(err),
+        ):
+            patch.setattr(sys, "argv", ["understudy", *map(str, argv)])
+            patch.setenv("COLUMNS", "200")
+            try:
+                cli.main()
+            except SystemExit as stop:
+                code = int(stop.code or 0)
+        return code, out.getvalue(), err.getvalue()
 
     def found(self, *names: str) -> None:
         """As `understudy federation init` does, but in this process."""
