@@ -125,7 +125,7 @@ def assert_law(
     made: Generator,
     where: str | None,
     good: Callable[[Person], bool],
-    n: int = 4_000,
+    n: int = 2_000,
     law: Sequence[Person] | None = None,
 ) -> float:
     """What is drawn is good, and has the law of the good ones; their share of all who may be is returned."""

@@ -12,3 +12,11 @@ def few_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(auditing, "LEAST_TRIALS", 10)
     monkeypatch.setattr(bounds, "_NEAR", 0.25)
+
+
+@pytest.fixture
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as an alarm on a page of 25 measures takes."""
+    from understudy.evaluate.attacks import chance
+
+    monkeypatch.setattr(chance, "DRAWS", 999)

@@ -9,6 +9,8 @@ from understudy.errors import ConfigError
 from understudy.evaluate.attacks.anonymity import inference, linkability
 from understudy.evaluate.utility.distance import Space
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 LEFT, RIGHT = [0, 1, 2, 3], [4, 5, 6, 7]
 
 

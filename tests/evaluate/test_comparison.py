@@ -9,6 +9,8 @@ from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Schema
 from understudy.evaluate.comparison import Outsiders, column_shares, compare, one_row_each
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 SCHEMA = Schema(columns=(Categorical(name="c", categories=("x", "y", "z"), nullable=True),))
 
 

@@ -18,6 +18,8 @@ SCHEMA = Schema(
         Boolean(name="ill"),
     )
 )
+
+pytestmark = pytest.mark.usefixtures("few_draws")
 OWNERS = {"plan": "bank", "grade": "bank", "age": "bank", "weight": "clinic", "ill": "clinic"}
 
 

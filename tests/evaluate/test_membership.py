@@ -11,6 +11,8 @@ from understudy.evaluate.attacks.membership import ETA, OUTLYING, SCORES, neighb
 from understudy.evaluate.attacks.rates import top_half
 from understudy.evaluate.utility.distance import Space
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 
 def people(rows, seed, columns=12, levels=8):
     """Rows with some dependence between their columns and with rare levels."""
@@ -39,7 +41,7 @@ def by_hand(targets, table, score):
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.sampled_from(SCORES), st.integers(0, 999))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_the_attack_equals_the_papers_definition(count, rows, score, seed):
     rng = np.random.default_rng(seed)
     train, holdout = rng.integers(0, 3, (2, count, 3))

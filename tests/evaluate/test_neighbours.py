@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from understudy.evaluate.attacks.neighbours import FIGURES, neighbours
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 
 def people(rows, seed, columns=8, levels=8):
     rng = np.random.default_rng(seed)

@@ -36,7 +36,7 @@ def people(rows, seed):
 @pytest.fixture(autouse=True)
 def few_trees(monkeypatch):
     """As many as leave every table to some of them unseen."""
-    monkeypatch.setattr(attack, "_TREES", 20)
+    monkeypatch.setattr(attack, "_TREES", 12)
 
 
 REFERENCE = people(400, 0)

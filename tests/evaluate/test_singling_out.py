@@ -19,6 +19,8 @@ from understudy.evaluate.attacks.singling_out import (
 )
 from understudy.evaluate.utility.distance import Space
 
+pytestmark = pytest.mark.usefixtures("few_draws")
+
 NOMINAL = Space((6,) * 4, (False,) * 4, (False,) * 4)
 MIXED = Space((6, 6, 4, 4), (True, True, False, False), (True, False, True, False))
 
