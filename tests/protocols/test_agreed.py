@@ -14,8 +14,8 @@ from understudy.protocols.sgde import protocol as sgde
 from understudy.runtime.local import LocalParties
 
 BUDGET = Budget(epsilon=2.0, delta=1e-5)
-TRADED: dict[str, Any] = {"target": "smoker", "steps": 6, "latent": 2, "device": "cpu"}
-MIXTURE: dict[str, Any] = {"components": 8, "steps": 20, "device": "cpu", "colluding": 2}
+TRADED: dict[str, Any] = {"target": "smoker", "steps": 2, "latent": 2, "device": "cpu"}
+MIXTURE: dict[str, Any] = {"components": 8, "steps": 3, "device": "cpu", "colluding": 2}
 
 
 def holders(*, cut: str) -> Federation:

@@ -127,7 +127,7 @@ def test_nobody_reports_twice_whatever_they_are_asked_about() -> None:
 def test_a_server_that_puts_the_centre_anywhere_gets_reports_of_the_law_that_was_paid_for() -> None:
     """A centre on the person's own row, or far out: the report is of as many near codewords as any other's."""
     pixels, sides = halves(1)
-    people = 4000
+    people = 2000
     rows = Images.from_array(np.repeat(pixels, people, axis=0), SCHEMA, labels=np.repeat(sides, people))
     host = party(rows)
     host.answer(BEGIN)
@@ -135,7 +135,7 @@ def test_a_server_that_puts_the_centre_anywhere_gets_reports_of_the_law_that_was
     mechanism = NearestCodes.best(2.0)
     centres = (own, own + 1, torch.full((12,), 1 << 20), torch.full((12,), -(1 << 20)))
     for number, centre in enumerate(centres):
-        here = list(range(number * 1000, (number + 1) * 1000))
+        here = list(range(number * 500, (number + 1) * 500))
         reply: Any = host.answer(round_of(here, centre=centre))
         named = reply.reports.value.numpy().copy().view(">u2").astype(int)
         assert named.max() < mechanism.codes
@@ -151,7 +151,7 @@ def test_a_server_that_puts_the_centre_anywhere_gets_reports_of_the_law_that_was
         if np.any(beside):
             share = mechanism.kept / 2**62
             found = np.mean(np.array(ranks) < mechanism.near)
-            assert found == pytest.approx(share, abs=5 * np.sqrt(share * (1 - share) / 1000))
+            assert found == pytest.approx(share, abs=5 * np.sqrt(share * (1 - share) / 500))
 
 
 def test_who_has_no_row_reports_like_any_other_and_about_nobody_elses() -> None:

@@ -203,7 +203,7 @@ PAIRS = [
     ColumnSet(pair, tuple(torch.arange(LEVELS[column]) for column in pair))
     for pair in ((0, 2), (0, 3), (2, 3))
 ]
-SMALL = {"strength": 1.0, "anchored": False, "components": 16, "steps": 150, "rate": 0.15, "batch": 40}
+SMALL = {"strength": 1.0, "anchored": False, "components": 16, "steps": 60, "rate": 0.3, "batch": 40}
 
 
 def strength_of(mixture: object, i: int, j: int) -> float:

@@ -104,8 +104,8 @@ def test_a_person_pays_once_for_all_holders_together() -> None:
 
 def test_what_goes_together_across_holders_is_learned() -> None:
     """Income at the bank goes with smoking, which the clinic knows, and so with the severity of visits."""
-    fed = three(Budget(1e5, 1e-5), people=300)
-    found = train("visits", fed, kinds=8, states=2, steps=80, device="cpu").generator
+    fed = three(Budget(1e5, 1e-5), people=150)
+    found = train("visits", fed, kinds=8, states=2, steps=60, device="cpu").generator
     people, events = found.visits(1500, seed=2)
     assert people.groupby("smoker")["income"].mean().diff().iloc[-1] < -1.2
     mean = events.merge(people, on="patient").groupby("income")["severity"].mean()
