@@ -10,6 +10,7 @@ from schema_strategies import Constant, Torch, tables
 
 from understudy.data.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
+from understudy.data.values import codes_of
 from understudy.errors import SchemaError
 
 EVERY_KIND = Schema(
@@ -205,6 +206,19 @@ def test_wrong_shapes_and_numbers_are_errors() -> None:
         CODEC.sample_codes(rows, Torch())
     with pytest.raises(SchemaError, match='"colour": all probabilities of a row are 0'):
         CODEC.sample_codes(torch.zeros(2, CODEC.width), Torch())
+
+
+def test_a_number_has_the_place_that_pandas_finds_for_it() -> None:
+    numbers = np.array([3, 1, 2.5, -0.0, 2**53, np.nan, np.inf, -np.inf, -1, 1])
+    for known in ((3, 1, 2), (2.5, -1.0, 0.0), (1,), (2**53, 1, -(2**53))):
+        places = pd.Index(known, dtype=np.float64).get_indexer(pd.Index(numbers))
+        column = Categorical(name="c", categories=known, nullable=True)
+        here = places >= 0
+        assert codes_of(column, pd.Series(numbers[here])).tolist() == places[here].tolist()
+        for odd in numbers[~here & ~np.isnan(numbers)]:
+            with pytest.raises(SchemaError, match="outside"):
+                codes_of(column, pd.Series([odd]))
+        assert codes_of(column, pd.Series([np.nan])) == [len(known)]
 
 
 def test_no_rows_encode_to_no_rows() -> None:
