@@ -198,15 +198,14 @@ CROOKED: list[tuple[Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "raised", "words"), CROOKED)
-def test_other_terms_are_refused_and_nothing_is_charged(
-    change: Any, raised: type[Exception], words: str
-) -> None:
+def test_other_terms_are_refused_and_nothing_is_charged() -> None:
     fed = three()
     parties, told = asked_until_agreed(fed)
-    with pytest.raises(raised, match=words):
-        parties["clinic"].answer(change(told["clinic"]))
+    for change, raised, words in CROOKED:
+        with pytest.raises(raised, match=words):
+            parties["clinic"].answer(change(told["clinic"]))
     assert not any(map(charged, fed.holders.values()))
+    parties["clinic"].answer(told["clinic"])
 
 
 def test_asks_out_of_turn_are_refused_and_nothing_is_charged() -> None:
