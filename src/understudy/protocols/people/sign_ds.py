@@ -1,4 +1,4 @@
-"""SignDS-FL: thousands of clients train one classifier, and each sends a sign and a few indices.
+"""SignDS-FL: thousands of people train one classifier, and each sends a sign and a few indices.
 
 Jiang, Zhou, Grossklags, "SignDS-FL" (ACM TIST 2022), Algorithm 1; chapter 3 of Jiang, dissertation, TUM 2024.
 Paper → code: T → rounds, N → cohort, E → epochs, η → learning_rate, γ → global_rate, M_t → `Round.weights`,
@@ -82,7 +82,7 @@ def build_network(config: Config, features: Features) -> Network:
 
 
 class SignDsParty(LearningParty):
-    """A host of clients who train a classifier."""
+    """A host of people who train a classifier."""
 
     def open(self, ask: Begin) -> Hosting:
         self.config = Config(**ask.config)
