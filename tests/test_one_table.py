@@ -28,9 +28,10 @@ from understudy.errors import (
     SchemaError,
 )
 from understudy.evaluate import holdings
-from understudy.one_table import SCHEMA_SHARE, kinds_of, what_is_left
+from understudy.one_table import SCHEMA_SHARE, what_is_left
 from understudy.privacy.accounts.accounting import DiscreteGaussian, Reveals, epsilon, flatten
 from understudy.privacy.buy_schema import quote
+from understudy.privacy.free_kinds import kinds_of
 from understudy.privacy.secure import needed_noise, spend_of
 from understudy.result import Result
 

@@ -1,0 +1,118 @@
+"""What kind each column is of, where no schema says so: what is taken from a table without a price.
+
+Guarantee: a DataFrame's kinds are those of its dtypes, and a warning lists them; a file's are seen from its rows, which
+is refused unless somebody says that they are publicly known.
+Edges: a type that no kind describes → ConfigError; `require_kinds`: a cell that is not of its kind → SchemaError.
+"""
+
+import warnings
+from dataclasses import replace
+from datetime import datetime, time
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from understudy.data.batches import batches_of
+from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
+from understudy.data.files import Source, open_source
+from understudy.data.infer import LARGEST, infer_schema
+from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
+from understudy.data.streamed import long_source, open_table
+from understudy.errors import ConfigError, PrivacyWarning
+from understudy.privacy.buy_schema import Kinds, as_bought, in_words, parts_of
+
+
+def kinds_of(
+    source: Source, declared: Kinds | None = None, *, person: str | None = None, confirmed: bool = False
+) -> dict[str, str | Column]:
+    """The kind of each column: as declared, by a DataFrame's dtypes, or where that is `confirmed` by a look at rows.
+
+    Edges: a file of which nothing is declared or confirmed → ConfigError, which lists what was seen.
+    """
+    if confirmed or (declared is None and not isinstance(source, pd.DataFrame)):
+        draft = infer_schema(_beginning(source), person)
+        seen: dict[str, str | Column] = {column.name: _buyable(column) for column in draft.columns}
+        if confirmed:
+            return seen | dict(declared or {})
+        listed = ", ".join(f"{column} ({in_words(kind)})" for column, kind in seen.items())
+        raise ConfigError(
+            f"without a schema, names and kinds of columns are taken from the rows for free: {listed}. If they are "
+            "publicly known, say so (names_and_kinds_are_public); if not, declare a schema. Nothing was charged."
+        )
+    if not isinstance(source, pd.DataFrame):
+        return dict(declared or {})
+    typed = {
+        c: _dtype_kind(c, source[c].dtype)
+        for c in source.columns
+        if c != person and c not in (declared or {})
+    }
+    if typed:
+        warnings.warn(
+            "names and kinds of columns are taken from the frame for free, and have to be publicly known: "
+            f"{', '.join(f'{column} ({kind})' for column, kind in typed.items())}.",
+            PrivacyWarning,
+            stacklevel=3,
+        )
+    return typed | dict(declared or {})
+
+
+def require_kinds(source: Source, declared: Kinds) -> None:
+    """SchemaError where a cell is not of its column's kind: after a purchase it would be too late."""
+    widest: dict[str, Any] = {
+        "boolean": Boolean,
+        "integer": partial(Integer, low=-EXACT, high=EXACT, bins=1),
+        "real": partial(Real, low=-LARGEST, high=LARGEST, bins=1),
+        "date": partial(Date, low=FIRST_DAY, high=LAST_DAY, bins=1),
+        "datetime": partial(
+            Datetime,
+            low=datetime.combine(FIRST_DAY, time.min),
+            high=datetime.combine(LAST_DAY, time.min),
+            bins=1,
+        ),
+    }
+    columns = []
+    for name, kind in declared.items():
+        if isinstance(kind, Column):
+            columns.append(replace(kind, name=name))
+            continue
+        plain, written = parts_of(name, kind)
+        if plain in widest:
+            form = {"written": written} if written else {}
+            columns.append(widest[plain](name=name, nullable=True, **form))
+    if columns:
+        open_table(source, Schema(columns=tuple(columns)))
+
+
+def _beginning(source: Source) -> Source:
+    """The first rows of a long table: kinds are seen from them, and held against all rows before anything is bought."""
+    if (origin := long_source(source, max(1, len(open_source(source, {}).header)))) is None:
+        return source
+    return pd.DataFrame(next(batches_of(origin, None, origin.name)).columns)
+
+
+def _buyable(column: Column) -> str | Column:
+    """The kind as it can be bought: an order of texts cannot."""
+    if isinstance(column, Ordinal) and isinstance(column.categories[0], str):
+        return "categorical"
+    return as_bought(column)
+
+
+def _dtype_kind(column: object, dtype: Any) -> str:
+    kinds = pd.api.types
+    if not isinstance(column, str):
+        raise ConfigError(f"a column is called {column!r}, and names are text. Nothing was read or charged.")
+    if kinds.is_bool_dtype(dtype):
+        return "boolean"
+    if kinds.is_integer_dtype(dtype):
+        return "integer"
+    if kinds.is_float_dtype(dtype):
+        return "real"
+    if kinds.is_datetime64_any_dtype(dtype):
+        return "datetime"
+    if isinstance(dtype, pd.CategoricalDtype) or kinds.is_object_dtype(dtype) or kinds.is_string_dtype(dtype):
+        return "categorical"
+    raise ConfigError(
+        f'column "{column}" is of the type {dtype}, which no kind describes: convert it, or drop it. '
+        "Nothing was read or charged."
+    )
