@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent / "src" / "understudy"
@@ -128,6 +129,22 @@ def test_imports_point_down_only() -> None:
             continue
         height = GROUND if own in GROUND and other in GROUND else HEIGHT
         assert height[other] < height[own], f"{place} imports {name}: that arrow points up"
+
+
+def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
+    modules = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in FILES}
+    modules = {name.removesuffix(".__init__"): file for name, file in modules.items()}
+    arrows: dict[str, set[str]] = {}
+    for name, file in modules.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in modules:
+                taken = {f"{node.module}.{one.name}" for one in node.names}
+                arrows.setdefault(name, set()).update(taken & modules.keys() or {node.module})
+    del (
+        arrows["understudy"],
+        arrows["understudy.evaluate"],
+    )  # they name what is below them, when it is asked for
+    TopologicalSorter(arrows).prepare()
 
 
 def test_outside_libraries_stay_in_their_one_place() -> None:

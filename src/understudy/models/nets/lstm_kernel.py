@@ -8,13 +8,10 @@ example, tensor operations go on.
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from understudy.models.nets.lstm import Lstm
 
 try:
     import triton  # type: ignore[import-not-found]
@@ -25,14 +22,32 @@ except ImportError:
 _MOST_ROWS = 64  # of a client: its state has to fit the registers
 
 
-def fits(room: "Lstm") -> bool:
+class Buffers(Protocol):
+    """Those of `lstm.Lstm`."""
+
+    @property
+    def gates(self) -> Tensor: ...
+    @property
+    def states(self) -> Tensor: ...
+    @property
+    def cells(self) -> Tensor: ...
+    @property
+    def squashed(self) -> Tensor: ...
+
+
+def fits(room: Buffers) -> bool:
     """Whether the kernels serve these buffers: on a GPU, single precision, few rows, 16, 32 or 64 units."""
     rows, hidden = room.squashed.shape[2:]
     small = rows <= _MOST_ROWS and hidden in (16, 32, 64)
-    return room.gates.is_cuda and room.gates.dtype == torch.float32 and small and _agrees(room.gates.device)
+    return (
+        room.gates.is_cuda
+        and room.gates.dtype == torch.float32
+        and small
+        and _agrees(type(room), room.gates.device)
+    )
 
 
-def forward(room: "Lstm", recurrent: Tensor) -> None:
+def forward(room: Buffers, recurrent: Tensor) -> None:
     """From projected inputs in `gates` to gates, cells, their tanh, and states."""
     clients, steps, rows, hidden = room.squashed.shape
     _forward[(clients,)](
@@ -41,7 +56,7 @@ def forward(room: "Lstm", recurrent: Tensor) -> None:
     )  # fmt: skip
 
 
-def backward(room: "Lstm", to_states: Tensor, recurrent: Tensor) -> None:
+def backward(room: Buffers, to_states: Tensor, recurrent: Tensor) -> None:
     """From the gradient at the states to that at the projected inputs, which takes the place of the gates."""
     clients, steps, rows, hidden = room.squashed.shape
     _backward[(clients,)](
@@ -51,16 +66,14 @@ def backward(room: "Lstm", to_states: Tensor, recurrent: Tensor) -> None:
 
 
 @cache
-def _agrees(device: torch.device) -> bool:
+def _agrees(kind: Any, device: torch.device) -> bool:
     """Compile both, and hold them against tensor operations."""
-    from understudy.models.nets.lstm import Lstm
-
     if triton is None:
         return False
     draws = torch.Generator(device).manual_seed(0)
 
     def results(go: Callable[[Any, Tensor], Any], back: Callable[[Any, Tensor, Tensor], Any]) -> list[Tensor]:
-        room = Lstm.room(3, 4, 5, 16, torch.empty(0, device=device))
+        room = kind.room(3, 4, 5, 16, torch.empty(0, device=device))
         room.gates.copy_(inputs)
         go(room, weights)
         states = room.states[:, 1:].clone()
@@ -71,7 +84,7 @@ def _agrees(device: torch.device) -> bool:
         inputs, slopes = (torch.randn(3, 4, 5, n, device=device, generator=draws) for n in (64, 16))
         weights = torch.randn(3, 16, 64, device=device, generator=draws) / 4
         ours = results(forward, backward)
-        theirs = results(Lstm.forward_in_steps, Lstm.backward_in_steps)
+        theirs = results(kind.forward_in_steps, kind.backward_in_steps)
     except Exception:  # no compiler, an old card: whatever it is, the slower way works
         return False
     return all(torch.allclose(a, b, atol=1e-4) for a, b in zip(ours, theirs, strict=True))
