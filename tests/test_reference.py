@@ -96,5 +96,5 @@ def test_the_example_for_phones_runs(understudy: Run, tmp_path: Path) -> None:
     (tmp_path / "run.toml").write_text(EXAMPLES[1].replace("out =", 'holdout = "phones.csv"\nout ='))
     code, out, err = understudy("run", tmp_path / "run.toml")
     assert (code, err) == (0, "")
-    assert "% of classes are said right" in out
+    assert "% of the classes are predicted correctly" in out
     assert "a person reports at most 2 times, for ε = 4 each" in out

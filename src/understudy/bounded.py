@@ -5,7 +5,7 @@ stack ends. So a text has at most so many bytes, brackets within brackets, and d
 
 Guarantee: time and memory are bounded by a multiple of the file's size, and the size by `MOST`.
 Edges: anything beyond, or text that is not UTF-8 → ValueError in words, from a scan that takes one pass. `load_toml`
-tells that to the person who named the file.
+says it to the person who named the file.
 """
 
 import json

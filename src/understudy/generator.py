@@ -120,7 +120,7 @@ class Generator:
         whose tables err less than those of independent rows); `"argmax"` takes the likeliest level.
         Series come as a tidy table with a row for each step, images with a column for each pixel. Mixed parts
         come with a row for each person; `parts` has them apart. People with events come with a row for each event, and
-        with one for who has none; `visits` has the two tables apart.
+        with one for a person without events; `visits` has the two tables apart.
 
         `where` is a condition on a table's rows, as `"sex == 'F' and age >= 70"` (`data.conditions`). `weights` asks
         for shares of values, as `{"outcome": {"yes": 0.5, "no": 0.5}}`, `like` for the shares that all columns of a

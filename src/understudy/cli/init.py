@@ -126,7 +126,7 @@ def _purpose(
 def _ask_tables() -> list[str]:
     """Names of tables, until a line is empty."""
     out.print(
-        "The tables, one of each holder. Other columns of the same people, or the same columns of other people."
+        "The tables, one of each holder: different columns of the same people, or the same columns of different people."
     )
     found: list[str] = []
     while path := typer.prompt(

@@ -31,7 +31,9 @@ ARTEFACTS = {
 def summary(result: "Result", folder: Path) -> None:
     out.print(str(result.privacy), markup=False)
     if history := result.artefact.card.get("history"):
-        out.print(f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of classes are said right.")
+        out.print(
+            f"\nOn the held-out rows {history[-1]['accuracy']:.1%} of the classes are predicted correctly."
+        )
     out.print(f"\nWritten to {folder}:")
     for name, what in ARTEFACTS.items():
         if (folder / name).exists():

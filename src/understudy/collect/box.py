@@ -136,7 +136,7 @@ class Box:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many were taken and refused so far, for who looks after it."""
+        """How many were taken and refused so far, for those who look after it."""
         if (batch := self._batch) is None:
             return {}
         return {"uploads": batch.store.count, "refused": sum(batch.store.refused.copy().values())}

@@ -108,7 +108,7 @@ class Population:
     def one_row_each(self, people: Tensor, rng: Uniform) -> tuple[Tensor, Tensor]:
         """The place of one row of each of these people, drawn evenly among their own, and who has one: (people,) both.
 
-        Edges: the place of who has none is 0, and means nothing.
+        Edges: the place of a person without rows is 0, and means nothing.
         """
         sizes = self.starts.diff()[people]
         drawn = (rng.uniform(len(people)) * sizes).long().minimum(sizes - 1)

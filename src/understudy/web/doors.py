@@ -5,7 +5,7 @@ nothing of it.
 
 Guarantee: an address has at most `each` connections, all together `most`; one that has not sent the head of a request
 within `hello` seconds, TLS included, or within `idle` after an answer, is closed; so is a request that is not over
-after `whole` seconds. When all places are taken, who came first and has said nothing makes room for who comes.
+after `whole` seconds. When all places are taken, the oldest one that has said nothing makes room for the newest.
 Edges: behind a proxy all come from one address, and its own limits count: `each` is None then.
 """
 

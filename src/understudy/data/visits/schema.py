@@ -3,7 +3,7 @@
     kind = "visits"
     person = "patient"              # the id column, in both tables
     most_events = 20                # so many events of a person count at most: a public bound
-    cut = "first"                   # of who has more, the first; "draw": so many, drawn by the holder's secret chance
+    cut = "first"                   # if a person has more: the first ones; "draw": some, drawn at random in secret
     time = "admitted"               # the events' column that orders them; without it what comes next is not counted,
                                     # and the first are those that come first in the file
     title = "visits"                # what the events are called, where two holders have some; default: events
@@ -29,7 +29,7 @@
     then = "ward != 'maternity'"
 
 Three columns follow from these. To a person's belong the `number_of_events` that count (or of what `title` calls them),
-and with a time that of the first (`first_admitted`; missing for who has none). To an event's belongs, in the place of
+and with a time that of the first (`first_admitted`; missing for a person without events). An event has, in place of
 the time, the time since the one before (`admitted_gap`; missing for a person's first). So what is drawn is ordered in
 time.
 

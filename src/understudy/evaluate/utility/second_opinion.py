@@ -6,7 +6,7 @@ tables apart?) and NewRowSynthesis (how many rows are not copies?). All lie in [
 TVComplement is one minus our 1-way AVD of that column and ContingencySimilarity one minus our 2-way AVD of that pair.
 
 Our own figures (`marginals`, `correlation`) count integer codes, which is quicker by far, and stand between a floor
-and a ceiling; these stand alone, for who knows them from elsewhere.
+and a ceiling; these stand alone, for those who know them from elsewhere.
 
 Guarantee: none. Every figure is a function of real rows, meant for their holder.
 Edges: the library is missing, or a measure cannot be had on these columns → the figure has a reason.

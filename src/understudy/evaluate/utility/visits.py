@@ -163,7 +163,7 @@ def total_figures(real: Frames, synthetic: Frames, schema: VisitSchema) -> tuple
 def sums_of(
     frames: Frames, schema: VisitSchema, column: str
 ) -> tuple["pd.Series[float]", "pd.Series[float]"]:
-    """Each person's sum of a column, 0 for who has no events, and the average of those who have some."""
+    """Each person's sum of a column, 0 for a person without events, and the average of those who have some."""
     events = frames["events"].groupby(schema.person)[column]
     total, mean = events.sum().astype(float), events.mean().dropna().astype(float)
     if schema.people is not None:

@@ -76,7 +76,7 @@ def update_chunks(
 
 
 class ClassifierTraining:
-    """`local_updates` for who trains round after round: on a GPU a round of known shapes is one replayed graph."""
+    """`local_updates` for those who train round after round: on a GPU a round of known shapes is one replayed graph."""
 
     def __init__(
         self,

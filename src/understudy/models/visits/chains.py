@@ -217,7 +217,7 @@ class MixtureOfChains(nn.Module):
         return self._known(*self.person_odds())[pick.clamp(max=self.kinds - 1)]
 
     def _known(self, own: Tensor, number: Tensor) -> Tensor:
-        """The odds of people's columns, side by side: the time of a first event is missing for who has none."""
+        """The odds of people's columns, side by side: a person without events has no first time."""
         if not self.ordered:
             return torch.cat((own, number), 1)
         size, none = self.people[-2], number[:, :1]

@@ -101,7 +101,7 @@ class UploadParty(HostParty):
 
     def drawn(self, people: Tensor) -> tuple[Tensor, Tensor]:
         """The place of one row of each, drawn in secret among their own, and who has one; the same whenever it is asked
-        for. Edges: the place of who has none is 0, and means nothing.
+        for. Edges: the place of a person without rows is 0, and means nothing.
         """
         starts = self.population.starts
         sizes = starts.diff()[people]

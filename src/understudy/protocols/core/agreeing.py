@@ -57,7 +57,7 @@ def agree_over_rows(
 def stated_prices(
     begun: Begun, spends: Mapping[str, Mapping[str, Spend]], asked: Spend
 ) -> tuple[PartyPrivacy, ...]:
-    """What the run cost each party by its ledger; of who went away, the price of all that it was asked for."""
+    """What the run cost each party by its ledger; of a party that went away, the price of all it was asked for."""
     gone = dict.fromkeys(VIEWS, asked)
     return tuple(
         PartyPrivacy.stated(name, info, *(spends.get(name, gone)[view] for view in VIEWS))

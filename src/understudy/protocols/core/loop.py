@@ -28,7 +28,7 @@ def run_rounds(
 
     `step` asks and learns, and notes its round as done when it is: its numbers go from `done` + 1 to `total`. `save`
     is called `every` so many rounds, at the end, and when the run is interrupted, which is raised again. `spent` is
-    what each party has paid so far, for who watches.
+    what each party has paid so far, for those who watch.
     Edges: a budget that is spent ends the run with what it has, none at all if it was in the first round.
     """
     ended = ALL

@@ -347,7 +347,7 @@ def _people(measured: Released, columns: int) -> int:
 def _statement(
     measured: Released, spends: Mapping[str, Mapping[str, Spend]], most_holders: int
 ) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
+    """What the run cost, by the parties' ledgers; of a party that went away, the price of all it was asked for."""
     split = measured.partition != "rows"
     paid = (*measured.releases, *measured.lost)
     release = spend_of(((sigma, int(cells)) for sigma, cells in paid), most_holders)

@@ -167,7 +167,7 @@ def train(
 def _statement(
     done: Released, norms: Sequence[float], spends: Mapping[str, Mapping[str, Spend]]
 ) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of who went away, the price of all that it was asked for."""
+    """What the run cost, by the parties' ledgers; of a party that went away, the price of all it was asked for."""
     asked = Counter(map(moments_event, [*done.multipliers[: done.made + done.lost], *norms]))
     missing = (
         (

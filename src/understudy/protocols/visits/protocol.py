@@ -317,7 +317,7 @@ def _check_fit(config: Config, schema: VisitSchema | SeveralVisits) -> None:
 def _statement(
     done: Released, spends: Mapping[str, Mapping[str, Spend]], holders: Holders, most_holders: int
 ) -> PrivacyStatement:
-    """What the run cost, by the parties' ledgers; of who went away after the release, its price."""
+    """What the run cost, by the parties' ledgers; of a party that went away after the release, its price."""
     split = holders.split is not None
     return PrivacyStatement(
         parties=stated_prices(done.begun, spends, Counter([moments_event(done.multiplier)])),
