@@ -15,6 +15,7 @@ from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer
 from understudy.generator import Generator
 from understudy.models.tables import MixtureOfProducts
 from understudy.models.tables.bought_levels import merged_neighbours
+from understudy.privacy.accounts.rehearsal import rehearsed
 from understudy.privacy.noise import FastRng
 
 SCHEMA = Schema(
@@ -73,3 +74,14 @@ def test_declared_bins_have_the_bought_levels_and_a_bound_alone_joins_its_neighb
     code, _, errors = understudy(*words, "nobody")
     assert code == 1
     assert "they are of clinic, insurer" in errors
+
+
+def test_levels_of_a_rehearsal_do_not_become_public_bins(understudy: Run, tmp_path: Path) -> None:
+    """Their noise can be taken off, or nobody has paid for it."""
+    found, said = levels(), rehearsed({"clinic": ("seed",)})
+    card = {"protocol": "gram", "privacy": {"rehearsal": said}}
+    Generator(MixtureOfProducts(found.sizes, 4).eval(), SCHEMA, card, found).save(tmp_path / "made")
+    code, _, errors = understudy("schema", "levels", tmp_path / "made", "--out", tmp_path / "all.toml")
+    assert code == 1
+    assert "noise was drawn from a seed" in " ".join(errors.split())
+    assert not (tmp_path / "all.toml").exists()

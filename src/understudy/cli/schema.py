@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from understudy.cli.console import FileArg, err, out, print_table
-from understudy.errors import ConfigError, LedgerError
+from understudy.errors import ConfigError, LedgerError, PrivacyError
 
 if TYPE_CHECKING:
     from understudy.data.infer import Draft
@@ -283,10 +283,13 @@ def schema_levels(
 
     from understudy.data.bought_bins import bought_bins
     from understudy.generator import Generator
+    from understudy.privacy.accounts.rehearsal import rehearsal_of
 
     generator = Generator.load(folder)
     if generator.levels is None:
         raise ConfigError(f"{folder} has the levels that its schema declares: none were bought.")
+    if said := rehearsal_of(generator.card):
+        raise PrivacyError(f"{folder}: its levels are no public bins. {said} Nothing was written.")
     found = bought_bins(generator.levels)
     owners = generator.card.get("owners", {})
     if holder is not None:
