@@ -20,13 +20,12 @@ from dp_accounting.rdp import RdpAccountant, compute_epsilon
 from understudy.privacy.accounts.accounting import _ORDERS, DiscreteGaussian, PureDp, _pld
 from understudy.privacy.accounts.divergences import converted, gaussian_epsilon, sampled_divergence
 from understudy.privacy.accounts.losses import (
+    _folded,
     _kept,
-    _repeated,
-    composed,
     discrete_gaussian,
+    folded,
     gaussian,
     least_epsilon,
-    repeated,
     sampled_gaussian,
 )
 
@@ -43,7 +42,7 @@ EVENTS = [
 @pytest.mark.parametrize("event", EVENTS, ids=repr)
 def test_a_repeated_use_costs_what_the_library_says(event: DpEvent, times: int) -> None:
     once = _pld(event, 2.0**-9)
-    ours, theirs = repeated(once, times), once.self_compose(times)
+    ours, theirs = folded([(once, times)]), once.self_compose(times)
     for delta in (1e-2, 1e-6, 1e-9):
         assert ours.get_epsilon_for_delta(delta) == pytest.approx(
             theirs.get_epsilon_for_delta(delta), 1e-5, 1e-9
@@ -54,28 +53,30 @@ def test_a_repeated_use_costs_what_the_library_says(event: DpEvent, times: int) 
 def test_masses_are_those_of_a_sum_of_losses(times: int) -> None:
     """Against every sum, listed; nothing is lost but what is counted as endless."""
     masses = np.random.default_rng(0).dirichlet(np.ones(1500)) * (1 - 1e-3)
-    folded = _repeated(pld_pmf.DensePLDPmf(0.5, -3, masses, 1e-3, True), times)
+    ours = _folded([(pld_pmf.DensePLDPmf(0.5, -3, masses, 1e-3, True), times)])
     listed = masses
     for _ in range(times - 1):
         listed = np.convolve(listed, masses)
-    first = folded._lower_loss + 3 * times
-    np.testing.assert_allclose(folded._probs, listed[first : first + folded.size], atol=1e-16)
-    assert math.fsum(listed) - math.fsum(folded._probs) <= 1e-15 * len(listed)
-    assert folded._infinity_mass == pytest.approx(1 - (1 - 1e-3) ** times, rel=1e-12)
+    first = ours._lower_loss + 3 * times
+    np.testing.assert_allclose(ours._probs, listed[first : first + ours.size], atol=1e-16)
+    assert math.fsum(listed) - math.fsum(ours._probs) <= 1e-15 * len(listed)
+    assert ours._infinity_mass == pytest.approx(1 - (1 - 1e-3) ** times, rel=1e-12)
 
 
 @pytest.mark.parametrize("times", [2, 40, 5_000])
 def test_no_more_is_cut_off_than_the_library_cuts(times: int) -> None:
     masses = np.exp(-(np.linspace(-8, 9, 700) ** 2) / 2)
     masses /= masses.sum()
-    low, high = _kept(masses, times)
+    low, high = _kept([(masses, times)])
     lowest, highest = compute_self_convolve_bounds(masses, times, 1e-15)
     assert lowest - 2 <= low <= lowest
     assert highest <= high <= highest + 2
 
 
 def test_where_all_losses_are_endless_none_is_kept_by_mistake() -> None:
-    assert _kept(np.zeros(5), 3) == (0, 12)
+    assert _kept([(np.zeros(5), 3)]) == (0, 12)
+    endless = plds.PrivacyLossDistribution(pld_pmf.DensePLDPmf(0.25, 0, np.zeros(5), 1.0, True))
+    assert least_epsilon(folded([(endless, 1), (gaussian(1.0, 0.25), 2)]), 0.9) == math.inf
 
 
 @pytest.mark.parametrize("rate", [1e-12, 0.01, 0.3, 1 - 1e-12])
@@ -127,24 +128,34 @@ def test_gaussian_noise_has_the_library_s_losses(noise: float, grid: float) -> N
 
 @pytest.mark.parametrize("other", EVENTS, ids=repr)
 @pytest.mark.parametrize("one", EVENTS, ids=repr)
-def test_two_uses_together_have_the_library_s_losses(one: DpEvent, other: DpEvent) -> None:
+def test_uses_of_two_kinds_cost_what_the_library_says(one: DpEvent, other: DpEvent) -> None:
     """Losses of who left and of who joined that differ, or do not, and lists that are short, long or both."""
-    parts = repeated(_pld(one, 2.0**-7), 3), _pld(other, 2.0**-7)
-    assert_same(composed(*parts), parts[0].compose(parts[1]))
+    parts = _pld(one, 2.0**-7), _pld(other, 2.0**-7)
+    ours, theirs = folded([(parts[0], 3), (parts[1], 1)]), parts[0].self_compose(3).compose(parts[1])
+    for delta in (1e-2, 1e-6, 1e-9):
+        assert least_epsilon(ours, delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), 1e-5, 1e-9)
 
 
-def test_masses_too_small_to_keep_are_counted_and_not_lost() -> None:
-    masses = np.array([1e-16, 1e-16, 1e-15, 0.5, 0.5 - 1e-3, 1e-15, 1e-16, 1e-16])
-    one, other = (
-        plds.PrivacyLossDistribution(pld_pmf.DensePLDPmf(0.5, -2, masses[:n], 1e-3, True)) for n in (8, 6)
-    )
-    assert_same(ours := composed(one, other), one.compose(other))
-    assert ours._pmf_remove.size < 13
+def test_masses_of_several_lists_are_those_of_all_sums() -> None:
+    """Lists that are short and long, of which some are folded often: nothing is lost but what is counted as endless."""
+    rng = np.random.default_rng(0)
+    lists = [
+        (rng.dirichlet(np.ones(size)) * (1 - 1e-4), times) for size, times in ((40, 1), (7, 30), (300, 2))
+    ]
+    ours = _folded([(pld_pmf.DensePLDPmf(0.5, -3, masses, 1e-4, True), times) for masses, times in lists])
+    listed = np.ones(1)
+    for masses, times in lists:
+        for _ in range(times):
+            listed = np.convolve(listed, masses)
+    first = ours._lower_loss + 3 * 33
+    np.testing.assert_allclose(ours._probs, listed[first : first + ours.size], atol=1e-16)
+    assert math.fsum(listed) - math.fsum(ours._probs) <= 1e-14
+    assert ours._infinity_mass == pytest.approx(1 - (1 - 1e-4) ** 33, rel=1e-12)
 
 
 def test_lists_on_different_grids_are_not_put_together() -> None:
-    with pytest.raises(ValueError, match="Discretization intervals are different"):
-        composed(gaussian(1.0, 0.25), gaussian(1.0, 0.5))
+    with pytest.raises(ValueError, match="different grids"):
+        folded([(gaussian(1.0, 0.25), 1), (gaussian(1.0, 0.5), 1)])
 
 
 def test_the_least_epsilon_is_the_library_s() -> None:

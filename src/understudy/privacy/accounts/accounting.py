@@ -9,7 +9,7 @@ Differs from the library's own accountants:
 - the worst ε-DP mechanism is randomized response (Kairouz, Oh, Viswanath 2015): its loss is ±ε with odds
   e^ε : 1, its Rényi divergence that of Bun and Steinke 2016, Prop. 3.3. The library has no such event;
 - Gaussian uses are merged into one, exactly; a spend of nothing else needs no grid (Balle and Wang 2018);
-- every count goes through `repeated`; the library drops it for randomized response;
+- every count goes through `folded`; the library drops it for randomized response;
 - the grid of losses is as wide as an ε right to 1 in 1000 allows.
 
 Guarantee: every figure is an upper bound of the true ε.
@@ -22,7 +22,7 @@ whole-number noise above 10⁴ are priced by Rényi divergences.
 import math
 from collections import Counter
 from collections.abc import Callable
-from functools import lru_cache, reduce
+from functools import lru_cache
 from itertools import count
 from typing import Any
 
@@ -58,11 +58,10 @@ from understudy.privacy.accounts.events import (
     pure_sum,
 )
 from understudy.privacy.accounts.losses import (
-    composed,
     discrete_gaussian,
+    folded,
     gaussian,
     least_epsilon,
-    repeated,
     sampled_gaussian,
 )
 
@@ -131,14 +130,14 @@ def _epsilon(uses: frozenset[tuple[DpEvent, int]], delta: float, method: str) ->
         return _gaussian(merged_noise(spend), delta)
     if method == "quick":
         return min(plain, _renyi(uses, delta, _WHOLE_ORDERS))
-    folded = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
-    left = delta - folded * _ROUNDING
-    coarse = delta < _LEAST_DELTA or left < delta / 2 or folded > _MOST_USES
+    times = 1 + sum(n for event, n in uses if not isinstance(event, GaussianDpEvent))
+    left = delta - times * _ROUNDING
+    coarse = delta < _LEAST_DELTA or left < delta / 2 or times > _MOST_USES
     if method == "rdp" or coarse or any(map(_listless, spend)):
         return min(plain, _renyi(uses, delta, _ORDERS))
     if (bound := min(plain, _renyi(uses, delta, _WHOLE_ORDERS))) > _LARGE:
         return bound
-    return min(plain, least_epsilon(_losses(spend, _grid(bound, folded)), left))
+    return min(plain, least_epsilon(_losses(spend, _grid(bound, times)), left))
 
 
 def _drawn(spend: Spend) -> float:
@@ -168,10 +167,10 @@ def _grid(size: float, uses: int) -> float:
 def _losses(spend: Spend, grid: float) -> Any:
     """The privacy loss distribution of the whole spend; its Gaussian uses enter as one."""
     gaussians = {event: n for event, n in spend.items() if isinstance(event, GaussianDpEvent)}
-    parts = [repeated(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
+    parts = [(_pld(event, grid), n) for event, n in spend.items() if event not in gaussians]
     if gaussians:
-        parts.append(_pld(GaussianDpEvent(merged_noise(gaussians)), grid))
-    return reduce(composed, parts)
+        parts.append((_pld(GaussianDpEvent(merged_noise(gaussians)), grid), 1))
+    return folded(parts)
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,8 @@ numbers to the last digits, from its own distributions.
 """
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -117,14 +119,44 @@ def _divergence(noise: Any, epsilons: npt.NDArray[Any], last: npt.NDArray[Any]) 
     return np.asarray(np.clip(np.nan_to_num(deltas, nan=1.0), 0, 1))
 
 
-def repeated(distribution: Any, times: int) -> Any:
-    """The privacy loss distribution of so many uses: `self_compose`, quickly.
+def folded(parts: Sequence[tuple[Any, int]]) -> Any:
+    """The privacy loss distribution of so many uses of each: `self_compose` and `compose`, quickly.
 
     Guarantee: losses beyond the list have a mass of at most 10⁻¹⁵, which is counted as endless.
+    Edges: distributions on different grids → ValueError.
     """
-    if times == 1:
-        return distribution
-    return plds.PrivacyLossDistribution(*(_repeated(side, times) for side in _sides(distribution)))
+    if len({distribution._pmf_remove._discretization for distribution, _ in parts}) > 1:
+        raise ValueError("losses on different grids cannot be added.")
+    symmetric = all(distribution._symmetric for distribution, _ in parts)
+    sides = ("_pmf_remove",) if symmetric else ("_pmf_remove", "_pmf_add")
+    return plds.PrivacyLossDistribution(
+        *(_folded([(getattr(distribution, side), times) for distribution, times in parts]) for side in sides)
+    )
+
+
+def _folded(parts: Sequence[tuple[Any, int]]) -> Any:
+    if len(parts) == 1 and parts[0][1] == 1:
+        return parts[0][0]
+    sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses, _ in parts)
+    if sparse and sum(times * math.log(losses.size) for losses, times in parts) <= math.log(_SHORT):
+        return reduce(
+            lambda one, other: one.compose(other, _TAIL), (one.self_compose(times) for one, times in parts)
+        )
+    parts = [(_dense(losses), times) for losses, times in parts]
+    lists = [(losses._probs, times) for losses, times in parts]
+    low, high = _kept(lists)
+    size = max(high - low + 1, *(len(masses) for masses, _ in lists))
+    length = fft.next_fast_len(size, real=True)  # beyond it masses wrap around
+    with np.errstate(divide="ignore"):
+        finite = sum(times * float(np.log1p(-losses._infinity_mass)) for losses, times in parts)
+    spectrum = reduce(np.multiply, (fft.rfft(masses, length) ** times for masses, times in lists))
+    return pld_pmf.DensePLDPmf(
+        parts[0][0]._discretization,
+        sum(times * losses._lower_loss for losses, times in parts) + low,
+        np.roll(fft.irfft(spectrum, length), -low)[: high - low + 1],
+        _TAIL - math.expm1(finite),
+        True,
+    )
 
 
 def _sides(distribution: Any) -> list[Any]:
@@ -150,87 +182,28 @@ def _listed(masses: dict[int, float]) -> tuple[npt.NDArray[np.int64], Floats]:
     return np.fromiter(masses, np.int64, len(masses)), np.fromiter(masses.values(), np.float64, len(masses))
 
 
-def _repeated(losses: Any, times: int) -> Any:
-    if not isinstance(losses, pld_pmf.DensePLDPmf):
-        if times * math.log(losses.size) <= math.log(_SHORT):
-            return losses.self_compose(times)
-        losses = _dense(losses)
-    masses = losses._probs
-    low, high = _kept(masses, times)
-    length = fft.next_fast_len(max(high - low + 1, len(masses)), real=True)  # beyond it masses wrap around
-    folded = fft.irfft(fft.rfft(masses, length) ** times, length)
-    return pld_pmf.DensePLDPmf(
-        losses._discretization,
-        times * losses._lower_loss + low,
-        np.roll(folded, -low)[: high - low + 1],
-        _TAIL - math.expm1(times * math.log1p(-losses._infinity_mass)),
-        losses._pessimistic_estimate,
-    )
-
-
-def _kept(masses: Floats, times: int) -> tuple[int, int]:
-    """The places in a list that was folded so often beyond which at most `_TAIL` lies, by Chernoff's bound."""
-    longest = len(masses)
-    step = np.exp(np.arange(longest) / longest)
+def _kept(lists: Sequence[tuple[Floats, int]]) -> tuple[int, int]:
+    """The places in lists that were folded so often beyond which at most `_TAIL` lies, by Chernoff's bound."""
+    longest, last = max(len(masses) for masses, _ in lists), sum(n * (len(masses) - 1) for masses, n in lists)
     with np.errstate(all="ignore"):
         above, below = (
-            (times * np.log(_moments(masses, by)) + math.log(2 / _TAIL)) * (longest / _CHERNOFF)
-            for by in (step, 1 / step)
+            (sum(n * np.log(_moments(masses, sign / longest)) for masses, n in lists) + math.log(2 / _TAIL))
+            * (longest / _CHERNOFF)
+            for sign in (1, -1)
         )
-    high = min([(longest - 1) * times, *(math.ceil(place) + 1 for place in above if math.isfinite(place))])
+    high = min([last, *(math.ceil(place) + 1 for place in above if math.isfinite(place))])
     low = max([0, *(math.floor(-place) - 1 for place in below if math.isfinite(place))])
     return low, high
 
 
-def _moments(masses: Floats, step: Floats) -> Floats:
-    """Σ masses · step^j for each order j; in place, as a list of losses may be long."""
+def _moments(masses: Floats, by: float) -> Floats:
+    """Σ masses · e^(by · j · place) for each order j; in place, as a list of losses may be long."""
+    step = np.exp(by * np.arange(len(masses)))
     power, found = np.ones_like(masses), []
     for _ in _CHERNOFF:
         power *= step
         found.append(power @ masses)
     return np.array(found)
-
-
-def composed(one: Any, other: Any) -> Any:
-    """The privacy loss distribution of one use of each: `compose`, quickly.
-
-    Guarantee: what is cut off at either end has a mass of at most 10⁻¹⁵ / 2, and is counted as endless above the list
-    and as its first loss below it.
-    """
-    if one._symmetric and other._symmetric:
-        return plds.PrivacyLossDistribution(_convolved(one._pmf_remove, other._pmf_remove))
-    return plds.PrivacyLossDistribution(
-        _convolved(one._pmf_remove, other._pmf_remove), _convolved(one._pmf_add, other._pmf_add)
-    )
-
-
-def _convolved(one: Any, other: Any) -> Any:
-    sparse = not any(isinstance(losses, pld_pmf.DensePLDPmf) for losses in (one, other))
-    if sparse and one.size * other.size <= _SHORT:
-        return one.compose(other, _TAIL)
-    one, other = _dense(one), _dense(other)
-    one.validate_composable(other)
-    size = one.size + other.size - 1
-    length = fft.next_fast_len(size, real=True)
-    masses = fft.irfft(fft.rfft(one._probs, length) * fft.rfft(other._probs, length), length)[:size]
-    low = _prefix(masses)
-    high = max(size - _prefix(masses[::-1]), low + 1)
-    kept = masses[low:high]
-    kept[0] += masses[:low].sum()
-    endless = one._infinity_mass + other._infinity_mass - one._infinity_mass * other._infinity_mass
-    return pld_pmf.DensePLDPmf(
-        one._discretization,
-        one._lower_loss + other._lower_loss + low,
-        kept,
-        endless + masses[high:].sum(),
-        one._pessimistic_estimate,
-    )
-
-
-def _prefix(masses: Floats) -> int:
-    """How many of the first have a mass of at most half a tail together."""
-    above = np.cumsum(masses) > _TAIL / 2
-    return int(above.argmax()) if above.any() else len(masses)
 
 
 def least_epsilon(distribution: Any, delta: float) -> float:
