@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import os
 import pickle
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -33,6 +34,9 @@ settings.register_profile(
     "patient", deadline=None, max_examples=40, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("patient")
+MEMORY = Path("/dev/shm")  # thousands of small files are flushed there without a disk
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 gc.disable()  # until all is imported: what comes in stays
 atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
 
