@@ -93,20 +93,20 @@ def test_the_ledger_holds_for_every_person_what_their_reports_cost() -> None:
 
 
 def test_the_statement_shows_the_tight_figure_and_the_plain_sum_and_what_one_person_means() -> None:
-    federation = hosts(blobs(5), budget=Budget(30.0, 1e-3))
-    settings = SMALL | {"epsilon": 0.5, "rounds": 60, "cap": 60}
+    federation = hosts(blobs(5), budget=Budget(15.0, 1e-3))
+    settings = SMALL | {"epsilon": 0.5, "rounds": 30, "cap": 30}
     outcome = sign_ds.train(Config(**settings), Recorded(federation), federation.schemas)
     (party,) = outcome.privacy.to_dict()["parties"]
     assert party["epsilon_round"]["server"] == epsilon({PureDp(0.5): 1}, 1e-3)
-    assert party["epsilon_sum"]["server"] == 30.0
-    assert party["epsilon"]["server"] == epsilon({PureDp(0.5): 60}, 1e-3) < 25
-    assert party["rounds"] == party["uses"]["insider"][0]["count"] == 60
+    assert party["epsilon_sum"]["server"] == 15.0
+    assert party["epsilon"]["server"] == epsilon({PureDp(0.5): 30}, 1e-3) < 12
+    assert party["rounds"] == party["uses"]["insider"][0]["count"] == 30
     text = str(outcome.privacy)
     for words in (
         "replace the content of all reports",
         "ε at δ=0",
         "only one party holds each person",
-        "30",
+        "15",
     ):
         assert words in text
     assert "intersection" not in text
@@ -339,7 +339,8 @@ def accuracy(budget: Budget, *, seed: int = 1, **settings: Any) -> float:
         "rounds": 15,
         "cohort": 80,
         "global_rate": 1.0,
-        "learning_rate": 0.1,
+        "epochs": 3,
+        "learning_rate": 0.3,
         "top": 0.3,
         "device": "cpu",
     }
@@ -355,7 +356,7 @@ def test_at_epsilon_8_it_learns_what_is_easy_and_at_almost_none_it_does_not(repo
 
 
 def test_poisoned_people_change_the_result() -> None:
-    plain = {"reporter": "none", "rounds": 5, "learning_rate": 0.5}
+    plain = {"reporter": "none", "rounds": 5, "learning_rate": 1.6}
     assert accuracy(FREE, **plain) > 0.95
     for kind in ("random", "flip"):
         assert accuracy(FREE, **plain, poison={"kind": kind, "share": 0.4, "scale": 20.0}) < 0.85
