@@ -52,7 +52,7 @@ def test_coupling_decides_what_the_critics_leave_open() -> None:
     """The critics see each bit alone, and so a generator may give both parties the same bit; half of them differ."""
     free = Budget(math.inf, 0.0)
     alone, coupled = (
-        disagreement(20, free, private=False, learning_rate=0.03, coupling=coupling)
+        disagreement(10, free, private=False, learning_rate=0.06, coupling=coupling)
         for coupling in ("none", "gram")
     )
     assert abs(coupled - 0.5) < 0.15 < abs(alone - 0.5)

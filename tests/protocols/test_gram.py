@@ -732,10 +732,10 @@ def test_a_person_with_several_rows_is_refused() -> None:
 def test_parties_rebuilt_from_bytes_between_all_messages_measure_alike() -> None:
     for cut in (by_columns, by_rows):
         tables, schemas = cut(3)
-        plain = measured(tables, schemas, chunk=9)
+        plain = measured(tables, schemas, chunk=20)
         ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
         build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
-        rebuilt = release(BytesParties(build), schemas, chunk=9)
+        rebuilt = release(BytesParties(build), schemas, chunk=20)
         assert torch.equal(plain.gram, rebuilt.gram)
         assert [ledger.spend().total() for ledger in ledgers.values()] == [cells()] * 3
 

@@ -261,9 +261,9 @@ def test_people_who_do_not_match_the_alignment_are_refused(change: Any) -> None:
 def test_parties_of_a_grid_rebuilt_between_all_messages_measure_alike() -> None:
     tables, schemas = by_grid()
     plan = Plan(refined=3, scouting=0.6, triples=(TRIPLE,))
-    plain = measured(tables, schemas, plan, chunk=6, choose=pick)
+    plain = measured(tables, schemas, plan, chunk=20, choose=pick)
     ledgers = {name: Ledger.rehearsal(holder=name, budget=BUDGET) for name in tables}
     build = {name: partial(party, name, tables, schemas, ledger=ledgers[name]) for name in tables}
-    rebuilt = release(BytesParties(build), schemas, plan, chunk=6, choose=pick)
+    rebuilt = release(BytesParties(build), schemas, plan, chunk=20, choose=pick)
     assert torch.equal(plain.gram, rebuilt.gram)
     assert torch.equal(plain.triples[0]["table"], rebuilt.triples[0]["table"])

@@ -95,10 +95,10 @@ def linked(n: int) -> tuple[pd.DataFrame, Schema]:
 
 @pytest.mark.parametrize(("method", "near"), [("lopub", 0.02), ("locop", 0.03)])
 def test_many_clear_reports_recover_all_two_way_tables(method: str, near: float) -> None:
-    frame, schema = linked(20_000)
+    frame, schema = linked(5_000)
     result = train("lopub", federation(frame, schema, 200.0), method=method, epsilon_total=200.0)
     codec = Codec(schema)
-    drawn = result.generator.sample(40_000, seed=1)
+    drawn = result.generator.sample(20_000, seed=1)
     real, synthetic = (codec.encode(part).double() for part in (frame, drawn))
     gap = (real.T @ real / len(real) - synthetic.T @ synthetic / len(synthetic)).abs()
     assert float(gap.max()) < near
