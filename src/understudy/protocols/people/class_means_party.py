@@ -28,8 +28,8 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local import check_epsilon
 from understudy.privacy.local.nearest_codes import STEP, Codebook, NearestCodes
 from understudy.protocols.core import Message, Party
-from understudy.protocols.people.collecting import TableOpening
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
+from understudy.protocols.people.survey import TableOpening
 
 CODE = 2  # bytes of a report
 _FAR = 1 << 20  # no coefficient of a row, or of a mean of rows, is larger

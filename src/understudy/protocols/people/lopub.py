@@ -35,10 +35,10 @@ from understudy.privacy.accounts.ledger import Ledger
 from understudy.privacy.local import Rappor
 from understudy.privacy.local.rappor import BOUNDS
 from understudy.protocols.core import Message, Parties, Party
-from understudy.protocols.people.collecting import Collection, TableOpening, own_table
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.lopub_fit import Estimates, fit_locop, fit_lopub
 from understudy.protocols.people.reporting import MOST_CAP
+from understudy.protocols.people.survey import Survey, TableOpening, own_table
 
 SAME_PEOPLE = False  # each person is with one party
 METHODS = ("lopub", "locop")
@@ -152,7 +152,7 @@ def build_party(name: str, table: Table, ledger: Ledger, **more: Any) -> LoPubPa
     return LoPubParty(name, table, ledger, **more)
 
 
-class _Run(Collection):
+class _Run(Survey):
     """The server's side: whom it has asked, and what they reported."""
 
     protocol, begin = "lopub", Begin

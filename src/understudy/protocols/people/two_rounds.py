@@ -13,13 +13,13 @@ from torch import Tensor
 
 from understudy.privacy.accounts.accounting import PureDp, Spend
 from understudy.protocols.core import Parties
-from understudy.protocols.people.collecting import Collection
 from understudy.protocols.people.host import Reported
+from understudy.protocols.people.survey import Survey
 
 LAW = "of a random row of a random person"
 
 
-class TwoRounds(Collection):
+class TwoRounds(Survey):
     """The server's side: whom it asks in which turn, and what they sent, as it came."""
 
     who: dict[str, tuple[Tensor, Tensor]]  # of each party, by round

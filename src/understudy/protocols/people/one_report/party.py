@@ -23,10 +23,10 @@ from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.local.subset_selection import SubsetSelection
 from understudy.privacy.noise import Rng
 from understudy.protocols.core import Message, Party
-from understudy.protocols.people.collecting import TableOpening, own_table
 from understudy.protocols.people.host import Begun, Call, Hosting, HostParty, Reported
 from understudy.protocols.people.one_report.config import Config
 from understudy.protocols.people.one_report.sets import ColumnSet, Sets
+from understudy.protocols.people.survey import TableOpening, own_table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,8 +47,8 @@ def own_table(party: HostParty, ask: TableOpening, protocol: str) -> Table:
     return party.data
 
 
-class Collection(ABC):
-    """Whom the server asks, and what they reported. A protocol's `train` is that of its collection."""
+class Survey(ABC):
+    """Whom the server asks, and what they reported. A protocol's `train` is that of its survey."""
 
     protocol: ClassVar[str]
     begin: ClassVar[type[TableOpening]]
