@@ -115,9 +115,20 @@ def mask_seed(seed: bytes, keys: Mapping[str, bytes], about: bytes = b"") -> byt
 
     Guarantee: masks are independent wherever one of these differs. A holder's own key is fresh in every session: a seed
     that is dealt again, in another session or about other rows in this one, makes no two messages to one holder that
-    differ by rows alone.
+    differ by rows alone. So `about` has whatever a server could still change of the rows that are masked under these
+    keys: what it told after the last thing that is paid for once.
     """
     return hmac.digest(seed, f"understudy masks {fingerprint(keys)} ".encode() + about, "sha256")
+
+
+def cells_of(name: str, cells: Cells) -> list[list[Any]]:
+    """The cells of a holder's people, in their order, as it is told them: [number, the other holders of them]."""
+    return [[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c]
+
+
+def cut_as(*told: Any) -> bytes:
+    """How a holder's people are cut into messages, by what it was told of that: a part of what masks are `about`."""
+    return json.dumps(told).encode()
 
 
 def chunks_of(

@@ -22,7 +22,7 @@ from understudy.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width
 from understudy.privacy.noise import DiscreteGaussianNoise
 from understudy.privacy.secure import Factor, Ring
-from understudy.protocols.core import Chunk, Products, mask_seed
+from understudy.protocols.core import Chunk, Products, cut_as, mask_seed
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
 from understudy.protocols.gram.layout import Layout, Spread
 from understudy.protocols.gram.messages import Agree
@@ -113,11 +113,11 @@ def factors_of(
     if missing or ask.seeds.keys() != peers:
         raise MessageError(f"{name}: a party's key or seed is missing or new. Nothing was sent.")
     group_of = layout.grid.group_of
-    own = group_of(name)
+    own, cut = group_of(name), cut_as(ask.bits, ask.chunk, ask.cells)
     return {
         peer: Factor(
             Ring(ask.bits),
-            mask_seed(ask.seeds[peer], ask.keys, about),
+            mask_seed(ask.seeds[peer], ask.keys, cut + about),
             first=own < group_of(peer),
             width=widths[own],
             peer_width=widths[group_of(peer)],

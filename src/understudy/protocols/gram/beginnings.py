@@ -4,13 +4,23 @@ Over rows the holders tell their needs and agree on keys. Where columns are spli
 dealt to them, and the products of their columns are made: the server relays sealed messages, chunk by chunk.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from understudy.privacy.secure import Ring
-from understudy.protocols.core import Cells, Dealing, Parties, align_grid, public_values, swap_all
+from understudy.protocols.core import (
+    Cells,
+    Dealing,
+    Parties,
+    align_grid,
+    cells_of,
+    cut_as,
+    public_values,
+    swap_all,
+)
 from understudy.protocols.core.agreeing import (
     Begun,
     Inboxes,
@@ -64,13 +74,13 @@ def over_columns(parties: Parties, layout: Layout, begin: Begin, terms: ServerTe
     """Align, and agree with all of them; the seeds of their masks go with it."""
     cells = align_grid(parties, layout.grid.groups)
     began = _told(public_values(parties.ask(begin)), cells)
-    dealing = _dealing(layout, began, terms)
+    dealing = _dealing(_widths(layout), began, terms)
     agreed = parties.ask(
         {
             name: Agree(
                 seeds=dealing.seeds(name),
                 chunk=terms.chunk,
-                cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
+                cells=cells_of(name, cells),
                 **_told_all(began, began.begun),
             )
             for name in parties.names
@@ -85,7 +95,10 @@ def products(
     """Where columns are split: relay what the holders of each cell send each other, and end with the asks for their
     shares. `about`: the levels, where they were bought.
     """
-    dealing, chunk = _dealing(layout, began, terms, about), layout.chunk(terms.chunk, ring_for(began))
+    dealing, chunk = (
+        _dealing(_widths(layout), began, terms, about),
+        layout.chunk(terms.chunk, ring_for(began)),
+    )
     inbox = swap_all(parties, began.cells, chunk, dealing, began.greetings)
     return {name: Share(inbox=inbox[name], corrections=dealing.corrections(name)) for name in parties.names}
 
@@ -104,17 +117,9 @@ def tables_across(
     `words`: what the holders told each other about the tables; `about` is that word.
     """
     parties.ask({name: replace(widen, inbox=words[name]) for name in parties.names})
-    ring, groups = ring_for(began), layout.grid.group_of
-    widths = Across(layout).widths
-    dealing = Dealing(
-        ring,
-        {name: widths[groups(name)] for name in layout.schemas},
-        began.cells,
-        keys=keys_of(began.begun),
-        secret=terms.secret,
-        about=dict.fromkeys(layout.schemas, about),
-    )
-    chunk = layout.chunk(terms.chunk, ring, widths)
+    widths, group_of = Across(layout).widths, layout.grid.group_of
+    dealing = _dealing({name: widths[group_of(name)] for name in layout.schemas}, began, terms, about)
+    chunk = layout.chunk(terms.chunk, ring_for(began), widths)
     inbox = swap_all(parties, began.cells, chunk, dealing, {})
     return inbox, {name: dealing.corrections(name) for name in parties.names}
 
@@ -136,12 +141,13 @@ def _told_all(began: Began, begun: Begun) -> dict[str, Any]:
     return {"keys": keys_of(begun), "sigmas": began.sigmas, "bits": ring_for(began).bits}
 
 
-def _dealing(layout: Layout, began: Began, terms: ServerTerms, about: bytes = b"") -> Dealing:
-    return Dealing(
-        ring_for(began),
-        {name: layout.width_of(name) for name in layout.schemas},
-        began.cells,
-        keys=keys_of(began.begun),
-        secret=terms.secret,
-        about=dict.fromkeys(layout.schemas, about),
-    )
+def _widths(layout: Layout) -> dict[str, int]:
+    """The length of each holder's one-hot rows."""
+    return {name: layout.width_of(name) for name in layout.schemas}
+
+
+def _dealing(widths: Mapping[str, int], began: Began, terms: ServerTerms, about: bytes = b"") -> Dealing:
+    """Masks for rows of these widths, cut as the holders were told, and `about` what they were told later."""
+    ring, cells = ring_for(began), began.cells
+    told = {name: cut_as(ring.bits, terms.chunk, cells_of(name, cells)) + about for name in widths}
+    return Dealing(ring, widths, cells, keys=keys_of(began.begun), secret=terms.secret, about=told)

@@ -47,6 +47,7 @@ from understudy.protocols.core import (
     Swap,
     Swapped,
     chunks_of,
+    cut_as,
     mask_seed,
 )
 from understudy.protocols.core.keyed import Agreement as KeyedAgreement
@@ -166,16 +167,16 @@ class VisitsParty(KeyedParty[Agreement], AlignedParty):
         """Where columns are split: this side of the products with others."""
         agreement.codes = codes = self._codes()
         group = split.grid.group_of(self.name)
-        own, root = split.own(group), agreement.terms.root
+        own, root, agree = split.own(group), agreement.terms.root, agreement.agree
         factors = {
             peer: Factor(
                 RING,
-                mask_seed(seed, agreement.agree.keys, str(root).encode()),
+                mask_seed(seed, agree.keys, cut_as(root, agree.chunk, agree.cells)),
                 first=group < split.grid.group_of(peer),
                 width=split.width(group),
                 peer_width=split.width_of(peer),
             )
-            for peer, seed in agreement.agree.seeds.items()
+            for peer, seed in agree.seeds.items()
         }
 
         def rows(start: int, stop: int) -> Words:

@@ -14,7 +14,7 @@ from torch import Tensor
 from understudy.data.visits.counts import Block
 from understudy.errors import MessageError
 from understudy.models.visits import VisitTables
-from understudy.protocols.core import Dealing, Parties, align_grid, public_values, swap_all
+from understudy.protocols.core import Dealing, Parties, align_grid, cells_of, cut_as, public_values, swap_all
 from understudy.protocols.core.agreeing import Begun, agree_over_rows, greetings_of, keys_of, same_number
 from understudy.protocols.visits.columns import Split
 from understudy.protocols.visits.messages import Agree, Begin, Count
@@ -85,7 +85,7 @@ def _over_columns(
     multiplier, keys = _most(begun), keys_of(begun)
     widths = {name: split.width_of(name) for name in parties.names}
     terms = holders.terms(multiplier, begin.config["most_holders"])
-    about = dict.fromkeys(parties.names, str(terms.root).encode())
+    about = {name: cut_as(terms.root, chunk, cells_of(name, cells)) for name in parties.names}
     dealing = Dealing(RING, widths, cells, keys=keys, secret=secret, about=about)
     agreed = parties.ask(
         {
@@ -94,7 +94,7 @@ def _over_columns(
                 multiplier=multiplier,
                 seeds=dealing.seeds(name),
                 chunk=chunk,
-                cells=[[cells[c], [peer for peer in c if peer != name]] for c in cells if name in c],
+                cells=cells_of(name, cells),
             )
             for name in parties.names
         }
