@@ -315,7 +315,8 @@ def home(tmp_path: Path) -> Path:
         name: {"table": f"{name}.csv", "schema": f"{name}.toml", "epsilon": 3.0, "delta": 1e-4}
         for name in held
     }
-    settings = {"rounds": 3, "critic_steps": 2, "batch": 8, "checkpoint_every": 2}
+    small = {"latent": 4, "common": [8], "critic_hidden": [4]}
+    settings = {"rounds": 3, "critic_steps": 2, "batch": 8, "checkpoint_every": 2} | small
     body = {"protocol": "verti-gan", "out": "joint", "rows": 50, "settings": settings, "parties": parties}
     (tmp_path / "run.toml").write_text(tomli_w.dumps(body))
     return tmp_path

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import signal
 import sys
 import tomllib
@@ -26,6 +27,18 @@ from understudy.protocols.gans import verti_gan
 CLINIC, INSURER = ["colour", "smoker", "age"], ["grade", "treated", "income"]
 
 Run = Callable[..., tuple[int, str, str]]
+
+
+RAN: list[Path] = []
+
+
+@pytest.fixture
+def ran(understudy: Run, home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with a finished run: one for all, and a copy of it for each test."""
+    if not RAN:
+        assert understudy("run", home / "run.toml")[0] == 0
+        RAN.append(Path(shutil.copytree(home, tmp_path_factory.mktemp("ran"), dirs_exist_ok=True)))
+    return Path(shutil.copytree(RAN[0], home, dirs_exist_ok=True))
 
 
 def write_run(home: Path, body: dict[str, object]) -> None:
@@ -88,58 +101,52 @@ def test_a_run_leaves_all_artefacts_and_a_true_ledger(understudy: Run, home: Pat
     assert sum(line["paid"] for line in json.loads((joint / "transcript.json").read_text())) == 6
 
 
-def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(
-    understudy: Run, home: Path
-) -> None:
-    understudy("run", home / "run.toml")
-    code, out, _ = understudy("sample", home / "joint", "-n", 7, "--seed", 1)
+def test_samples_come_back_in_the_schema_s_dtypes_and_repeat_under_a_seed(understudy: Run, ran: Path) -> None:
+    code, out, _ = understudy("sample", ran / "joint", "-n", 7, "--seed", 1)
     assert code == 0
-    assert out == understudy("sample", home / "joint", "-n", 7, "--seed", 1)[1]
+    assert out == understudy("sample", ran / "joint", "-n", 7, "--seed", 1)[1]
     assert len(out.splitlines()) == 8
-    understudy("sample", home / "joint", "-n", 7, "--out", home / "s.parquet")
-    again = pd.read_parquet(home / "s.parquet")
-    expected = Generator.load(home / "joint").sample(1).dtypes
+    understudy("sample", ran / "joint", "-n", 7, "--out", ran / "s.parquet")
+    again = pd.read_parquet(ran / "s.parquet")
+    expected = Generator.load(ran / "joint").sample(1).dtypes
     assert again.dtypes.equals(expected)
-    code, out, err = understudy("sample", home / "joint", "-n", 7, "--where", "income >= 50 and age < 40")
+    code, out, err = understudy("sample", ran / "joint", "-n", 7, "--where", "income >= 50 and age < 40")
     assert code == 0
     drawn = pd.read_csv(io.StringIO(out))
     assert len(drawn) == 7
     assert (drawn["income"] >= 50).all()
     assert (drawn["age"] < 40).all()
     assert "probability" in err
-    code, out, err = understudy("sample", home / "joint", "--where", "incom >= 50")
+    code, out, err = understudy("sample", ran / "joint", "--where", "incom >= 50")
     assert (code, out) == (1, "")
     assert 'Did you mean "income"?' in err
 
 
-def test_the_ledger_is_shown_as_a_table(understudy: Run, home: Path) -> None:
-    understudy("run", home / "run.toml")
-    code, out, _ = understudy("ledger", "show", home / "ledgers" / "clinic.ledger")
+def test_the_ledger_is_shown_as_a_table(understudy: Run, ran: Path) -> None:
+    code, out, _ = understudy("ledger", "show", ran / "ledgers" / "clinic.ledger")
     assert code == 0
     for word in ("when", "run", "what", "round 1", "ε alone", "ε in all", "clinic", "Left"):
         assert word in out
 
 
-def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, home: Path) -> None:
-    understudy("run", home / "run.toml")
-    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+def test_a_second_run_into_the_same_folder_is_refused(understudy: Run, ran: Path) -> None:
+    with Ledger(ran / "ledgers" / "clinic.ledger") as ledger:
         before = ledger.spent()
-    code, _, err = understudy("run", home / "run.toml")
+    code, _, err = understudy("run", ran / "run.toml")
     assert code == 1
     assert "already has a run" in err
     assert "--resume" in err
-    with Ledger(home / "ledgers" / "clinic.ledger") as ledger:
+    with Ledger(ran / "ledgers" / "clinic.ledger") as ledger:
         assert ledger.spent() == before
 
 
-def test_a_second_run_beyond_the_ledger_s_budget_is_refused(understudy: Run, home: Path) -> None:
-    understudy("run", home / "run.toml")
-    change(home, out="again")
-    code, _, err = understudy("run", home / "run.toml")
+def test_a_second_run_beyond_the_ledger_s_budget_is_refused(understudy: Run, ran: Path) -> None:
+    change(ran, out="again")
+    code, _, err = understudy("run", ran / "run.toml")
     assert code == 1
     assert "BudgetExceeded" in err
     assert "Nothing was sent" in err
-    assert not (home / "again" / "generator").exists()
+    assert not (ran / "again" / "generator").exists()
 
 
 def test_ctrl_c_leaves_a_checkpoint_from_which_the_run_goes_on(
@@ -333,11 +340,10 @@ def test_a_run_file_states_the_lifetime_budget_apart_and_a_ledger_that_disagrees
 
 
 def test_a_refusal_by_the_lifetime_budget_names_the_command_that_raises_it(
-    understudy: Run, home: Path
+    understudy: Run, ran: Path
 ) -> None:
-    understudy("run", home / "run.toml")
-    change(home, out="again")
-    assert "`understudy ledger budget`" in understudy("run", home / "run.toml")[2]
+    change(ran, out="again")
+    assert "`understudy ledger budget`" in understudy("run", ran / "run.toml")[2]
 
 
 def test_an_audit_states_the_claim_and_what_it_observed(
@@ -427,11 +433,10 @@ def test_a_folder_without_a_generator_is_named(understudy: Run, tmp_path: Path) 
     assert "card.json is missing" in err
 
 
-def test_a_damaged_generator_is_refused(understudy: Run, home: Path) -> None:
-    understudy("run", home / "run.toml")
-    weights = home / "joint" / "generator" / "weights.safetensors"
+def test_a_damaged_generator_is_refused(understudy: Run, ran: Path) -> None:
+    weights = ran / "joint" / "generator" / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-40])
-    code, _, err = understudy("sample", home / "joint")
+    code, _, err = understudy("sample", ran / "joint")
     assert code == 1
     assert "damaged" in err
 

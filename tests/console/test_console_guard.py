@@ -194,7 +194,7 @@ PATHS = st.one_of(
 
 
 @settings(
-    max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True
+    max_examples=30, deadline=None, database=None, suppress_health_check=list(HealthCheck), derandomize=True
 )
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "TRACE", "X"]),

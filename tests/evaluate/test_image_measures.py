@@ -23,7 +23,7 @@ def by_name(figures):
 
 
 def test_a_classifier_learns_from_faithful_images_and_not_from_wrong_labels():
-    real, good, test = bars(200, 0), bars(200, 1), bars(200, 2)
+    real, good, test = bars(150, 0, 6), bars(150, 1, 6), bars(150, 2, 6)
     wrong = good[0], 1 - good[1]
     faithful = by_name(evaluate_images(real, good, test, classes=2, epochs=12))
     assert list(faithful) == [f"tstr_cnn_{score}" for score in SCORES["classification"]]

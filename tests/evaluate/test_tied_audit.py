@@ -24,7 +24,7 @@ SCHEMAS = {"a": ImageSchema(height=2, width=3), "b": Schema(columns=(Boolean(nam
 
 def audited(epsilon: float, **settings: Any) -> AuditResult:
     case = TiedAudit(
-        config=tied.Config(features=6, directions=2, components=8, steps=10, **settings),
+        config=tied.Config(features=6, directions=2, components=2, steps=1, **settings),
         schemas=SCHEMAS,
         budgets=dict.fromkeys(SCHEMAS, Budget(epsilon, 1e-3)),
         target="a",
