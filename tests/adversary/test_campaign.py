@@ -14,6 +14,7 @@ from understudy.protocols.gans.party import GanParty
 from understudy.protocols.people.host import HostParty
 from understudy.protocols.tied import vectors
 
+pytestmark = pytest.mark.usefixtures("short_fits")
 Patch = pytest.MonkeyPatch
 FEW = ("Central GAN", "VDGAN, PATE, two parties", "SignDS, Duchi", "DP-GenFL, rows at the ends of float32",
        "LoPub, three reports each, two hosts", "Two aggregators, two hosts", "Gram, rows, three parties",
