@@ -43,10 +43,10 @@ BUDGET = Budget(epsilon=3.0, delta=1e-5)
 
 
 @cache
-def small_toy(rows: int) -> tuple[pd.DataFrame, Schema]:
+def small_toy(rows: int, *more: str) -> tuple[pd.DataFrame, Schema]:
     """A toy table with a column of every kind of levels, and few of them."""
     frame, schema = toy(rows=rows, seed=3)
-    some = ["colour", "grade", "age", "smoker", "joined"]
+    some = ["colour", "grade", "age", "smoker", "joined", *more]
     columns = (replace(c, bins=3) if isinstance(c, Binned) else c for c in schema.select(some).columns)
     return frame[["id", *some]], replace(schema, columns=tuple(columns))
 
@@ -115,7 +115,7 @@ def undeclared(
 @cache
 def grid() -> tuple[dict[str, pd.DataFrame], dict[str, Schema]]:
     """Two holders of some columns of half of the people each, and one of the other columns of all."""
-    frame, schema = toy(rows=24, seed=3)
+    frame, schema = small_toy(24, "visits")
     some = ["colour", "grade", "smoker", "age"]
     columns = {"a0": some, "a1": some, "b": ["visits", "joined"]}
     rows = {"a0": frame.iloc[::2], "a1": frame.iloc[1::2], "b": frame}
@@ -308,11 +308,11 @@ TIED = {"features": 8, "directions": 3, "components": 4, "steps": 4, "chunk": 25
 RECURRENT = ENCODED | {"hidden": 4, "latent": 2}
 MIXTURE = {"components": 4, "steps": 4, "chunk": 15, "device": "cpu"}
 SPLIT = {
-    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "components": 4, "steps": 4,
+    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 6, "components": 4, "steps": 4,
     "device": "cpu",
 }  # fmt: skip
 UPLOADED = {
-    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 4, "features": 6, "bits": 5,
+    "aggregator": "second", "epsilon": 3.0, "delta": 1e-5, "least_people": 10, "batch": 6, "features": 6, "bits": 5,
 }  # fmt: skip
 PURE = Budget(epsilon=3.0, delta=0.0)
 CLEAR = Budget(epsilon=300.0, delta=0.0)  # local reports of so few people are noise alone at any smaller
@@ -374,7 +374,7 @@ CASES = [
         "FedSTDG, EM-MDS, fixed rate, one host", "fed-stdg", fed_stdg,
         RECURRENT | {"reporter": "em-mds", "chosen": 2, "adaptive": False}, lambda: series(1),
     ),
-    Case("DPLT, two parties", "dplt", dplt, {"chunk": 10}, lambda: vertical(2), PURE, one_payment=True),
+    Case("DPLT, two parties", "dplt", dplt, {"chunk": 15}, lambda: vertical(2), PURE, one_payment=True),
     Case("DPLT+, three parties", "dplt", dplt, {"plus": True}, lambda: vertical(3), PURE, one_payment=True),
     Case("LoPub, three reports each, two hosts", "lopub", lopub, REPORTED, lambda: horizontal(2), CLEAR),
     Case(
