@@ -106,12 +106,12 @@ def gaussian_delta(eps: float, sigma: float) -> mpmath.mpf:
         return mpmath.ncdf(half - eps * sigma) - mpmath.exp(eps) * mpmath.ncdf(-half - eps * sigma)
 
 
-@pytest.mark.parametrize("sigma", [1e-9, 2e-6, 1e-4, 0.3, 1e4, 1e8, 1e12, 1e150])
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-5, 0.3])
-def test_gaussian_noise_is_priced_right_however_small_or_large(sigma: float, delta: float) -> None:
-    stated = epsilon({G(sigma): 1}, delta)
-    assert math.isinf(stated) or gaussian_delta(stated, sigma) <= delta * (1 + 1e-9)
-    assert math.isfinite(stated) or sigma < 1e-6
+def test_gaussian_noise_is_priced_right_however_small_or_large(delta: float) -> None:
+    for sigma in (1e-9, 2e-6, 1e-4, 0.3, 1e4, 1e8, 1e12, 1e150):
+        stated = epsilon({G(sigma): 1}, delta)
+        assert math.isinf(stated) or gaussian_delta(stated, sigma) <= delta * (1 + 1e-9), sigma
+        assert math.isfinite(stated) or sigma < 1e-6, sigma
 
 
 @pytest.mark.parametrize(
@@ -129,11 +129,11 @@ def test_many_uses_are_priced_right_where_the_rounding_of_a_transform_adds_up(
 
 
 @pytest.mark.parametrize("rate", [1e-320, 1e-17, 1e-6, 0.5, 1 - 2**-53])
-@pytest.mark.parametrize("each", [5e-324, 1e-18, 1e-6, 1.0, 50.0, 699.9, 800.0])
-def test_a_sample_of_a_pure_mechanism_never_costs_less_than_it_does(rate: float, each: float) -> None:
+def test_a_sample_of_a_pure_mechanism_never_costs_less_than_it_does(rate: float) -> None:
     with mpmath.workdps(400):
-        truth = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(each)))
-        assert truth <= amplified(rate, each) <= truth * (1 + 1e-14) + mpmath.mpf("1e-323")
+        for each in (5e-324, 1e-18, 1e-6, 1.0, 50.0, 699.9, 800.0):
+            truth = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(each)))
+            assert truth <= amplified(rate, each) <= truth * (1 + 1e-14) + mpmath.mpf("1e-323"), each
 
 
 EXTREMES = [5e-324, 1e-200, 1e-30, 1e-7, 1e7, 1e30, 1e200, 1.7e308]

@@ -269,15 +269,16 @@ class NothingDrawn:
 
 
 @every_case
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_an_update_that_is_not_finite_counts_as_zero_and_changes_no_other(case, bad):
+def test_an_update_that_is_not_finite_counts_as_zero_and_changes_no_other(case):
     zero = torch.rand(4, case.mechanism.dims)
     zero[2] = 0
-    updates = zero.clone()
-    updates[2, -1] = bad
-    one, other = (case.mechanism.report(u, SecureRng.from_seed(4)) for u in (updates, zero))
-    assert torch.equal(one.values, other.values)
-    assert one.indices is other.indices or torch.equal(one.indices, other.indices)
+    other = case.mechanism.report(zero, SecureRng.from_seed(4))
+    for bad in (math.nan, math.inf, -math.inf):
+        updates = zero.clone()
+        updates[2, -1] = bad
+        one = case.mechanism.report(updates, SecureRng.from_seed(4))
+        assert torch.equal(one.values, other.values), bad
+        assert one.indices is other.indices or torch.equal(one.indices, other.indices), bad
 
 
 @every_case
@@ -306,11 +307,11 @@ def test_the_same_generator_gives_the_same_report_and_leaves_the_updates_alone(c
 
 
 @every_case
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 51.0])
-def test_an_epsilon_that_promises_nothing_is_refused(case, bad):
+def test_an_epsilon_that_promises_nothing_is_refused(case):
     settings = {name: getattr(case.mechanism, name) for name in case.mechanism.__dataclass_fields__}
-    with pytest.raises(ConfigError, match="epsilon must be"):
-        type(case.mechanism)(**settings | {"epsilon": bad})
+    for bad in (0.0, -1.0, math.nan, math.inf, 51.0):
+        with pytest.raises(ConfigError, match="epsilon must be"):
+            type(case.mechanism)(**settings | {"epsilon": bad})
 
 
 def test_mag_rr_answers_differ_by_exactly_exp_epsilon_and_follow_their_law():
