@@ -43,6 +43,7 @@ from protocol_cases import CASES, Case
 from second_accountant import composed, least_epsilon, pairs
 from sites import Sites, named, tapped
 from torch import Tensor
+from undisturbed import entries_in
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.population import Population
@@ -193,7 +194,7 @@ class Worlds:
         trial, outcomes = self.trial, []
         for world, parties in enumerate(self.worlds):
             ledger = self.ledgers[world][name]
-            entries = ledger.entries()[-1].number
+            entries = entries_in(ledger)
             trial.sites.begin(world, parties[name], ask)
             try:
                 reply: Reply | Exception = parties[name].answer(ask)
@@ -304,7 +305,8 @@ class Trial:
 
     def receipts(self, reply: Reply, ledger: Any, before: int) -> None:
         """Whatever was computed from rows bears a receipt of an entry that this ask made; all of it is finite."""
-        written = {entry.number: entry for entry in ledger.entries() if entry.number > before}
+        paid = any(isinstance(value, Paid) for value in vars(reply).values())
+        written = {entry.number: entry for entry in ledger.entries()[before:]} if paid else {}
         for item in fields(reply):
             value = getattr(reply, item.name)
             if isinstance(value, Paid):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from protocol_cases import CASES, Case
-from undisturbed import Recorded, undisturbed, until_the_last_answer
+from undisturbed import Recorded, entries_in, undisturbed, until_the_last_answer
 
 from understudy.errors import UnderstudyError
 from understudy.federation import Federation
@@ -79,7 +79,7 @@ def assert_replay_is_paid_for(parties: Insistent) -> None:
     """After the run: whoever puts all of its asks again gets nothing that is not paid for anew, within the budget."""
     for name, ask, _ in parties.log:
         ledger = parties.holders[name].ledger
-        spent, entries = ledger.spend(), len(ledger.entries())
+        spent, entries = ledger.spend(), entries_in(ledger)
         try:
             reply = parties.inside[name].answer(ask)
         except UnderstudyError:

@@ -10,6 +10,7 @@ from protocol_cases import Case
 
 from understudy.federation import Federation
 from understudy.pack import pack
+from understudy.privacy.accounts.ledger import Ledger
 from understudy.protocols.core.base import Ask, Paid, Party, Reply
 from understudy.runtime.local import LocalParties
 
@@ -58,6 +59,13 @@ def recorded(case: Case, federation: Federation) -> Recorded:
 
 def paid_values(log: list[tuple[str, Ask, Reply]]) -> list[Paid]:
     return [value for _, _, reply in log for value in vars(reply).values() if isinstance(value, Paid)]
+
+
+def entries_in(ledger: Ledger) -> int:
+    """How many there are, which are numbered from 1 on; nothing of them is read."""
+    with ledger._store.transaction(write=False) as sql:
+        number: int = sql.execute("SELECT count(*) FROM entry").fetchone()[0]
+    return number
 
 
 @cache
