@@ -5,13 +5,14 @@ import gc
 import hashlib
 import importlib
 import importlib.util
+import logging
 import os
 import pickle
 import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,7 @@ settings.load_profile("patient")
 MEMORY = Path("/dev/shm")  # thousands of small files are flushed there without a disk
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+logging.getLogger().addHandler(logging.NullHandler())  # else warnings go to stderr, where commands speak
 gc.disable()  # until all is imported: what comes in stays
 atexit.register(gc.unfreeze)  # libraries that count at the end what nobody let go of find nothing
 
@@ -66,13 +68,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         importlib.import_module("torch._dynamo")
         # Numbers and words of all our files, which it tries: each worker would look for them anew.
         importlib.import_module("hypothesis.internal.conjecture.providers")._get_local_constants()
+    patches = ExitStack()
+    config.add_cleanup(patches.close)
+    folder = config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    for patch in (masked_once(), read_once(), commands_once(), trusted_once(), one_nursery(folder)):
+        patches.enter_context(patch)  # as fixtures of all tests they would be looked at before each
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000)  # little of what a test makes is in cycles
     gc.enable()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def masked_once() -> Iterator[None]:
     """A masked id follows from the key and the id alone, and rehearsals of one seed mask the same ids again."""
     from understudy.privacy.secure import set_intersection
@@ -83,7 +90,7 @@ def masked_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def read_once() -> Iterator[None]:
     """The cells of a small frame follow from the frame, the schema and the names alone, and tests open the same frames
     again and again. Each table has a frame of its own.
@@ -107,7 +114,7 @@ def read_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def commands_once() -> Iterator[None]:
     """The tree of commands is a pure function of the program, which builds it at each call."""
     import typer.main
@@ -120,7 +127,7 @@ def commands_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
+@contextmanager
 def trusted_once() -> Iterator[None]:
     """Browsers that ask this machine alone share the authorities of the world, which each would read anew."""
     with pytest.MonkeyPatch.context() as patch:
@@ -129,14 +136,14 @@ def trusted_once() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@contextmanager
+def one_nursery(folder: Path) -> Iterator[None]:
     """What looks at offers is forked from one process for all tests, where they were collected from files that ask for
     looks. The command that serves an exchange starts its own.
     """
     with pytest.MonkeyPatch.context() as patch:
         if (checker := sys.modules.get("understudy.exchange.checker")) and hasattr(os, "pidfd_open"):
-            patch.setattr(checker, "_started", partial(bear, tmp_path_factory.getbasetemp()))
+            patch.setattr(checker, "_started", partial(bear, folder))
         yield
 
 
