@@ -160,7 +160,7 @@ def test_fit_learns_two_kinds_of_rows() -> None:
     kinds = torch.tensor([[1, 1, 0, 0, 0, 1, 0, 0, 0, 0.0], [0, 0, 0, 1, 1, 0, 0, 0, 0, 1]])
     rows = kinds.repeat(100, 1)
     network, rng = TableWae((2, 3, 2, 5), 16, 2), FastRng(1)
-    trained = fit(network, network.init(rng), rows, rng, steps=200, batch=32, lr=0.02)
+    trained = fit(network, network.init(rng), rows, rng, steps=100, batch=32, lr=0.02)
     drawn = network.decoder(trained)(torch.randn(500, 2, generator=torch.Generator().manual_seed(0))).round()
     near = [(drawn == kind).all(1).double().mean() for kind in kinds]
     assert sum(near) > 0.7

@@ -83,7 +83,7 @@ def test_piecewise_with_half_a_window_is_that_of_wang_et_al():
     ids=repr,
 )
 def test_single_values_are_unbiased_with_the_stated_variance(mechanism):
-    n, rng = 400_000, SecureRng.from_seed(11)
+    n, rng = 100_000, SecureRng.from_seed(11)
     for value in VALUES:
         answers = mechanism(torch.full((n,), value), rng)
         variance = float(mechanism.variance(torch.tensor(value, dtype=torch.float64)))
@@ -104,7 +104,7 @@ def test_single_values_are_unbiased_with_the_stated_variance(mechanism):
     ids=repr,
 )
 def test_vectors_are_unbiased_after_clipping_with_the_stated_variance(mechanism):
-    n = 100_000
+    n = 40_000
     update = torch.tensor([3.0, -1.5, 0.25, -2.0])[: mechanism.dims]
     clipped = update.clamp(-2, 2).double()
     report = mechanism.report(update.repeat(n, 1), SecureRng.from_seed(12))

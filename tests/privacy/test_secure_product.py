@@ -120,7 +120,7 @@ def test_each_masked_row_is_as_likely_for_one_matrix_as_for_another() -> None:
 def test_a_share_alone_is_uniform_whatever_the_rows() -> None:
     ring, ones = Ring(32), np.ones((3, 1), dtype=bool)
     tops = []
-    for number in range(600):
+    for number in range(300):
         seeds = (number.to_bytes(32, "big"), (number + 10_000).to_bytes(32, "big"))
         tops.append([int(share.item()) >> 29 for share in shares(ones, ones, ring, 2, seeds)])
     for side in np.array(tops).T:
