@@ -6,7 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 
 from understudy import classifier
 from understudy.classifier import Classifier
-from understudy.data.features import ArrayFeatures, TableFeatures
-from understudy.data.population import Population
+from understudy.data.encoding.features import ArrayFeatures, TableFeatures
+from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.errors import ArtefactError, SchemaError
 from understudy.models.cohort.classifier import LeNet, LogisticRegression

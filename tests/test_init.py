@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from test_cli import Run
+from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
-from understudy.data.sources import TableSource
 from understudy.runfile import RunFile
 
 pytestmark = pytest.mark.usefixtures("short_fits", "light_masks")

@@ -13,10 +13,10 @@ import pytest
 import understudy as us
 from test_cli import Run
 from understudy import result as results
-from understudy.data import batches
 from understudy.data.infer import infer_schema
+from understudy.data.reading import batches
+from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Boolean, Categorical, Schema
-from understudy.data.streamed import StreamedTable
 from understudy.data.table import check_table
 from understudy.errors import (
     ArtefactError,

@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from understudy.data import batches
-from understudy.data.streamed import StreamedTable, open_table
+from understudy.data.reading import batches
+from understudy.data.reading.streamed import StreamedTable, open_table
 
 
 def test_every_case_is_measured_and_what_stands_in_the_file_is_not_measured_again(

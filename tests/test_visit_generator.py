@@ -11,7 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from understudy.cli import app
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.visits import VisitCodes, VisitSchema, read_visits
 from understudy.data.visits.frames import number_bounds, visit_frames
 from understudy.errors import ArtefactError, ConfigError, UnderstudyError

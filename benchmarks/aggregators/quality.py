@@ -29,7 +29,7 @@ from tables import Public, load
 from common import publication
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.partition import random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals

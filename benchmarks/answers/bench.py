@@ -33,7 +33,7 @@ import torch
 from common.options import options, quick
 from common.rows import said, write
 from understudy.answers import Release
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Column, Integer, Schema
 from understudy.generator import Generator
 from understudy.models.nets import BranchedGenerator

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.marginals import bootstrap, shuffled
 from understudy.privacy.accounts.budget import Budget

@@ -32,7 +32,7 @@ import torch
 
 from common.options import options, quick
 from common.rows import write
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.exchange.client import Client
 from understudy.exchange.serve import open_exchange, server_for

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
 from understudy.data.samples import toy
 from understudy.models.plan import MOST_LAYERS, MOST_UNITS, plan_of

@@ -37,7 +37,7 @@ from wae_tables import FILES, Data, load
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.table import read_table
 from understudy.evaluate.utility.correlation import correlations

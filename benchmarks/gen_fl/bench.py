@@ -30,7 +30,7 @@ from common.grid import Grid, grid_options
 from common.loaders import IMAGES, Images, images
 from common.options import quick
 from understudy.classifier import Classifier
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.run import train

@@ -33,8 +33,8 @@ from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays, images
 from common.options import quick
 from understudy.classifier import Classifier
+from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
-from understudy.data.population import Population
 from understudy.federation import Federation
 from understudy.models.device import pick_device
 from understudy.privacy.accounts.budget import Budget

@@ -28,7 +28,7 @@ from bench import load as load_images
 from common.grid import Grid, by_text, grid_options
 from common.windows import DATASETS as SERIES
 from common.windows import load as load_series
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.evaluate.utility.series import median_distance, mmd
 from understudy.federation import Federation

@@ -41,7 +41,7 @@ from three import STEPS, learned
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.partition import random_columns
 from understudy.models.tables import Triple
 from understudy.models.tables.fit_gram import fit_gram

@@ -48,7 +48,7 @@ from common.grid import Grid, grid_options
 from common.options import quick
 from common.publication import DELTA, ENDS
 from common.rows import read
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.partition import iid_rows, random_columns
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.fidelity import evaluate_tables

@@ -32,7 +32,7 @@ from tables import load
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.privacy.accounts.accounting import DiscreteGaussian, calibrate
 from understudy.privacy.noise.rng import FastRng

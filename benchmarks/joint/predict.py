@@ -37,7 +37,7 @@ from tables import Public
 
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.federation import Federation
 from understudy.generator import Generator
 from understudy.privacy.accounts.budget import Budget

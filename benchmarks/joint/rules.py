@@ -40,7 +40,7 @@ from common.rows import read, said, write
 from common.sources import need
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import all_keep
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import rand_health
 from understudy.data.schema import Categorical, Schema, join
 from understudy.models.tables import Ruled

@@ -40,7 +40,7 @@ from tables import load
 
 from common.options import options, quick
 from common.rows import said, write
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.models.tables import MixtureOfProducts, Triple
 from understudy.models.tables.fit_gram import fit_gram

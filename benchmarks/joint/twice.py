@@ -27,7 +27,7 @@ from tables import Public
 from common import publication
 from common.grid import Grid, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.fidelity import evaluate_tables
 from understudy.run import train
 

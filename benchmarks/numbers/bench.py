@@ -43,9 +43,9 @@ from tables import NAMES, Known, load, widened
 from common import publication
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
 from understudy.data.column import Binned
-from understudy.data.fine import fine_schema
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import fine_schema
 from understudy.data.schema import Schema
 from understudy.evaluate.utility.downstream import classification_scores
 from understudy.evaluate.utility.marginals import Marginals

@@ -38,7 +38,7 @@ from people_tables import DATASETS, Data, load
 
 from common.grid import Grid, by_text, grid_options
 from common.options import quick
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.evaluate.utility.downstream import Examples, classification_scores, scores_of
 from understudy.evaluate.utility.marginals import Marginals, bootstrap, shuffled
 from understudy.federation import Federation

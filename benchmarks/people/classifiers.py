@@ -41,9 +41,9 @@ from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays, images
 from common.options import quick
 from understudy.classifier import Classifier
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.population import Population
 from understudy.data.images import Images, ImageSchema
-from understudy.data.population import Population
 from understudy.data.schema import Categorical, Schema
 from understudy.federation import Federation
 from understudy.generator import Generator

@@ -18,7 +18,7 @@ import torch
 from people_tables import load
 
 from common.grid import Grid, by_text
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
 from understudy.pack import Value
 from understudy.privacy.accounts.budget import Budget

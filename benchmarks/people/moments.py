@@ -41,7 +41,7 @@ from scipy.special import ndtri
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES
 from common.options import quick
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.data.images import ImageSchema
 from understudy.models.moments import CellGaussians, bayes_rule, centres, directions, fit_cells
 from understudy.models.moments.one_release import fit_one_release

@@ -30,8 +30,8 @@ import pyarrow.parquet as pq
 
 from common.options import options, quick
 from common.rows import read, said, write
+from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Integer, Real, Schema
-from understudy.data.sources import TableSource
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.secure import gram_matrix

@@ -19,8 +19,8 @@ from torch.nn import functional
 
 from common.loaders import IMAGES, images
 from common.sources import need
-from understudy.data.features import TableFeatures
-from understudy.data.population import Population
+from understudy.data.encoding.features import TableFeatures
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.models.cohort.classifier import LeNet
 from understudy.models.cohort.classifier import LogisticRegression as Linear

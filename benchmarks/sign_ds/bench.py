@@ -26,7 +26,7 @@ from sklearn.datasets import load_digits
 from common.grid import Grid, by_text, grid_options
 from common.loaders import IMAGES, arrays
 from common.options import quick
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget
 from understudy.protocols.people.reporting import SELECTION

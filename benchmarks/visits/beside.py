@@ -10,7 +10,7 @@ from cases import Case
 from numpy.typing import NDArray
 
 from common import publication
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.data.visits import VisitCodes, VisitLayout, count_visits, read_visits
 from understudy.data.visits.frames import number_bounds, visit_frames

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from understudy.classifier import Classifier
+    from understudy.data.encoding.population import Population
     from understudy.data.infer import infer_schema
-    from understudy.data.population import Population
     from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
     from understudy.errors import UnderstudyError
     from understudy.evaluate.beside import evaluate
@@ -65,7 +65,7 @@ _FROM = {
     "Integer": "data.schema",
     "Ledger": "privacy.accounts.ledger",
     "Ordinal": "data.schema",
-    "Population": "data.population",
+    "Population": "data.encoding.population",
     "Real": "data.schema",
     "Result": "result",
     "Schema": "data.schema",

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from understudy.bounded import read_json
 from understudy.data.described import load_schema
-from understudy.data.features import DeclaredFeatures, Features, TableFeatures, features_from
-from understudy.data.population import Population
+from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures, features_from
+from understudy.data.encoding.population import Population
 from understudy.errors import ArtefactError
 from understudy.models.cohort import Classifier as Network
 from understudy.models.cohort import from_description

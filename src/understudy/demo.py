@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import tomli_w
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import rand_health, rand_years
 from understudy.data.schema import Schema, join
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits

@@ -26,11 +26,11 @@ from understudy.answers.rules import keeping
 from understudy.check import not_negative, one_of, whole
 from understudy.classifier import Classifier
 from understudy.data.classes import Codes
-from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, ArraySchema, PublicSchema
-from understudy.data.features import DeclaredFeatures, Features, TableFeatures
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import DeclaredFeatures, Features, TableFeatures
+from understudy.data.encoding.levels import Levels
 from understudy.data.images import ImageSchema
-from understudy.data.levels import Levels
 from understudy.data.mixed import MixedSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema

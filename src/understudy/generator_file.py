@@ -18,9 +18,9 @@ from torch import nn
 from understudy.answers import Release
 from understudy.answers.release import FILE as RELEASE
 from understudy.bounded import read_json
-from understudy.data.codec import Codec
 from understudy.data.described import PublicSchema
-from understudy.data.levels import Levels, level_shapes
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.levels import Levels, level_shapes
 from understudy.data.mixed import MixedSchema, load_any
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema

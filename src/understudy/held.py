@@ -22,12 +22,12 @@ from understudy.data.described import (
     load_schema,
     read_rows,
 )
-from understudy.data.features import Features
-from understudy.data.files import Source
+from understudy.data.encoding.features import Features
+from understudy.data.encoding.population import Population
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
-from understudy.data.no_rows import NoRows
-from understudy.data.population import Population
+from understudy.data.reading.files import Source
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.data.visits import TwoSources, Visits, VisitSchema

@@ -27,15 +27,15 @@ import pyarrow as pa
 
 from understudy.check import plain_name
 from understudy.data.arrays import ArrayTable
-from understudy.data.batches import batches_of
 from understudy.data.coarsen import coarsen, coarsen_long
 from understudy.data.described import ArraySchema, load_schema, one_kind_of_row, read_rows
-from understudy.data.files import Source, open_source
+from understudy.data.reading.batches import batches_of
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.sources import TableSource
+from understudy.data.reading.streamed import StreamedTable, long_source, open_table
+from understudy.data.reading.writing import csv_text
 from understudy.data.schema import Boolean, Schema
-from understudy.data.sources import TableSource
-from understudy.data.streamed import StreamedTable, long_source, open_table
 from understudy.data.table import Table, read_table
-from understudy.data.writing import csv_text
 from understudy.durable import own_folder, replace_json
 from understudy.durable import replace as write
 from understudy.errors import (

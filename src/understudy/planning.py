@@ -15,7 +15,7 @@ from typing import Any
 
 from understudy.check import whole
 from understudy.data.described import PublicSchema
-from understudy.data.fine import cut_evenly
+from understudy.data.encoding.fine import cut_evenly
 from understudy.errors import ConfigError
 from understudy.held import budgets, loaded
 from understudy.privacy.accounts.budget import Budget

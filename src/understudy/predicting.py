@@ -11,8 +11,8 @@ import pandas as pd
 
 from understudy.check import nearest
 from understudy.classifier import Classifier
-from understudy.data.cells import read_cells
-from understudy.data.files import PLAIN_NUMBERS, Source, open_source
+from understudy.data.reading.cells import read_cells
+from understudy.data.reading.files import PLAIN_NUMBERS, Source, open_source
 from understudy.data.schema import Integer, Real, Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.result import load

@@ -11,11 +11,11 @@ import tomli_w
 
 from understudy.classifier import Classifier
 from understudy.data.arrays import ArrayTable
-from understudy.data.files import Source
-from understudy.data.streamed import StreamedTable
+from understudy.data.reading.files import Source
+from understudy.data.reading.streamed import StreamedTable
+from understudy.data.reading.writing import write_several, write_visits
 from understudy.data.table import Table
 from understudy.data.visits import SeveralVisits, VisitSchema
-from understudy.data.writing import write_several, write_visits
 from understudy.durable import replace, replace_json
 from understudy.errors import ArtefactError
 from understudy.federation import Federation

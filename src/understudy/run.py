@@ -27,7 +27,7 @@ from understudy.check import plain_name
 from understudy.data.described import one_kind_of_row
 from understudy.data.grid import distinct
 from understudy.data.mixed import side_by_side
-from understudy.data.no_rows import NoRows
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.visits import VisitSchema
 from understudy.durable import own_folder, replace, replace_json

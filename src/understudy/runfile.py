@@ -60,7 +60,7 @@ import tomli_w
 
 from understudy.bounded import load_toml
 from understudy.check import known_keys, plain_names
-from understudy.data.sources import SUFFIX, WRITTEN, TableSource, is_url
+from understudy.data.reading.sources import SUFFIX, WRITTEN, TableSource, is_url
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget
 

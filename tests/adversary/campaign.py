@@ -46,7 +46,7 @@ from torch import Tensor
 from undisturbed import entries_in
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.federation import Federation
 from understudy.privacy.accounts.accounting import epsilon

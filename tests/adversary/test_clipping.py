@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ConfigError, MessageError
 from understudy.federation import Federation
 from understudy.models.cohort.classifier import LogisticRegression

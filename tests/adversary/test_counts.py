@@ -10,7 +10,7 @@ from dp_accounting import NonPrivateDpEvent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.errors import ConfigError, PrivacyError
 from understudy.privacy.accounts.accounting import epsilon, flatten

@@ -16,7 +16,7 @@ import torch
 from exchange_cases import LABELS, POOL, SCHEMA, Served, generator, served
 
 from forker import until
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.errors import ArtefactError
 from understudy.exchange import checker
 from understudy.exchange.checker import Checkers, allowed

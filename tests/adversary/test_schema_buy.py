@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.coarsen import OTHER
-from understudy.data.files import Source
+from understudy.data.reading.files import Source
 from understudy.privacy import buy_schema as module
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.accounts.ledger import Ledger

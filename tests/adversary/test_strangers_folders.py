@@ -18,7 +18,7 @@ from understudy.bounded import parse_json, parse_toml
 from understudy.classifier import Classifier
 from understudy.cli import app
 from understudy.data.described import load_schema
-from understudy.data.features import ArrayFeatures
+from understudy.data.encoding.features import ArrayFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.mixed import load_any
 from understudy.data.samples import toy

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Real, Schema
 from understudy.generator import Generator
 from understudy.models.tables import MixtureOfProducts

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.errors import ConfigError, SchemaError
 from understudy.generator import Generator

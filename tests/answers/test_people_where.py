@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from understudy.answers import cases, people_law
 from understudy.cli import app
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import VisitLayout, VisitSchema, read_visits
 from understudy.data.visits.frames import number_bounds

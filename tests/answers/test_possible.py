@@ -9,9 +9,9 @@ import pytest
 
 from understudy.answers import possible
 from understudy.answers.rules import check_rules, each_keeps
-from understudy.data.codec import Codec
 from understudy.data.column import Column
 from understudy.data.conditions import parse
+from understudy.data.encoding.codec import Codec
 from understudy.data.rules import Rule
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError

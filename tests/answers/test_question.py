@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from understudy.answers.question import Question
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.pieces import labels_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError, SchemaError

@@ -8,7 +8,7 @@ from small_models import SCHEMA, SIZES, asked, behind, joint, mixture
 
 from understudy.answers.products import products_of
 from understudy.answers.raking import Asked, rake
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.errors import ConfigError, SchemaError
 
 

@@ -22,7 +22,7 @@ from understudy.answers.bars import Found, figures
 from understudy.answers.noisy import Noisy, bias_of
 from understudy.answers.release import Release
 from understudy.cli import app
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.errors import ArtefactError, ConfigError
 from understudy.generator import Generator

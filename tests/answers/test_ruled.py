@@ -13,7 +13,7 @@ from small_models import SCHEMA, Behind, joint, mixture
 from understudy.answers import rules as ruling
 from understudy.answers.rule_boxes import _allowed, rule_ties
 from understudy.answers.rules import all_keep
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Ordinal, Real, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator

@@ -12,7 +12,7 @@ from understudy.answers import answers as room
 from understudy.answers import rejection
 from understudy.answers.products import products_of
 from understudy.answers.question import Question
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.errors import ArtefactError, ConfigError, SchemaError

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from understudy.answers.cases import Split
 from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.people_law import PeopleLaw
-from understudy.data.codec import Codec
 from understudy.data.conditions import parse
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import number_bounds

@@ -6,7 +6,7 @@ import pytest
 from small_models import SCHEMA, SIZES, asked, behind, joint
 
 from understudy.answers import products
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Integer, Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.generator import Generator

@@ -24,8 +24,8 @@ from understudy.cli import app as commands
 from understudy.collect import app
 from understudy.collect.box import Box, person_of, read_codes
 from understudy.collect.serve import serving
-from understudy.data.codec import Codec
-from understudy.data.no_rows import NoRows
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, UnderstudyError
 from understudy.federation import Federation

@@ -17,8 +17,8 @@ import torch
 from forker import until
 from understudy.collect.box import Box, person_of
 from understudy.collect.serve import serving
-from understudy.data.codec import Codec
-from understudy.data.no_rows import NoRows
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
 from understudy.errors import ConfigError, PartyError
 from understudy.federation import Federation

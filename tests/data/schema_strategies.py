@@ -7,8 +7,6 @@ import pandas as pd
 import torch
 from hypothesis import strategies as st
 
-from understudy.data.cells import MISSING_WORDS
-from understudy.data.codec import Codec
 from understudy.data.column import (
     RESOLUTIONS,
     Boolean,
@@ -20,6 +18,8 @@ from understudy.data.column import (
     Ordinal,
     Real,
 )
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.cells import MISSING_WORDS
 from understudy.data.schema import Schema
 
 

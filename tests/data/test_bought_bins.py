@@ -8,9 +8,9 @@ import torch
 
 from test_cli import Run
 from understudy.data.bought_bins import bought_bins
-from understudy.data.codec import Codec
-from understudy.data.fine import fine_schema, is_tree
-from understudy.data.levels import Levels
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import fine_schema, is_tree
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Real, Schema
 from understudy.generator import Generator
 from understudy.models.tables import MixtureOfProducts

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schema_strategies import Constant, Torch, tables
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.values import codes_of
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Ordinal, Real, Schema
-from understudy.data.values import codes_of
 from understudy.errors import SchemaError
 
 EVERY_KIND = Schema(

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.ends import end_cells, ends_of, moved_to_ends
-from understudy.data.fine import fine_schema
-from understudy.data.levels import Levels
+from understudy.data.encoding.ends import end_cells, ends_of, moved_to_ends
+from understudy.data.encoding.fine import fine_schema
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Real, Schema
 from understudy.errors import SchemaError
 from understudy.privacy.noise import FastRng

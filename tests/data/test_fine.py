@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data import fine as fine_cells
-from understudy.data.codec import Codec
 from understudy.data.column import Column
-from understudy.data.fine import FAN, MOST, fine_schema, is_bought, is_tree, spans
+from understudy.data.encoding import fine as fine_cells
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import FAN, MOST, fine_schema, is_bought, is_tree, spans
 from understudy.data.schema import Boolean, Categorical, Date, Datetime, Integer, Ordinal, Real, Schema
 from understudy.privacy.noise import FastRng
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from schema_strategies import Torch, tables
 
-from understudy.data.codec import Codec
-from understudy.data.features import TableFeatures
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import TableFeatures
 from understudy.data.infer import infer_schema
+from understudy.data.reading.writing import csv_text, write_table
 from understudy.data.schema import (
     Boolean,
     Categorical,
@@ -24,7 +25,6 @@ from understudy.data.schema import (
     Schema,
 )
 from understudy.data.table import check_table, read_table
-from understudy.data.writing import csv_text, write_table
 from understudy.errors import SchemaError
 
 SOURCE = """\

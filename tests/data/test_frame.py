@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.fft import dctn
 
-from understudy.data.frame import MOST_VALUES, UNIT, Frame
+from understudy.data.encoding.frame import MOST_VALUES, UNIT, Frame
 from understudy.data.images import ImageSchema
 from understudy.data.samples import sines
 from understudy.errors import ConfigError

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.codec import Codec
-from understudy.data.fine import fine_schema
-from understudy.data.levels import Levels
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import fine_schema
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.errors import SchemaError
 from understudy.privacy.noise import FastRng

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.features import ArrayFeatures, TableFeatures, features_from
+from understudy.data.encoding.features import ArrayFeatures, TableFeatures, features_from
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.data.table import check_table, read_table

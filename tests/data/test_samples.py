@@ -3,8 +3,8 @@ import pandas as pd
 import pytest
 
 from understudy.data import samples
-from understudy.data.codec import Codec
 from understudy.data.column import Binned, Real
+from understudy.data.encoding.codec import Codec
 from understudy.data.partition import cramers_v
 from understudy.data.samples import rand_health, toy
 from understudy.data.schema import join

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import make_url
 
-from understudy.data.databases import count_rows
-from understudy.data.files import open_source
 from understudy.data.infer import infer_schema
+from understudy.data.reading.databases import count_rows
+from understudy.data.reading.files import open_source
+from understudy.data.reading.sources import TableSource
+from understudy.data.reading.written import _pointed
 from understudy.data.schema import Categorical, Date, Integer, Real, Schema
-from understudy.data.sources import TableSource
 from understudy.data.table import check_table, read_table
-from understudy.data.written import _pointed
 from understudy.errors import ConfigError, SchemaError
 from understudy.runfile import RunFile
 

@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 
 from test_cli import Run
-from understudy.data import batches, databases, files
 from understudy.data.column import Binned
+from understudy.data.reading import batches, databases, files
+from understudy.data.reading.sources import TableSource
+from understudy.data.reading.streamed import StreamedTable, check_rows, open_table
+from understudy.data.reading.writing import write_table
 from understudy.data.samples import toy
 from understudy.data.schema import Integer, Schema
-from understudy.data.sources import TableSource
-from understudy.data.streamed import StreamedTable, check_rows, open_table
 from understudy.data.table import Table, check_table, read_table
-from understudy.data.writing import write_table
 from understudy.errors import AlignmentError, PartyError, SchemaError
 from understudy.evaluate import holdings
 from understudy.federation import Federation

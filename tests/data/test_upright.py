@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.frame import UNIT, Frame
-from understudy.data.upright import FINE, leaning, upright
+from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.encoding.upright import FINE, leaning, upright
 from understudy.errors import ConfigError
 
 RNG = np.random.default_rng(0)

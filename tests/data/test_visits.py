@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from understudy.data.described import load_schema, read_rows
+from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Schema
-from understudy.data.sources import TableSource
 from understudy.data.visits import Visits, VisitSchema, count_visits, read_visits
 from understudy.data.visits.counts import VisitLayout
 from understudy.errors import ConfigError, SchemaError

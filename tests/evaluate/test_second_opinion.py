@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Categorical, Real, Schema
 from understudy.evaluate.utility.marginals import Marginals

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Integer, Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks import shadow as attack

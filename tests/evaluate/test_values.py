@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.evaluate.utility.association import associations, correlation_ratio, cramers_v, linear
 from understudy.evaluate.utility.values import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.exchange.client import Client
 from understudy.exchange.serve import open_exchange, server_for

@@ -17,7 +17,7 @@ from PIL import Image
 from test_exchange_cli import run
 
 from understudy.data.images import ImageSchema
-from understudy.data.labelled import read_labelled_images
+from understudy.data.reading.labelled import read_labelled_images
 from understudy.errors import ArtefactError, ConfigError, SchemaError
 from understudy.exchange.pool_file import read_pool
 from understudy.generator import Generator

@@ -18,8 +18,8 @@ from exchange_cases import Served, served
 from PIL import Image
 from test_exchange_cli import run
 
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.table import read_table
 from understudy.errors import UnderstudyError

@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.stats import chisquare, multivariate_normal, norm
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator

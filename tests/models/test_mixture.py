@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Categorical, Schema
 from understudy.errors import ConfigError
 from understudy.generator import Generator

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.distributions import MultivariateNormal
 
-from understudy.data.frame import UNIT, Frame
+from understudy.data.encoding.frame import UNIT, Frame
 from understudy.models.moments import CellGaussians, bayes_rule
 from understudy.models.moments.bayes import FLOOR
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.claims import expected
 from understudy.models.moments import (

@@ -13,13 +13,13 @@ from dp_accounting import GaussianDpEvent, get_epsilon_gaussian
 from scipy.optimize import brentq
 from scipy.stats import binomtest, norm
 
-from understudy.data import batches
 from understudy.data.coarsen import OTHER, coarsen
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.infer import infer_schema
+from understudy.data.reading import batches
+from understudy.data.reading.sources import TableSource
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Ordinal, Schema
-from understudy.data.sources import TableSource
 from understudy.data.table import check_table, read_table
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError, SchemaError
 from understudy.privacy import buy_schema as module

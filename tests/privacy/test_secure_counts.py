@@ -7,7 +7,7 @@ import pytest
 import torch
 from dp_accounting import NonPrivateDpEvent
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.errors import PrivacyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from understudy.data.triangles import on_diagonal, packed
+from understudy.data.encoding.triangles import on_diagonal, packed
 from understudy.privacy.secure import Dealer, Factor, Ring, one_hot
 from understudy.privacy.secure.moments import bounded
 from understudy.privacy.secure.tied import (

@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
 from understudy.data.column import Binned
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.table import Table, read_table

@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
 from understudy.data.column import Binned
-from understudy.data.no_rows import NoRows
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
 from understudy.errors import (
     ArtefactError,

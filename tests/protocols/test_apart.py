@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from understudy.data.encoding.population import Population, rungs
 from understudy.data.images import Images, ImageSchema
-from understudy.data.population import Population, rungs
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series
 from understudy.data.table import read_table

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.errors import BudgetExceeded, ConfigError, MessageError, PrivacyError, SchemaError
 from understudy.federation import Federation

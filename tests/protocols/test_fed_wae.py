@@ -14,8 +14,8 @@ from phones import FREE, check_participations, of, of_two_kinds, uncharged, unev
 from sklearn.datasets import load_digits
 
 from understudy.data.arrays import ArrayTable
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema

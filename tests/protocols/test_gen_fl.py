@@ -12,7 +12,7 @@ import pytest
 import torch
 from dp_accounting import NonPrivateDpEvent, SelfComposedDpEvent
 
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import BudgetExceeded, ConfigError, PrivacyError
 from understudy.federation import Federation, Holder
 from understudy.models.cohort.classifier import Mlp

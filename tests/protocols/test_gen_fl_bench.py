@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from understudy.classifier import Classifier
-from understudy.data.features import ArrayFeatures
+from understudy.data.encoding.features import ArrayFeatures
 from understudy.models.cohort.classifier import LogisticRegression
 from understudy.privacy.noise.rng import FastRng
 

@@ -36,7 +36,7 @@ from gram_cases import (
 from scipy.stats import chisquare, kstest, norm
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.table import read_table
 from understudy.errors import (
     BudgetExceeded,

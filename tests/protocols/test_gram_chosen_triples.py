@@ -21,7 +21,7 @@ from gram_cases import (
 )
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
 from understudy.errors import ConfigError, MessageError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon

@@ -14,9 +14,9 @@ import torch
 from gram_cases import BUDGET, FRAME, FREE, SCHEMA, SMALL, Parts, Schemas, Seen, all_parties, upper
 from torch import Tensor
 
-from understudy.data.fine import fine_schema
+from understudy.data.encoding.fine import fine_schema
+from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Grid
-from understudy.data.levels import Levels
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Real, Schema
 from understudy.errors import ArtefactError, BudgetExceeded, ConfigError, MessageError, PartyAway

@@ -12,7 +12,7 @@ from gram_cases import BUDGET, FRAME, SCHEMA, SMALL, all_parties, by_columns, by
 from torch import Tensor
 
 import understudy as us
-from understudy.data.levels import Levels
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Boolean, Categorical, Integer, Schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.budget import Budget

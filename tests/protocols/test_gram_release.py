@@ -30,7 +30,7 @@ from gram_cases import (
 
 from understudy.answers.bars import Found, figures
 from understudy.answers.release import Release
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Categorical, Date, Integer, Schema
 from understudy.errors import ArtefactError
 from understudy.generator import Generator

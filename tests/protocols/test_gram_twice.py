@@ -30,7 +30,7 @@ from gram_cases import (
     upper,
 )
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.grid import Grid
 from understudy.errors import ConfigError, MessageError, PartyError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, epsilon

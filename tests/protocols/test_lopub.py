@@ -11,8 +11,8 @@ import pytest
 import torch
 from scipy.stats import multivariate_normal, norm
 
-from understudy.data.codec import Codec
-from understudy.data.population import Population
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table

@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import torch
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.federation import Federation
 from understudy.privacy.accounts.budget import Budget

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from understudy.data.frame import UNIT, Frame
+from understudy.data.encoding.frame import UNIT, Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.data.samples import sines, toy
 from understudy.data.series import Series

@@ -14,7 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import KNeighborsClassifier
 
 from understudy.classifier import Classifier
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.data.images import Images, ImageSchema
 from understudy.errors import ArtefactError, ConfigError, MessageError, SchemaError
 from understudy.federation import Federation

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.codec import Codec
-from understudy.data.population import Population
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Categorical, Schema
 from understudy.data.table import read_table

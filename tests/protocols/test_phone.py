@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.privacy.secure import Field, KeyPair, Sketch, fingerprint
 from understudy.privacy.secure.table_shares import _cipher, _lines

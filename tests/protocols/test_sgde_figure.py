@@ -11,7 +11,7 @@ import torch
 from dp_accounting import GaussianDpEvent
 from test_sgde_moments import BUDGET, POOL, RECIPE, SERIES, halves, people, waves
 
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, UnderstudyError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments

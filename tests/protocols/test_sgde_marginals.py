@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 import torch
 
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Categorical, Schema
 from understudy.data.table import read_table
 from understudy.errors import ConfigError

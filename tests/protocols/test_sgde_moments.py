@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.column import Real
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.data.samples import toy
 from understudy.data.series import SeriesSchema
 from understudy.data.table import read_table

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError, UnderstudyError
 from understudy.generator import Generator

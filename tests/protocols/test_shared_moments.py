@@ -11,7 +11,7 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.images import Images, ImageSchema
-from understudy.data.no_rows import NoRows
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.samples import toy
 from understudy.errors import BudgetExceeded, ConfigError, PartyError, SchemaError
 from understudy.federation import Federation

@@ -14,7 +14,7 @@ import torch
 from sklearn.datasets import load_digits
 
 from understudy.classifier import Classifier
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.data.samples import toy
 from understudy.errors import (
     ArtefactError,

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from forker import Forker
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.images import Images, ImageSchema
 from understudy.data.schema import Categorical, Ordinal, Schema
-from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError, MessageError, PartyAway, PrivacyError, SchemaError
 from understudy.evaluate.audit import auditing
 from understudy.evaluate.audit.audit_file import audit_run_file

@@ -14,7 +14,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from scipy.stats import norm
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Schema
 from understudy.errors import ConfigError, MessageError, PartyError, PrivacyError

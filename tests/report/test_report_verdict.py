@@ -10,7 +10,7 @@ import pytest
 import torch
 from report_cases import columns_of
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.data.schema import Boolean, Real, Schema
 from understudy.evaluate.attacks.attack import Attack, Measure

@@ -13,7 +13,7 @@ from desk import Desk
 from test_exchange_load import certificate
 
 from forker import Terminal, until
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.samples import toy
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger

@@ -8,7 +8,7 @@ from test_collect_people import FRAME, PHONE, SCHEMA, free_port, take_part
 from test_exchange_load import certificate
 
 from forker import Terminal, until
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.generator import Generator
 from understudy.privacy.accounts.ledger import Ledger
 

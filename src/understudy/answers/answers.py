@@ -27,8 +27,8 @@ from understudy.answers.release import Release
 from understudy.answers.rule_boxes import rule_boxes
 from understudy.answers.rules import refilled
 from understudy.check import not_negative
-from understudy.data.codec import Uniform
 from understudy.data.conditions import Condition
+from understudy.data.encoding.codec import Uniform
 from understudy.data.pieces import Pieces
 from understudy.errors import ConfigError
 

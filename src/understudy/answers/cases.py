@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from understudy.answers.kinds_of_events import Asked, TooManyCasesError, present, told, whatever
 from understudy.answers.question import Box, left_of
 from understudy.answers.rule_boxes import rule_boxes
-from understudy.data.codec import Codec
 from understudy.data.conditions import And, Condition, Not, Order, Test, columns, tests
+from understudy.data.encoding.codec import Codec
 from understudy.data.pieces import Pieces
 from understudy.data.rules import Rule, about
 from understudy.data.visits import SeveralVisits, VisitSchema

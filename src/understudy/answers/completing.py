@@ -27,11 +27,11 @@ from torch import Tensor
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Levels
 from understudy.check import in_range, nearest, whole
-from understudy.data.codec import Codes, Uniform
 from understudy.data.column import Boolean, Categorical, Column, Date, Datetime
-from understudy.data.dtypes import dtype
+from understudy.data.encoding.codec import Codes, Uniform
+from understudy.data.encoding.values import places_of
 from understudy.data.pieces import Pieces, labels_of
-from understudy.data.values import places_of
+from understudy.data.reading.dtypes import dtype
 from understudy.errors import ConfigError, SchemaError
 from understudy.models.tables import invert
 

@@ -15,9 +15,9 @@ from understudy.answers.cases import Split
 from understudy.answers.question import left_of
 from understudy.data.column import Column
 from understudy.data.conditions import Condition, Order, Test, tests
-from understudy.data.dtypes import typed
+from understudy.data.encoding.values import numbers_of
+from understudy.data.reading.dtypes import typed
 from understudy.data.rules import about, met
-from understudy.data.values import numbers_of
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.codes import Places
 

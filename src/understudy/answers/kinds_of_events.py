@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from itertools import product
 
 from understudy.answers.question import Question, left_of
-from understudy.data.codec import Codec
 from understudy.data.conditions import And, Condition, Not, OneOf, Or, Order, Test, columns, tests
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 

@@ -15,8 +15,8 @@ from understudy.answers.cases import Split
 from understudy.answers.drawn_people import Drawn, meets
 from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.people_law import Network, PeopleLaw
-from understudy.data.codec import Uniform
 from understudy.data.conditions import columns, parse
+from understudy.data.encoding.codec import Uniform
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.data.visits.frames import declared
 from understudy.errors import ConfigError

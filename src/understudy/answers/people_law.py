@@ -29,12 +29,12 @@ from understudy.answers.kinds_of_events import TooManyCasesError
 from understudy.answers.products import Products
 from understudy.answers.rules import each_keeps, replaced
 from understudy.answers.walks import EventSet, Walks
-from understudy.data.codec import Codec, Uniform
 from understudy.data.conditions import Order, tests
-from understudy.data.dtypes import typed
+from understudy.data.encoding.codec import Codec, Uniform
+from understudy.data.encoding.values import Codes
 from understudy.data.pieces import Pieces
+from understudy.data.reading.dtypes import typed
 from understudy.data.rules import Rule
-from understudy.data.values import Codes
 from understudy.data.visits import VisitSchema
 from understudy.data.visits.codes import Places
 from understudy.data.visits.frames import timed

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.codec import Codes, Uniform
 from understudy.data.conditions import And, Condition, Not, Or, Order, Test, parse, tests
+from understudy.data.encoding.codec import Codes, Uniform
 from understudy.data.meaning import Mask, cuts, holds
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema

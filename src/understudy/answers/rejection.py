@@ -17,7 +17,7 @@ from torch import Tensor
 
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Box, Question
-from understudy.data.codec import Uniform
+from understudy.data.encoding.codec import Uniform
 from understudy.data.pieces import Pieces
 from understudy.errors import ConfigError
 from understudy.models.tables import invert

@@ -11,9 +11,9 @@ They are public: the release is what ε was paid for, and nothing here was clipp
 
     kind               k
     ways               1              one-way tables
-    fine               1              the same on fine cells, where levels were bought: a tree (`data.fine`), layer by
-                                      layer from the top, those without a value where there may be some, and last
-                                      the ends of numbers where they are counted (`data.ends`)
+    fine               1              the same on fine cells, where levels were bought: a tree (`data.encoding.fine`),
+                                      layer by layer from the top, those without a value where there may be some, and
+                                      last the ends of numbers where they are counted (`data.encoding.ends`)
     pairs              2              two-way tables
     pairs_again        2              those that were measured a second time
     triples            3              three-way tables
@@ -39,9 +39,9 @@ from torch import Tensor
 from understudy.answers.noisy import Noisy, mean_of
 from understudy.answers.question import Levels
 from understudy.bounded import parse_json
-from understudy.data.ends import end_cells
-from understudy.data.fine import FAN, fine_schema, is_tree
-from understudy.data.levels import Levels as BoughtLevels
+from understudy.data.encoding.ends import end_cells
+from understudy.data.encoding.fine import FAN, fine_schema, is_tree
+from understudy.data.encoding.levels import Levels as BoughtLevels
 from understudy.data.schema import Schema
 from understudy.models.tables.fine_tables import layer_sizes
 from understudy.tensors_file import MOST_HEADER, read_header

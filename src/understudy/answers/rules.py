@@ -21,9 +21,9 @@ from understudy.answers.possible import possible
 from understudy.answers.question import TooManyError
 from understudy.answers.rule_boxes import conditions, tied
 from understudy.check import not_negative
-from understudy.data.codec import Codec
 from understudy.data.column import Binned, Column
 from understudy.data.conditions import parse
+from understudy.data.encoding.codec import Codec
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema

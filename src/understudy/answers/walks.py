@@ -21,8 +21,8 @@ from torch import Tensor
 
 from understudy.answers.products import Products, pick
 from understudy.answers.question import Box
+from understudy.data.encoding.values import Codes
 from understudy.data.pieces import Pieces
-from understudy.data.values import Codes
 from understudy.models.tables import invert
 from understudy.models.visits import MixtureOfChains
 

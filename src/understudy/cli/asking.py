@@ -46,8 +46,8 @@ def sample(
     seed: Annotated[int | None, typer.Option(help="Draw the same rows again.")] = None,
 ) -> None:
     """Draw synthetic rows from a saved generator. Drawing costs no privacy, however many rows are drawn."""
+    from understudy.data.reading.writing import csv_text, write_several, write_table, write_visits
     from understudy.data.visits import SeveralVisits, VisitSchema
-    from understudy.data.writing import csv_text, write_several, write_table, write_visits
     from understudy.generator import Generator
     from understudy.privacy.accounts.rehearsal import first_said, rehearsal_of
 

@@ -40,7 +40,7 @@ def serve(
 ) -> None:
     """Serve an exchange. The first start writes an administrator's token into the folder."""
     need("fastapi", "uvicorn", "sqlalchemy")
-    from understudy.data.fine import cut_evenly
+    from understudy.data.encoding.fine import cut_evenly
     from understudy.exchange.pool_file import read_pool
     from understudy.exchange.serve import open_exchange, server_for
     from understudy.web.limits import Limits

@@ -259,7 +259,7 @@ def draw(
 def _read(path: Path, required: "Requirements", person: str | None) -> "tuple[Held, Recipe]":
     """A silo's rows by the pool's schema, and how such rows are trained on."""
     from understudy.data.images import ImageSchema
-    from understudy.data.labelled import read_labelled_images
+    from understudy.data.reading.labelled import read_labelled_images
     from understudy.data.series import SeriesSchema, read_series
     from understudy.data.table import read_table
     from understudy.protocols.sgde.recipe import FOR_IMAGES, Recipe

@@ -17,7 +17,7 @@ import typer
 from understudy.check import nearest, plain_names
 from understudy.cli.console import out, plain
 from understudy.cli.schema import PUBLIC, MissingOption, declared
-from understudy.data.sources import SUFFIX, TableSource, is_url, with_missing
+from understudy.data.reading.sources import SUFFIX, TableSource, is_url, with_missing
 from understudy.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -170,8 +170,8 @@ def _source_text(source: TableSource) -> str:
 def _drafted(path: Path, person: str | None, missing: list[str], *, ask: bool) -> "Draft":
     """A draft of the table's schema, shown, once it is known who the people are."""
     from understudy.cli.schema import show_draft
-    from understudy.data.files import open_source
     from understudy.data.infer import draft
+    from understudy.data.reading.files import open_source
 
     header = [str(name) for name in open_source(path, {}).header]
     if person is None and ask:

@@ -37,9 +37,9 @@ def schema_check(
     """List every place where a table does not fit its schema: file, column, row, value."""
     from understudy.answers.rules import check_rules
     from understudy.data.described import load_schema, read_rows
+    from understudy.data.reading.streamed import check_rows, open_table
     from understudy.data.rules import broken
     from understudy.data.schema import Schema
-    from understudy.data.streamed import check_rows, open_table
     from understudy.data.visits import Visits, VisitSchema
 
     public = load_schema(schema)
@@ -100,7 +100,7 @@ def schema_infer(
 ) -> None:
     """Write a draft schema read from rows. A run refuses it until it is marked public or paid for."""
     from understudy.data.infer import draft, write_draft
-    from understudy.data.sources import with_missing
+    from understudy.data.reading.sources import with_missing
 
     found = draft(with_missing(table, missing or ()), person=person)
     write_draft(found.schema, to)

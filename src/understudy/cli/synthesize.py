@@ -52,7 +52,7 @@ def synthesize(
     """
     import pandas as pd
 
-    from understudy.data.writing import write_table
+    from understudy.data.reading.writing import write_table
     from understudy.one_table import synthesize as carry_out
     from understudy.report.page import write_report
 

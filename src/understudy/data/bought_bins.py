@@ -1,8 +1,8 @@
 """Levels that were bought, as declared bins: for methods that take levels as the schema has them.
 
-Guarantee: bins come from levels that were released and paid for (`data.levels`), so that they are as public as these.
-Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for several of them
-together. A level that is the upper bound of whole numbers, days or times alone is one with the level before it.
+Guarantee: bins come from levels that were released and paid for (`data.encoding.levels`), so that they are as public as
+these. Edges: a list of categories stays as it is declared, also an ordered one: a schema has no name for several of
+them together. A level that is the upper bound of whole numbers, days or times alone is one with the level before it.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.column import EPOCH, Binned, Column, Date, Datetime, Real
-from understudy.data.fine import is_bought
-from understudy.data.levels import Levels
+from understudy.data.encoding.fine import is_bought
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 
 _BEGIN = datetime(1970, 1, 1)

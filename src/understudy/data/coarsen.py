@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from understudy.data.batches import batches_of
-from understudy.data.cells import distinct, floats, missing_words, numbers_in, texts
 from understudy.data.column import Binned
-from understudy.data.dtypes import dtype
-from understudy.data.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
-from understudy.data.forms import ISO_DAY, write_day, write_number
+from understudy.data.reading.batches import batches_of
+from understudy.data.reading.cells import distinct, floats, missing_words, numbers_in, texts
+from understudy.data.reading.dtypes import dtype
+from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
+from understudy.data.reading.forms import ISO_DAY, write_day, write_number
+from understudy.data.reading.sources import TableSource
 from understudy.data.schema import Categorical, Column, Date, Integer, Ordinal, Real, Schema
-from understudy.data.sources import TableSource
 from understudy.data.table import read_table
 from understudy.durable import own_file
 from understudy.errors import SchemaError

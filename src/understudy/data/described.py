@@ -12,11 +12,11 @@ import pandas as pd
 from understudy.check import nearest
 from understudy.data.arrays import ArrayTable
 from understudy.data.document import read
-from understudy.data.files import Source
 from understudy.data.images import ImageSchema, read_images
+from understudy.data.reading.files import Source
+from understudy.data.reading.streamed import open_table
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema, read_series
-from understudy.data.streamed import open_table
 from understudy.data.table import Table
 from understudy.data.visits import TwoSources, Visits, VisitSchema, read_visits
 from understudy.errors import SchemaError

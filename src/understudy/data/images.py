@@ -36,7 +36,7 @@ from understudy.data.arrays import ArrayTable, Values, check_norm, checked, faul
 from understudy.data.classes import NO_CLASS, Codes, Declared, Given, Labelled
 from understudy.data.column import Category, Real
 from understudy.data.document import Document
-from understudy.data.files import Source
+from understudy.data.reading.files import Source
 from understudy.data.table import cell_reader, id_reader, read_columns
 from understudy.errors import ConfigError, SchemaError
 

@@ -35,7 +35,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.check import nearest, whole
-from understudy.data.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
 from understudy.data.column import (
     DEFAULT_BINS,
     EPOCH,
@@ -55,8 +54,17 @@ from understudy.data.column import (
     Real,
     day_number,
 )
-from understudy.data.files import Source, open_source
-from understudy.data.forms import A_DAY, ISO_DAY, TIME_FORMS, day_form, number_form, read_number, time_form
+from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, seconds, texts
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.forms import (
+    A_DAY,
+    ISO_DAY,
+    TIME_FORMS,
+    day_form,
+    number_form,
+    read_number,
+    time_form,
+)
 from understudy.data.schema import Schema
 from understudy.durable import replace as replace_file
 from understudy.errors import SchemaError

@@ -30,8 +30,8 @@ from understudy.data.column import (
     shorten,
 )
 from understudy.data.conditions import Compare, Missing, OneOf, Test, Value
-from understudy.data.forms import read_time
 from understudy.data.pieces import Pieces
+from understudy.data.reading.forms import read_time
 
 Mask = NDArray[np.bool_]
 

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Binned, Boolean, Categorical, Column, Real
-from understudy.data.dtypes import typed
+from understudy.data.reading.dtypes import typed
 
 Numbers = NDArray[np.integer]
 

@@ -28,9 +28,9 @@ import pandas as pd
 from understudy.check import known_keys, repeated
 from understudy.data.column import Binned, Column, Date, Datetime, Ordinal
 from understudy.data.conditions import And, Condition, Not, Or, Order, columns, parse, tests
+from understudy.data.encoding.values import numbers_of, places_of
 from understudy.data.meaning import Mask, cuts, holds
 from understudy.data.pieces import cut
-from understudy.data.values import numbers_of, places_of
 from understudy.errors import ConfigError, SchemaError
 
 MOST = 100

@@ -21,12 +21,12 @@ Each column has a number of levels. Missing, where a column is nullable, is one 
 `bins` is a number of bins of equal width, or the edges themselves, from `low` to `high`. A bin holds its
 lower edge; the last bin also holds `high`. Whole numbers and days without `bins` get a level each when
 there are at most 64 of them, and 16 bins otherwise; reals get 16 bins. A protocol that buys levels (`gram`)
-chooses better ones for a column without `bins`, by what it releases first (`data.fine`).
+chooses better ones for a column without `bins`, by what it releases first (`data.encoding.fine`).
 
 Five keys say how synthetic values are written, so that they come back as they were: `decimals` of a real (2 gives
-12.50) and its `ends` (prices end in .99: bought with the levels, `data.ends`), `labels` of a boolean (false first), the
-`resolution` of a datetime (second, minute, hour), and `written`, the form of a date, a real or a time of day in a file
-(DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes back as an ordered pandas categorical.
+12.50) and its `ends` (prices end in .99: bought with the levels, `data.encoding.ends`), `labels` of a boolean (false
+first), the `resolution` of a datetime (second, minute, hour), and `written`, the form of a date, a real or a time of
+day in a file (DD.MM.YYYY, 0,0 %, HH:MM). Text of an ordinal column comes back as an ordered pandas categorical.
 """
 
 from collections.abc import Iterable, Mapping

@@ -23,8 +23,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.check import nearest
-from understudy.data.cells import NOT_NULLABLE, Fault, read_cells, read_ids
-from understudy.data.files import Raw, Source, open_source
+from understudy.data.reading.cells import NOT_NULLABLE, Fault, read_cells, read_ids
+from understudy.data.reading.files import Raw, Source, open_source
 from understudy.data.schema import Column, Integer, Real, Schema
 from understudy.errors import SchemaError
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, read_rows
-from understudy.data.files import Source
 from understudy.data.images import ImageSchema
+from understudy.data.reading.files import Source
 from understudy.errors import ConfigError
 from understudy.evaluate.utility.images import evaluate_images
 from understudy.evaluate.utility.marginals import Figure, avd

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from understudy.data.files import Source
+from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.table import read_table
 from understudy.evaluate.comparison import Comparison, compare

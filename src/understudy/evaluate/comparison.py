@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.codec import Codec
 from understudy.data.column import Column
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.evaluate.attacks.attack import Attack, judge
 from understudy.evaluate.attacks.leakage import Leakage, attack_tables

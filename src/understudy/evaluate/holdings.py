@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from understudy.data.files import Source, open_source
 from understudy.data.grid import Grid
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.sources import in_database
+from understudy.data.reading.streamed import StreamedTable, open_table
 from understudy.data.schema import Schema, join
-from understudy.data.sources import in_database
-from understudy.data.streamed import StreamedTable, open_table
 from understudy.data.table import Table, read_table
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.comparison import Outsiders, People

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from understudy.check import whole
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.moments.fit import MOST_KEPT, MOST_TURNED
 from understudy.models.moments.offered import moment_shapes

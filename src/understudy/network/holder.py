@@ -26,8 +26,8 @@ import numpy as np
 from understudy.bounded import load_toml
 from understudy.check import known_keys
 from understudy.data.described import load_schema, one_kind_of_row
-from understudy.data.no_rows import NoRows
-from understudy.data.streamed import StreamedTable
+from understudy.data.reading.no_rows import NoRows
+from understudy.data.reading.streamed import StreamedTable
 from understudy.durable import own_file, own_folder, replace
 from understudy.errors import ArtefactError, ConfigError
 from understudy.federation import Holder, open_ledger

@@ -16,8 +16,8 @@ Differs from them: whole-number noise, Laplace or Gaussian, whichever takes fewe
 decades for days; the closer look, since cells of 2^k say little about years or temperatures.
 
 Without the closer look (`closer=False`) bounds are wide and cost half: for whoever measures by fine cells anyway
-(`data.fine`), to whom wide bounds do no harm and narrow ones do. They reach to zero, and one cell further away from
-it than what shows.
+(`data.encoding.fine`), to whom wide bounds do no harm and narrow ones do. They reach to zero, and one cell further away
+from it than what shows.
 
 Guarantee: (ε, δ)-DP for add/remove one person, over all columns together: a person has one row (of several
 with one id the first counts, and rows without an id do not) and so lies in one cell of every count. A value
@@ -45,12 +45,13 @@ from dp_accounting.dp_event import DiscreteLaplaceDpEvent
 from numpy.typing import NDArray
 
 from understudy.check import in_range, nearest, one_of, positive
-from understudy.data.batches import batches_of
-from understudy.data.cells import MISSING_WORDS, days, distinct, floats, texts
 from understudy.data.coarsen import OTHER
 from understudy.data.column import EPOCH, EXACT, FIRST_DAY, LAST_DAY, day_number
-from understudy.data.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
-from understudy.data.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
+from understudy.data.reading.batches import batches_of
+from understudy.data.reading.cells import MISSING_WORDS, days, distinct, floats, texts
+from understudy.data.reading.files import PLAIN_NUMBERS, Raw, Source, as_they_came, open_source
+from understudy.data.reading.forms import A_DAY, ISO_DAY, NUMBER_FORMS, TIME_FORMS, is_day_form
+from understudy.data.reading.streamed import long_source
 from understudy.data.schema import (
     KINDS,
     Boolean,
@@ -63,7 +64,6 @@ from understudy.data.schema import (
     Real,
     Schema,
 )
-from understudy.data.streamed import long_source
 from understudy.errors import ConfigError, PrivacyError, SchemaError
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Reveals, calibrate
 from understudy.privacy.accounts.ledger import Ledger

@@ -13,12 +13,12 @@ from typing import Any
 
 import pandas as pd
 
-from understudy.data.batches import batches_of
 from understudy.data.column import EXACT, FIRST_DAY, LAST_DAY, Column
-from understudy.data.files import Source, open_source
 from understudy.data.infer import LARGEST, infer_schema
+from understudy.data.reading.batches import batches_of
+from understudy.data.reading.files import Source, open_source
+from understudy.data.reading.streamed import long_source, open_table
 from understudy.data.schema import Boolean, Date, Datetime, Integer, Ordinal, Real, Schema
-from understudy.data.streamed import long_source, open_table
 from understudy.errors import ConfigError, PrivacyWarning
 from understudy.privacy.buy_schema import Kinds, as_bought, in_words, parts_of
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.files import Source
+from understudy.data.reading.files import Source
+from understudy.data.reading.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.schema import Schema
-from understudy.data.sources import WRITTEN, TableSource, in_database, is_url
 from understudy.data.visits import SeveralVisits, VisitSchema
 from understudy.errors import ConfigError, UnderstudyError
 from understudy.evaluate.array_figures import array_figures, opened, together

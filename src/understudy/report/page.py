@@ -24,8 +24,8 @@ from typing import Any
 import jinja2
 
 from understudy import durable
-from understudy.data.codec import Codec
-from understudy.data.files import Source
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.files import Source
 from understudy.errors import ArtefactError, PrivacyError, UnderstudyError
 from understudy.evaluate.attacks.attack import Attack
 from understudy.evaluate.attacks.chance import LEVEL

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from understudy.check import is_number
 from understudy.data.column.base import EXACT, Column, shorten
-from understudy.data.forms import A_DAY, NUMBER_FORMS, TIME_FORMS, read_time, write_time
+from understudy.data.reading.forms import A_DAY, NUMBER_FORMS, TIME_FORMS, read_time, write_time
 
 OWN_LEVEL = 64  # up to so many whole numbers or days have a level each
 DEFAULT_BINS = 16
@@ -137,8 +137,9 @@ class Integer(Binned):
 class Real(Binned):
     """A number from `low` to `high`, both included. `decimals`: so many has a number that is drawn.
 
-    `ends`: where levels are bought, how numbers end is bought with them (`data.ends`), so that prices end as prices do.
-    `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is 5 %).
+    `ends`: where levels are bought, how numbers end is bought with them (`data.encoding.ends`), so that prices end as
+    prices do. `written` says how a text in a file is a number: "0,0" with a decimal comma, "0 %" with a sign (then 5 is
+    5 %).
     """
 
     kind: ClassVar[str] = "real"

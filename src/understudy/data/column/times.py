@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.data.column.numbers import Binned, spans, whole_edges
-from understudy.data.forms import ISO_DAY, is_day_form
+from understudy.data.reading.forms import ISO_DAY, is_day_form
 
 RESOLUTIONS = {"second": 1, "minute": 60, "hour": 3600}
 EPOCH = date(1970, 1, 1).toordinal()

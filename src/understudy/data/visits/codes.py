@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.values import Codes
+from understudy.data.encoding.values import Codes
 from understudy.errors import SchemaError
 
 Places = NDArray[np.int64]

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from understudy.data.codec import Codec, Uniform
 from understudy.data.column import Column
-from understudy.data.dtypes import typed
-from understudy.data.values import numbers_of
+from understudy.data.encoding.codec import Codec, Uniform
+from understudy.data.encoding.values import numbers_of
+from understudy.data.reading.dtypes import typed
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
 

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from understudy.check import known_keys
 from understudy.data.column import Column
-from understudy.data.files import Source
-from understudy.data.sources import SUFFIX, TableSource
+from understudy.data.encoding.values import Codes, codes_of, numbers_of
+from understudy.data.reading.files import Source
+from understudy.data.reading.sources import SUFFIX, TableSource
 from understudy.data.table import Table, read_table
-from understudy.data.values import Codes, codes_of, numbers_of
 from understudy.data.visits.codes import Places, VisitCodes
 from understudy.data.visits.schema import VisitSchema
 from understudy.errors import ConfigError, SchemaError
 
 if TYPE_CHECKING:
-    from understudy.data.codec import Uniform  # which loads torch
+    from understudy.data.encoding.codec import Uniform  # which loads torch
     from understudy.data.visits.several import SeveralVisits
 
 TwoSources = Mapping[str, Source]  # "people" and "events"

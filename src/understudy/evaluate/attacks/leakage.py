@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from understudy.check import nearest, whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError

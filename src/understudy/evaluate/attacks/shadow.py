@@ -36,7 +36,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from understudy.check import one_of, whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.errors import ConfigError
 from understudy.evaluate.attacks.attack import Attack, Measure
 from understudy.evaluate.attacks.chance import luck, sums

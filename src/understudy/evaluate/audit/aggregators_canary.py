@@ -21,8 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
-from understudy.data.no_rows import NoRows
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.no_rows import NoRows
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Boolean, Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from understudy.data.codec import Codec
 from understudy.data.described import ArraySchema
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import Case

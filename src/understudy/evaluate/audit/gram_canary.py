@@ -20,8 +20,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from understudy.data.codec import Codec
-from understudy.data.levels import Levels
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.codec import Codec
 from understudy.data.described import Rows
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.schema import Schema
-from understudy.data.triangles import on_diagonal
 from understudy.errors import ConfigError
 from understudy.evaluate.audit.auditing import SERVER, Case
 from understudy.evaluate.audit.canaries import UNREAD, made_up

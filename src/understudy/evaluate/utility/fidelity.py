@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from understudy.check import nearest, one_of
-from understudy.data.codec import Codec
 from understudy.data.column import Binned
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError

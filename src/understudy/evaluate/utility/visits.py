@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Integer, Real
-from understudy.data.files import Source
+from understudy.data.reading.files import Source
 from understudy.data.table import read_table
 from understudy.data.visits import (
     SeveralVisits,

@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import nearest
-from understudy.data.frame import UNIT
-from understudy.data.upright import POSES, upright, weights
+from understudy.data.encoding.frame import UNIT
+from understudy.data.encoding.upright import POSES, upright, weights
 from understudy.errors import ConfigError
 from understudy.models.cohort.client_axis import linear
 from understudy.models.cohort.flat import Flat, Shapes, read
@@ -202,7 +202,7 @@ class Quadratic(Classifier):
 @dataclass(frozen=True)
 class UprightQuadratic(Quadratic):
     """The same for images of this size: they are turned upright, and how they were turned stands before their values
-    (`data/upright.py`).
+    (`data/encoding/upright.py`).
     """
 
     kind: ClassVar[str] = "upright_quadratic"

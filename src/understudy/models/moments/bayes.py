@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from understudy.data.frame import UNIT
+from understudy.data.encoding.frame import UNIT
 from understudy.models.cohort import Quadratic, UprightQuadratic
 from understudy.models.moments.gaussians import CellGaussians
 

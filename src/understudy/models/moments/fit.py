@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.frame import UNIT, Frame
+from understudy.data.encoding.frame import UNIT, Frame
 from understudy.models.moments.gaussians import CellGaussians
 from understudy.models.moments.labels import Labels, by_labels
 from understudy.models.moments.series_mean import series_mean

@@ -2,9 +2,9 @@
 
 A row is m_c + B F_c u + t ∘ v with u and v standard normal: the cell's mean, its own covariance in the directions B
 that all cells share, and beside them the small variances t² of the coefficients. It is then turned back from the
-frame (`data.frame`), an image that was turned upright to how it leaned, and its values are mapped, channel by channel,
-by a rising line through `KNOTS` points, which brings them to the released histograms; where there are none it cuts
-them to [0, 1].
+frame (`data.encoding.frame`), an image that was turned upright to how it leaned, and its values are mapped, channel by
+channel, by a rising line through `KNOTS` points, which brings them to the released histograms; where there are none it
+cuts them to [0, 1].
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import whole
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 
 KNOTS = 257

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import in_range, whole
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.moments.fit import RADIUS, centres, directions, fit_cells, without_noise
 from understudy.models.moments.gaussians import CellGaussians

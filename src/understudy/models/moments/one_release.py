@@ -10,7 +10,7 @@ import math
 
 import torch
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import Released, centres, directions, fit_cells
 from understudy.models.moments.gaussians import CellGaussians
 

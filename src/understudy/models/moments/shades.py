@@ -18,7 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from understudy.data.frame import dct
+from understudy.data.encoding.frame import dct
 from understudy.models.moments.gaussians import KNOTS, CellGaussians, mapped_through
 
 LOUD = 0.02  # of all values: what the noise of half of the bins together may have

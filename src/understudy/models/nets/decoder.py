@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from understudy.check import whole
-from understudy.data.slots import slot_counts
+from understudy.data.encoding.slots import slot_counts
 from understudy.errors import ConfigError
 
 _LOW = 60.0  # a column whose likeliest level has odds below e⁻⁶⁰ is scaled up

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import one_of
-from understudy.data.slots import slot_counts
+from understudy.data.encoding.slots import slot_counts
 from understudy.models.cohort import Batch, Shapes, linear
 from understudy.models.nets.autoencoder import Autoencoder
 from understudy.models.nets.cohort_wae import descend_by_hand

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Column
-from understudy.data.fine import is_bought, is_tree
+from understudy.data.encoding.fine import is_bought, is_tree
 
 Groups = NDArray[np.int32]  # the level of each fine cell
 

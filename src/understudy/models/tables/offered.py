@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import in_range, whole
-from understudy.data.triangles import unpacked
+from understudy.data.encoding.triangles import unpacked
 from understudy.errors import ConfigError
 from understudy.models.tables.fit_gram import fit_gram
 from understudy.models.tables.mixture import MixtureOfProducts

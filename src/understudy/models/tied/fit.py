@@ -23,7 +23,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.fit import TAIL, Centres, Directions, directions, shrunk_covariances, smoothed
 from understudy.models.moments.shades import shades_map
 from understudy.models.tables import MixtureOfProducts

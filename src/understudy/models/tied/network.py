@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from understudy.check import whole
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import ConfigError
 from understudy.models.moments.gaussians import KNOTS, mapped_through
 from understudy.models.tables import MixtureOfProducts

@@ -22,7 +22,7 @@ import torch
 from dp_accounting import NonPrivateDpEvent
 from torch import Tensor
 
-from understudy.data.codec import Codes
+from understudy.data.encoding.codec import Codes
 from understudy.privacy.accounts.accounting import DiscreteGaussian, DpEvent, Spend, calibrate
 from understudy.privacy.accounts.budget import Budget
 from understudy.privacy.noise import DiscreteGaussianNoise, Rng, rounded_up

@@ -31,7 +31,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
-from understudy.data.codec import Codes
+from understudy.data.encoding.codec import Codes
 from understudy.privacy.noise.aes import BLOCK, keystream
 from understudy.privacy.secure.field import Field, Numbers
 from understudy.privacy.secure.ring import SEED

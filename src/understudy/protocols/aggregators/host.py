@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import AnySchema
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError
 from understudy.pack import Value

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.no_rows import NoRows
+from understudy.data.reading.no_rows import NoRows
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.moments.one_release import fit_one_release

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ConfigError
 from understudy.pack import Value
 from understudy.privacy.secure.moments import bounded

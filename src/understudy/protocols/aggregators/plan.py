@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.check import in_range, positive, whole
-from understudy.data.codec import Codec
 from understudy.data.described import AnySchema
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, SchemaError
 from understudy.privacy.accounts.accounting import Spend

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.no_rows import NoRows
+from understudy.data.reading.no_rows import NoRows
 from understudy.durable import replace
 from understudy.errors import MessageError, PartyError
 from understudy.pack import pack, unpack

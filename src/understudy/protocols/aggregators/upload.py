@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.codec import Codes
+from understudy.data.encoding.codec import Codes
 from understudy.errors import MessageError
 from understudy.privacy.secure import (
     OVERHEAD,

@@ -28,7 +28,7 @@ import torch
 from dp_accounting.dp_event import GaussianDpEvent, NoOpDpEvent
 from torch import Tensor
 
-from understudy.data.streamed import StreamedTable
+from understudy.data.reading.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.errors import AlignmentError, ArtefactError, PartyError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp, calibrate

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from understudy.data.described import AnySchema
-from understudy.data.features import Features, TableFeatures
+from understudy.data.encoding.features import Features, TableFeatures
+from understudy.data.encoding.slots import Slots, Values, rule_for
 from understudy.data.schema import Schema
-from understudy.data.slots import Slots, Values, rule_for
 from understudy.errors import ConfigError
 
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.check import positive, whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import MessageError, PrivacyError

@@ -10,7 +10,7 @@ from itertools import combinations
 from dp_accounting import NonPrivateDpEvent
 
 from understudy.check import a_seed, in_range, whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.privacy.accounts.accounting import DpEvent, PureDp

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.codec import Codes
+from understudy.data.encoding.codec import Codes
 from understudy.models.tables import BayesNet, Coded
 from understudy.privacy.secure import Bits
 

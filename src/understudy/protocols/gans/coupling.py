@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError

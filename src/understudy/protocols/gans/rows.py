@@ -7,8 +7,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, Rows
+from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.table import Table

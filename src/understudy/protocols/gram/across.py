@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codes
+from understudy.data.encoding.codec import Codes
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
 from understudy.protocols.gram.layout import Layout, Place
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from understudy.check import in_range
-from understudy.data.ends import end_cells
-from understudy.data.fine import is_bought
-from understudy.data.levels import Levels
+from understudy.data.encoding.ends import end_cells
+from understudy.data.encoding.fine import is_bought
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import MessageError, SchemaError
 from understudy.models.tables.bought_levels import most_width

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from understudy.data.column import Column
-from understudy.data.fine import is_bought, is_tree
+from understudy.data.encoding.fine import is_bought, is_tree
 from understudy.data.grid import Block
 from understudy.data.schema import Schema
 from understudy.models.tables.bought_levels import level_count, most_levels

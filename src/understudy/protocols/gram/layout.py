@@ -25,10 +25,10 @@ from itertools import accumulate, islice
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
-from understudy.data.fine import fine_schema, is_bought
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.fine import fine_schema, is_bought
+from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Block, Grid
-from understudy.data.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError, MessageError
 from understudy.models.tables.bought_levels import most_width
@@ -88,8 +88,8 @@ class Place:
 class Layout:
     """Blocks of the joint matrix, and the three-way tables (`triples`, by column names) that go with them.
 
-    `fine`: where levels are to be chosen (`data.fine`), all columns' fine tables are released first. `levels` are those
-    that were chosen, group by group; before that, and without it, they are as declared.
+    `fine`: where levels are to be chosen (`data.encoding.fine`), all columns' fine tables are released first. `levels`
+    are those that were chosen, group by group; before that, and without it, they are as declared.
     """
 
     schemas: Mapping[str, Schema]

@@ -24,8 +24,8 @@ from dp_accounting.dp_event import NoOpDpEvent
 from torch import Tensor
 
 from understudy.check import whole
-from understudy.data.levels import Levels
-from understudy.data.streamed import StreamedTable
+from understudy.data.encoding.levels import Levels
+from understudy.data.reading.streamed import StreamedTable
 from understudy.data.table import Table
 from understudy.errors import MessageError
 from understudy.privacy.accounts.accounting import DpEvent, Spend, event_from_json, event_to_json

@@ -28,9 +28,9 @@ from understudy.answers import Release
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.check import a_seed, in_range, not_negative, positive, whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.levels import Levels
 from understudy.data.grid import Grid
-from understudy.data.levels import Levels
 from understudy.data.rules import read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table
@@ -73,7 +73,7 @@ class Config:
     """`components`, `steps` and `rate` are the fit's.
 
     `fine`: where a number has no declared bins, or a list of categories is long, this share of the budget buys fine
-    tables of all columns, and by them the levels on which pairs are measured (`data/fine.py`,
+    tables of all columns, and by them the levels on which pairs are measured (`data/encoding/fine.py`,
     `tables/bought_levels.py`). Bounds may then be far too wide. 0: levels as the schema has them, which are
     even bins where it declares none.
     `target`: the column to predict from the others, if there is one. All pairs with it are measured a

@@ -2,8 +2,8 @@
 
 Of the parts it sees only uniform numbers; what it can put together is the matrix with every party's noise.
 
-Where levels are bought (`data.fine`), the fine tables of all columns come first. By them, and by nothing else, levels
-are chosen, which all holders are told and assure each other of; pairs are then released on these.
+Where levels are bought (`data.encoding.fine`), the fine tables of all columns come first. By them, and by nothing else,
+levels are chosen, which all holders are told and assure each other of; pairs are then released on these.
 
 Some pairs may be released twice: after the whole matrix, those with a `target`, and those that `choose` picks by the
 first release, and by nothing else, of which the holders assure each other first. Both are whole-number Gaussian, so
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from understudy.answers.release import kept, tables_of
-from understudy.data.levels import Levels
+from understudy.data.encoding.levels import Levels
 from understudy.data.schema import Schema
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.protocols.core import Ask, Parties, relayed
@@ -82,8 +82,8 @@ class Released:
     each σ of each release that took place; `people` their number where it is disclosed; `begun` what each party that
     took part stated. All of it is public, or paid for.
     `kept` are all counts as they were released, before anything was made of them (`answers.release`).
-    `made`: how many releases took place; `levels` those that were bought (`data.levels`), with their fine tables, which
-    are the diagonal then; `cells` how many people which holders share, where columns are split.
+    `made`: how many releases took place; `levels` those that were bought (`data.encoding.levels`), with their fine
+    tables, which are the diagonal then; `cells` how many people which holders share, where columns are split.
     `ended`: why a further release did not take place, if one was due; `lost` what it would have been, where holders
     were asked for it and may have paid; `gone` who went away then.
     """

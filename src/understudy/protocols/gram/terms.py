@@ -16,10 +16,10 @@ import pandas as pd
 from torch import Tensor
 
 from understudy.check import in_range, whole
-from understudy.data.codec import Codec, Codes
-from understudy.data.levels import Levels, merged
+from understudy.data.encoding.codec import Codec, Codes
+from understudy.data.encoding.levels import Levels, merged
+from understudy.data.reading.streamed import StreamedTable
 from understudy.data.schema import Schema
-from understudy.data.streamed import StreamedTable
 from understudy.errors import ConfigError, MessageError, PartyError, SchemaError
 from understudy.privacy.accounts.accounting import DpEvent
 from understudy.privacy.accounts.budget import Budget

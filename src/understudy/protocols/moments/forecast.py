@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.released import COUNT
 from understudy.privacy.accounts.accounting import epsilon
 from understudy.privacy.accounts.budget import Budget

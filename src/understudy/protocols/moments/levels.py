@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import COUNT, SCALE, Released, levels_reach, levels_size, read_levels
 from understudy.privacy.secure.moments import bounded, cell_sums

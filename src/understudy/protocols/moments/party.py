@@ -18,7 +18,7 @@ from dp_accounting import ComposedDpEvent
 from understudy.check import in_range, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of, schema_from
-from understudy.data.frame import MOST_FEATURES, Frame
+from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError, MessageError, SchemaError
 from understudy.models.moments.labels import Labels
 from understudy.models.moments.released import bins_of

@@ -1,8 +1,8 @@
 """Moments: holders of images or series release means and second moments, privately, and Gaussians are fitted to them.
 
 What Gram is for tables, this is for what has no columns. Rows become vectors of whole numbers by a public transform
-(`data.frame`); three small sets of sums over people are released, each about what the one before it gave (`stages`);
-everything after is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
+(`data.encoding.frame`); three small sets of sums over people are released, each about what the one before it gave
+(`stages`); everything after is free (`models/moments/fit.py`). Labels beside the rows are optional: one, or several,
 which are drawn with the row (`models/moments/labels.py`).
 
 Sources: private moments in a basis that no row chose are the idea of DP-MERF (Harder, Adamczewski, Park, AISTATS 2021);
@@ -25,7 +25,7 @@ from typing import Any
 
 from understudy.check import a_seed, in_range, not_negative, whole
 from understudy.data.arrays import ArrayTable
-from understudy.data.frame import MOST_FEATURES, Frame
+from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.errors import ConfigError
 from understudy.generator import Generator
 from understudy.models.moments import fit_cells, match_shades
@@ -62,7 +62,7 @@ class Config:
     """`features`: the most coefficients of the frame to measure, from the lowest frequency on.
 
     `upright`: images are first turned upright and centred, by a rule that reads each image alone; how they were
-    turned is measured, too (`data/upright.py`). It is for what leans, and lies, each in its own way on
+    turned is measured, too (`data/encoding/upright.py`). It is for what leans, and lies, each in its own way on
     an even ground, as handwriting does; series, and images with a declared `norm`, are taken as they are.
     `norms`: share of the budget that buys the bound on a row's norm; 0: the schema's, or the largest possible.
     `shares`: parts of the budget for the counts and means, for the second moments of all rows, and for those of the

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, Directions, Labels, bought_norm, centres, directions
 from understudy.models.moments.released import SCALE

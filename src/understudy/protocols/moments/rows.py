@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments.released import (
     CELLS,
     COUNT,

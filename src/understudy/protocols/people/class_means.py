@@ -29,8 +29,8 @@ from torch import Tensor
 from understudy.classifier import Classifier
 from understudy.data.arrays import ArrayTable
 from understudy.data.described import ArraySchema, public_of
-from understudy.data.features import DeclaredFeatures
-from understudy.data.frame import UNIT
+from understudy.data.encoding.features import DeclaredFeatures
+from understudy.data.encoding.frame import UNIT
 from understudy.errors import ConfigError
 from understudy.models.cohort import LogisticRegression
 from understudy.models.moments.fit import without_noise

@@ -19,9 +19,9 @@ from understudy.check import a_seed, in_range, whole
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
 from understudy.data.described import ArraySchema, public_of, schema_from
-from understudy.data.features import DeclaredFeatures
-from understudy.data.frame import MOST_FEATURES, Frame
-from understudy.data.population import Population
+from understudy.data.encoding.features import DeclaredFeatures
+from understudy.data.encoding.frame import MOST_FEATURES, Frame
+from understudy.data.encoding.population import Population
 from understudy.errors import ConfigError, MessageError, SchemaError
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import PureDp

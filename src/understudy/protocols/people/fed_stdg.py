@@ -19,9 +19,9 @@ from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
+from understudy.data.encoding.slots import Slots, Values
 from understudy.data.series import SeriesSchema
-from understudy.data.slots import Slots, Values
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
 from understudy.models.device import pick_device

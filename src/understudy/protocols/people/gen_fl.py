@@ -27,8 +27,8 @@ import torch
 from numpy.typing import NDArray
 
 from understudy.classifier import Classifier
-from understudy.data.features import Features
-from understudy.data.population import Population
+from understudy.data.encoding.features import Features
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ArtefactError

@@ -21,8 +21,8 @@ from dp_accounting import (
 from torch import Tensor
 
 from understudy.check import a_seed, in_range, one_of, positive, whole
-from understudy.data.features import Features
-from understudy.data.population import Population
+from understudy.data.encoding.features import Features
+from understudy.data.encoding.population import Population
 from understudy.data.table import Table
 from understudy.errors import MessageError, PartyError, PrivacyError
 from understudy.models.cohort import Dense, LogisticRegression, Mlp, from_description

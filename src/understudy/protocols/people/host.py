@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.described import Rows
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ArtefactError, BudgetExceeded, PartyError
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import DpEvent, Spend, epsilon, flatten

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from understudy.check import a_seed, in_range, one_of, positive, whole
-from understudy.data.codec import Codec
-from understudy.data.population import Population
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, MessageError

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from understudy.data.no_rows import NoRows
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
+from understudy.data.encoding.slots import Slots
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
-from understudy.data.slots import Slots
 from understudy.errors import BudgetExceeded, LedgerError, PrivacyError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.protocols.people.host import Call, HostParty

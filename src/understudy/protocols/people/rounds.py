@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from understudy.check import a_seed, in_range, one_of, whole
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.errors import ArtefactError, PartyError, PrivacyError
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device

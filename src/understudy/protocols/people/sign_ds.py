@@ -21,8 +21,8 @@ from torch import Tensor
 from understudy.check import one_of, whole
 from understudy.classifier import Classifier
 from understudy.data.described import Rows
-from understudy.data.features import Features
-from understudy.data.population import Population
+from understudy.data.encoding.features import Features
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PartyError

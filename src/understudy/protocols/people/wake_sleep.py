@@ -27,8 +27,8 @@ from torch import Tensor
 
 from understudy.check import in_range, not_negative, whole
 from understudy.data.described import Rows
-from understudy.data.population import Population
-from understudy.data.slots import Slots
+from understudy.data.encoding.population import Population
+from understudy.data.encoding.slots import Slots
 from understudy.errors import ConfigError, PartyError
 from understudy.generator import Generator
 from understudy.models.nets import TableWae, cut, decoder_size, encoder_size, first_model, sleep, wake

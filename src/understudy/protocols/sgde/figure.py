@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from understudy.classifier import Classifier
-from understudy.data.population import Population
+from understudy.data.encoding.population import Population
 from understudy.data.table import Table
 from understudy.errors import ConfigError, PrivacyError
 from understudy.generator import Generator

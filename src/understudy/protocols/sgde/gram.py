@@ -17,10 +17,10 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.triangles import packed
 from understudy.data.schema import Schema
 from understudy.data.table import Table
-from understudy.data.triangles import packed
 from understudy.errors import ConfigError
 from understudy.models.tables.offered import OfferedGram, of_column
 from understudy.privacy.accounts.accounting import DpEvent

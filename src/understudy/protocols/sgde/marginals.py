@@ -16,7 +16,7 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError
 from understudy.models.nets import ClassDecoder

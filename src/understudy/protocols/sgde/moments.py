@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.frame import UNIT, Frame
-from understudy.data.population import Population
+from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.encoding.population import Population
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError

@@ -34,15 +34,15 @@ import torch
 
 from understudy.check import in_range, is_number, one_of, positive, whole
 from understudy.data.classes import one_label
-from understudy.data.codec import Codec
 from understudy.data.column import shorten
 from understudy.data.described import AnySchema, ArraySchema, one_kind_of_row, public_of, schema_from
-from understudy.data.features import Label, TableFeatures
-from understudy.data.frame import Frame
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import Label, TableFeatures
+from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.upright import POSES
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
-from understudy.data.upright import POSES
 from understudy.errors import ArtefactError, ConfigError, PrivacyError, SchemaError
 from understudy.generator import Generator
 from understudy.models.moments import OfferedMoments

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from understudy.data.features import Label
+from understudy.data.encoding.features import Label
 from understudy.data.images import ImageSchema
 from understudy.errors import ConfigError
 from understudy.generator import CHUNK, Generator

@@ -21,7 +21,7 @@ import numpy as np
 from understudy.check import a_seed, in_range, not_negative, one_of, positive, whole
 from understudy.data.classes import one_label
 from understudy.data.described import AnySchema, ArraySchema
-from understudy.data.features import Features, Label, TableFeatures
+from understudy.data.encoding.features import Features, Label, TableFeatures
 from understudy.data.images import ImageSchema
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema

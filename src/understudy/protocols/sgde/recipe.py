@@ -23,7 +23,7 @@ class Recipe:
     The paper tunes `latent` and `beta` for each data set; one setting serves all here. `channels` are for images.
     `kind="marginals"` counts levels in place of training, and needs none of these (`marginals`). `kind="moments"`
     offers sums of images or series, in this many `features` of a public frame, which a pool adds. `upright`: of kind
-    moments, images are first turned upright (`data/upright.py`).
+    moments, images are first turned upright (`data/encoding/upright.py`).
     `kind="gram"` offers counts of all pairs of a table's levels.
     `quality_epsilon`: of the offer's ε, what the silo spends on a figure of quality (`quality`), which stands on the
     card; None: there is no figure. Sums alone have one.

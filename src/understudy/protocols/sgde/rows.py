@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from understudy.check import one_of
 from understudy.data.arrays import ArrayTable
 from understudy.data.classes import one_label
-from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, Rows
-from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table

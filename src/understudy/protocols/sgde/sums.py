@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy.data.triangles import on_diagonal
+from understudy.data.encoding.triangles import on_diagonal
 from understudy.errors import ArtefactError, PrivacyError
 from understudy.models.moments import OfferedMoments
 from understudy.models.moments.released import COUNT, ENERGY, FIRST, SCALE, SHADES, moments_reach

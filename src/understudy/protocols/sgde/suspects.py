@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.check import whole
-from understudy.data.codec import Codec
+from understudy.data.encoding.codec import Codec
 from understudy.data.schema import Schema
 from understudy.generator import Generator
 from understudy.models.adam import Adam

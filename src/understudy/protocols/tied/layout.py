@@ -13,8 +13,8 @@ from itertools import combinations_with_replacement
 from typing import Any
 
 from understudy.check import in_range, whole
-from understudy.data.codec import Codec
-from understudy.data.frame import MOST_FEATURES, Frame
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.frame import MOST_FEATURES, Frame
 from understudy.data.mixed import side_by_side
 from understudy.data.schema import Schema
 from understudy.errors import ConfigError

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
+from understudy.data.encoding.frame import Frame
 from understudy.models.moments import bought_norm
 from understudy.models.moments.released import CELLS, SCALE, read_lengths
 

@@ -20,10 +20,10 @@ from dp_accounting import ComposedDpEvent
 from torch import Tensor
 
 from understudy.check import in_range, whole
-from understudy.data.codec import Codec
 from understudy.data.described import Rows, one_kind_of_row, public_of, schema_from
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.triangles import on_diagonal
 from understudy.data.table import Table
-from understudy.data.triangles import on_diagonal
 from understudy.errors import MessageError
 from understudy.privacy.accounts.ledger import Ledger, Receipt
 from understudy.privacy.secure import Factor, Ring, blind, noise_on

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.frame import Frame
-from understudy.data.triangles import unpacked
+from understudy.data.encoding.frame import Frame
+from understudy.data.encoding.triangles import unpacked
 from understudy.errors import BudgetExceeded, MessageError, PartyError
 from understudy.models.moments import Centres, centres
 from understudy.models.moments.released import CELLS

@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable, Values
-from understudy.data.codec import Codes
-from understudy.data.frame import UNIT, Frame
-from understudy.data.triangles import packed
+from understudy.data.encoding.codec import Codes
+from understudy.data.encoding.frame import UNIT, Frame
+from understudy.data.encoding.triangles import packed
 from understudy.models.moments.released import bins_of
 from understudy.privacy.secure import Bits, Ring, Words, one_hot
 from understudy.privacy.secure.moments import Crowd, Places, Whole, bounded, cell_moments

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from understudy.check import in_range, whole
-from understudy.data.codec import Codec
 from understudy.data.described import schema_from
+from understudy.data.encoding.codec import Codec
 from understudy.data.table import Table
 from understudy.data.visits import VisitCodes, VisitLayout, Visits, count_visits
 from understudy.data.visits.counts import person_vectors

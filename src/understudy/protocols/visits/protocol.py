@@ -34,8 +34,8 @@ import torch
 from understudy.answers.rule_boxes import rule_ties
 from understudy.answers.rules import with_rules
 from understudy.check import a_seed, positive, whole
-from understudy.data.codec import Codec
 from understudy.data.column import Column
+from understudy.data.encoding.codec import Codec
 from understudy.data.rules import about, read_rules
 from understudy.data.schema import Schema
 from understudy.data.table import Table

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
-from understudy.data.population import Population
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.population import Population
 from understudy.errors import MessageError
 from understudy.pack import Value
 from understudy.privacy.accounts.accounting import PureDp

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy.data.codec import Codec
 from understudy.data.column import Binned, Ordinal
-from understudy.data.no_rows import NoRows
+from understudy.data.encoding.codec import Codec
+from understudy.data.reading.no_rows import NoRows
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 from understudy.errors import ConfigError

@@ -1,11 +1,11 @@
 """Levels that were bought: which fine cells of a column are one level, and how likely each of them is within it.
 
-Like a `Codec`, but with two resolutions (`data.fine`): rows are encoded by level, and a drawn level becomes a value by
-the released fine table within it. So a column by itself is right to the resolution of its fine cells, however few
-levels its pairs are measured on.
+Like a `Codec`, but with two resolutions (`data.encoding.fine`): rows are encoded by level, and a drawn level becomes a
+value by the released fine table within it. So a column by itself is right to the resolution of its fine cells, however
+few levels its pairs are measured on.
 
 A column whose `ends` were bought has a table of these besides, and a drawn number is moved to end as it says
-(`data.ends`).
+(`data.encoding.ends`).
 
 Guarantee: levels and weights come from what was released; with them the encoding of a row depends on that row alone.
 Edges: levels of no weight are drawn evenly over their cells; anything that does not fit the schema → SchemaError.
@@ -22,10 +22,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.data.codec import Codec, Codes, Uniform
 from understudy.data.column import Categorical, Real, shorten
-from understudy.data.ends import counted_apart, end_cells, left_to_ends, moved_to_ends
-from understudy.data.fine import fine_schema, is_bought, is_tree
+from understudy.data.encoding.codec import Codec, Codes, Uniform
+from understudy.data.encoding.ends import counted_apart, end_cells, left_to_ends, moved_to_ends
+from understudy.data.encoding.fine import fine_schema, is_bought, is_tree
 from understudy.data.pieces import Pieces
 from understudy.data.schema import Schema
 from understudy.errors import SchemaError

@@ -28,11 +28,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from understudy.check import nearest, whole
-from understudy.data.codec import Codec
 from understudy.data.column import Binned, Boolean, Categorical, Category, Column, Date, Datetime
 from understudy.data.described import ArraySchema, PublicSchema, read_rows
-from understudy.data.files import Source
+from understudy.data.encoding.codec import Codec
 from understudy.data.images import ImageSchema
+from understudy.data.reading.files import Source
 from understudy.data.schema import Schema
 from understudy.data.series import SeriesSchema
 from understudy.data.table import Table, read_table

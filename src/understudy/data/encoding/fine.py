@@ -1,8 +1,8 @@
 """The fine cells of a table: as finely as its numbers are told apart, by the public schema alone.
 
 A number whose bins are not declared has two resolutions. Its *levels*, on which pairs of columns are measured, are few
-and are chosen from what was released (`data.levels`); its *fine cells*, on which the column is measured by itself, are
-many and follow from the declared bounds. So nobody has to think about bins, and bounds may be far too wide.
+and are chosen from what was released (`data.encoding.levels`); its *fine cells*, on which the column is measured by
+itself, are many and follow from the declared bounds. So nobody has to think about bins, and bounds may be far too wide.
 
 One grid serves all scales. Whole numbers and days have a cell each while there are no more than `MOST` of them. Where
 there are more, and for reals, cells are even on the scale of asinh(x/unit): near zero they are even, far from it a

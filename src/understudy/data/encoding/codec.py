@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy.data.column import Binned
+from understudy.data.encoding.values import Codes as Codes
+from understudy.data.encoding.values import codes_of
 from understudy.data.pieces import Pieces, cut, labels_of, values_of
 from understudy.data.schema import Schema
-from understudy.data.values import Codes as Codes
-from understudy.data.values import codes_of
 from understudy.errors import SchemaError
 
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from understudy.data.databases import count_rows, query_batches
-from understudy.data.files import (
+from understudy.data.reading.databases import count_rows, query_batches
+from understudy.data.reading.files import (
     CsvFile,
     Raw,
     Want,
@@ -26,7 +26,7 @@ from understudy.data.files import (
     present,
     suffix_of,
 )
-from understudy.data.sources import TableSource
+from understudy.data.reading.sources import TableSource
 
 LONG = 20_000_000  # cells: of more, a table is read in batches
 BATCH = 1 << 16  # rows of a Parquet file; a CSV file comes in blocks of bytes, a query as `databases` says

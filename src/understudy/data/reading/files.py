@@ -29,10 +29,10 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from understudy.check import nearest
-from understudy.data.cells import MISSING_WORDS, Fault
-from understudy.data.databases import Answer, query_beginning, query_rows
-from understudy.data.sources import SUFFIX, TableSource, source_at
-from understudy.data.written import as_declared
+from understudy.data.reading.cells import MISSING_WORDS, Fault
+from understudy.data.reading.databases import Answer, query_beginning, query_rows
+from understudy.data.reading.sources import SUFFIX, TableSource, source_at
+from understudy.data.reading.written import as_declared
 from understudy.errors import SchemaError
 
 # and whatever else speaks Arrow: a polars frame, a pyarrow table

@@ -19,10 +19,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from understudy.check import whole
-from understudy.data.codec import Uniform
 from understudy.data.described import Rows
-from understudy.data.features import ArrayFeatures, Features, Label, TableFeatures, tensor
-from understudy.data.slots import Slots, Values
+from understudy.data.encoding.codec import Uniform
+from understudy.data.encoding.features import ArrayFeatures, Features, Label, TableFeatures, tensor
+from understudy.data.encoding.slots import Slots, Values
 from understudy.data.table import Table
 from understudy.errors import ConfigError, SchemaError
 

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from understudy.data.arrays import ArrayTable
-from understudy.data.codec import Codec
 from understudy.data.described import AnySchema, ArraySchema
-from understudy.data.features import Label
+from understudy.data.encoding.codec import Codec
+from understudy.data.encoding.features import Label
 from understudy.data.schema import Schema
 from understudy.data.table import Table
 

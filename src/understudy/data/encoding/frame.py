@@ -25,8 +25,8 @@ from torch import Tensor
 from understudy.check import whole
 from understudy.data.arrays import Values
 from understudy.data.described import ArraySchema
+from understudy.data.encoding.upright import POSES, leaning, reach, upright, weights
 from understudy.data.images import ImageSchema
-from understudy.data.upright import POSES, leaning, reach, upright, weights
 from understudy.errors import ConfigError
 
 Whole = NDArray[np.float64]  # whole numbers below 2⁵³
@@ -42,7 +42,7 @@ class Frame:
     """Rows of this `shape`, transformed along the first `sides` of it; `features` numbers are kept of each.
 
     `norm`: of the largest norm that a row can have, what its schema declares (`declared`). `upright`: images are turned
-    upright before (`data.upright`), and the numbers that say how are the first features.
+    upright before (`data.encoding.upright`), and the numbers that say how are the first features.
     """
 
     shape: tuple[int, ...]

@@ -1,9 +1,9 @@
 """How numbers end, as prices do: 4.99 and 20.00 are frequent, 4.37 and 20.13 are not.
 
-A fine cell of a column of numbers (`data.fine`) may hold many numbers, and a tree of cells is too noisy to tell how
-each of them ends. A column with `ends = true` therefore has one table more, of the last decimals alone, 10 cells or
-100: how many people's number ends like this, whatever it begins with. A drawn number is then moved by less than a
-unit, and within its level, to one that ends as the table says.
+A fine cell of a column of numbers (`data.encoding.fine`) may hold many numbers, and a tree of cells is too noisy to
+tell how each of them ends. A column with `ends = true` therefore has one table more, of the last decimals alone, 10
+cells or 100: how many people's number ends like this, whatever it begins with. A drawn number is then moved by less
+than a unit, and within its level, to one that ends as the table says.
 
 Zero, and a round number whose cell lies among longer ones, was counted by itself. What is drawn there stays as it is,
 and its people are taken off the table.
@@ -20,7 +20,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from understudy.data.column import Column, Real
-from understudy.data.values import Codes, numbers_of
+from understudy.data.encoding.values import Codes, numbers_of
 
 Steps = NDArray[np.int64]  # numbers, in units of the last decimal
 

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 
 from understudy.data.column import Boolean, Column, Date, Datetime, Integer, Real
-from understudy.data.forms import ISO_DAY, write_day, write_number
+from understudy.data.reading.forms import ISO_DAY, write_day, write_number
 from understudy.data.schema import Schema
 from understudy.data.visits import SeveralVisits, VisitSchema
 

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.batches import batches_of, is_long
-from understudy.data.files import Raw, Source
+from understudy.data.reading.batches import batches_of, is_long
+from understudy.data.reading.files import Raw, Source
+from understudy.data.reading.sources import TableSource, source_at
 from understudy.data.schema import Schema
-from understudy.data.sources import TableSource, source_at
 from understudy.data.table import (
     LISTED,
     Reader,

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.data.features import Label
+from understudy.data.encoding.features import Label
+from understudy.data.encoding.population import Population
 from understudy.data.images import ImageSchema
-from understudy.data.population import Population
 from understudy.errors import SchemaError
 
 

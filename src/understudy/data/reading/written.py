@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from understudy.data.cells import MISSING_WORDS, Fault
-from understudy.data.sources import TableSource
+from understudy.data.reading.cells import MISSING_WORDS, Fault
+from understudy.data.reading.sources import TableSource
 
 # 1234,5 and 1.234,5: a point only where it parts thousands
 _WITH_COMMA = re.compile(r"\s*([-+]?)(\d{1,3}(?:\.\d{3})+|\d*)(?:,(\d+))?\s*")
