@@ -86,9 +86,8 @@ def common_share(
     fresh = torch.where(measured, noise.sqrt() * (draw.triu() + draw.triu(1).T), 0)
     first, second = counts + fresh, counts - fresh
     weight = torch.where(measured & (noise > 0), 1 / noise.clamp(min=_TINY), 0)
-    left = (
-        2 * noise / (2 * noise + prior.variance).clamp(min=_TINY)
-    )  # what the first measurement does not overrule
+    # What the first measurement does not overrule.
+    left = 2 * noise / (2 * noise + prior.variance).clamp(min=_TINY)
     way = prior.turned(torch.where(measured, pool(first) - independent, 0)) * left
     miss = prior.turned(torch.where(measured, second - first, 0))
     miss += prior.turned(torch.where(measured, first - independent, 0)) * left

@@ -81,9 +81,8 @@ def _sampled(rate: float, sigma: float, grid: float, kind: Any) -> Any:
     low, high = math.floor(ends.epsilon_lower / grid), math.ceil(ends.epsilon_upper / grid)
     dots, side = np.arange(low, high + 1), 1 if kind == AdjacencyType.REMOVE else -1
     epsilons = dots * grid
-    edge = (
-        math.log1p(-rate) if rate < 1 else -math.inf
-    )  # no loss is below it for who left, or above for who joined
+    # No loss is below this edge for who left, or above it for who joined.
+    edge = math.log1p(-rate) if rate < 1 else -math.inf
     lost = side * epsilons  # of who left
     # Without sampling it were log(1 + (e^lost − 1)/q).
     with np.errstate(all="ignore"):
@@ -230,9 +229,8 @@ def _least_epsilon(losses: Any, delta: float) -> float:
     with np.errstate(all="ignore"):
         there = (upper > delta) & (lower > 0) & (np.log((upper - delta) / lower) >= np.append(lost, 0))
     last = int(there.argmax()) if there.any() else len(lost)
-    unseen = (upper[1 : last + 1] >= delta) & (
-        lower[1 : last + 1] == 0
-    )  # e^−loss is 0: the loss itself is a bound
+    # Where e^−loss is 0 the loss itself is a bound.
+    unseen = (upper[1 : last + 1] >= delta) & (lower[1 : last + 1] == 0)
     if unseen.any():
         return float(lost[unseen.argmax()])
     if upper[last] <= lower[last] + delta:
