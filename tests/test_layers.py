@@ -140,10 +140,8 @@ def test_no_module_leads_back_to_itself_not_even_inside_a_function() -> None:
             if isinstance(node, ast.ImportFrom) and node.module in modules:
                 taken = {f"{node.module}.{one.name}" for one in node.names}
                 arrows.setdefault(name, set()).update(taken & modules.keys() or {node.module})
-    del (
-        arrows["understudy"],
-        arrows["understudy.evaluate"],
-    )  # they name what is below them, when it is asked for
+    # They name what is below them, when it is asked for.
+    del arrows["understudy"], arrows["understudy.evaluate"]
     TopologicalSorter(arrows).prepare()
 
 
