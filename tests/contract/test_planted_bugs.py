@@ -315,13 +315,14 @@ def _public_partners(patch: Patch, place: int) -> None:
     patch.setattr(CriticRound, "draw", draw)
 
 
-# The audit, which trains anew for each trial, is shown the smaller bug of each kind: a larger one moves scores further.
 CAUGHT: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
+    (clipping_skipped, audit),
     (clipping_skipped, one_person_moves_a_step_by_at_most_the_clip_norm),
     (clipped_ten_times_too_late, audit),
     (clipped_ten_times_too_late, one_person_moves_a_step_by_at_most_the_clip_norm),
     (a_quarter_of_the_noise, longer_audit),
     (a_quarter_of_the_noise, noise_has_its_size_and_is_fresh),
+    (no_noise, audit),
     (no_noise, noise_has_its_size_and_is_fresh),
     (the_same_noise_in_every_step, noise_has_its_size_and_is_fresh),
     (the_same_noise_in_every_round, noise_has_its_size_and_is_fresh),
