@@ -1,5 +1,7 @@
 """Who is asked, who lies, and what a report looks like: the pieces of every protocol over rows."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from understudy.errors import BudgetExceeded, ConfigError, PartyError
 from understudy.privacy.accounts.accounting import PureDp
 from understudy.privacy.noise.rng import SecureRng
+from understudy.protocols.people import sign_ds
 from understudy.protocols.people.cohorts import Cohorts
 from understudy.protocols.people.poisoning import Poison
 from understudy.protocols.people.reporting import (
@@ -106,6 +109,12 @@ def test_liars_are_an_exact_share_and_follow_from_the_seed() -> None:
     assert torch.equal(poison.liars(50, 1), poison.liars(50, 1))
     assert not torch.equal(poison.liars(50, 1), poison.liars(50, 2))
     assert not Poison(share=0.0).liars(50, 1).any()
+
+
+@pytest.mark.parametrize("poison", [1, "flip", True, [], {"sort": "flip"}, {"share": "half"}, {1: 2}])
+def test_a_server_that_says_something_else_than_who_lies_is_refused(poison: Any) -> None:
+    with pytest.raises(ConfigError):
+        sign_ds.Config(epsilon_total=1.0, poison=poison)
 
 
 @pytest.mark.parametrize("kind", ["random", "flip"])

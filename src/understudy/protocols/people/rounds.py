@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.check import a_seed, in_range, one_of, whole
+from understudy.check import a_seed, in_range, known_keys, one_of, whole
 from understudy.data.encoding.population import Population
-from understudy.errors import ArtefactError, PartyError, PrivacyError
+from understudy.errors import ArtefactError, ConfigError, PartyError, PrivacyError
 from understudy.models.cohort.training import OPTIMIZERS
 from understudy.models.device import pick_device
 from understudy.pack import Value
@@ -84,7 +84,10 @@ class Settings(Reporting):
         in_range(*RATES, learning_rate=self.learning_rate, global_rate=self.step)
         one_of(OPTIMIZERS, optimizer=self.optimizer)
         if isinstance(self.poison, Mapping):
+            known_keys(self.poison, Poison.__dataclass_fields__, "poison")
             object.__setattr__(self, "poison", Poison(**self.poison))
+        elif not isinstance(self.poison, Poison | None):
+            raise ConfigError(f"poison says who lies by kind, share and scale; it is not {self.poison!r}.")
 
     @property
     def step(self) -> float:
