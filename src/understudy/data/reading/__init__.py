@@ -1,4 +1,4 @@
-"""From where rows lie to a table's cells, and back: nothing here outlives the row that it reads.
+"""From where rows lie to a table's cells, and back. What a cell is read as depends on it and the schema alone.
 
 `sources` names a place (`files`, `databases`), `batches` takes rows from it piece by piece; `written`, `forms`, `cells`
 and `labelled` say what a text stands for, and refuse what a schema does not allow. `streamed` is a table longer than

@@ -13,7 +13,7 @@ from torch.nn import functional
 from understudy.check import whole
 from understudy.errors import ConfigError
 
-# of the generator's branch, coarse to fine; the critic's are the same from fine to coarse
+# Of the generator's branch, coarse to fine; the critic's are the same from fine to coarse.
 CHANNELS = (32, 16)
 _SCALE = (4, 2, 1)  # kernel, stride and padding: each layer doubles, or halves, both sides
 

@@ -1,7 +1,7 @@
 """Privacy losses as dp_accounting computes them, all at once instead of one after the other.
 
-Its loops over losses are most of the time that a price takes. What is here gives its
-numbers to the last digits, from its own distributions.
+Its loops over losses are most of the time that a price takes. What is here gives its numbers to the last digits, from
+its own distributions.
 """
 
 import math
